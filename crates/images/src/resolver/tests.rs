@@ -73,7 +73,8 @@ impl Bench {
         change: impl FnOnce(&mut LookupSettings, &mut CacheSettings),
     ) -> Self {
         let metrics = Metrics::new([remote.address().as_str()]).unwrap();
-        let (mut lookup, mut cache) = (LookupSettings::default(), CacheSettings::default());
+        let mut lookup = LookupSettings::default();
+        let mut cache = CacheSettings::default();
         change(&mut lookup, &mut cache);
         let counts = ResolverMetrics::register(&metrics).unwrap();
         let registry = registry([&remote].into_iter().chain(others));

@@ -17,7 +17,8 @@ async fn keeps_values_for_their_lifetime() {
 #[tokio::test(start_paused = true)]
 async fn drops_expired_values() {
     let cache = TtlCache::new(10, 10, |_, _| 1);
-    let (short, long) = (Arc::new(()), Arc::new(()));
+    let short = Arc::new(());
+    let long = Arc::new(());
     for _ in 0..2 {
         cache.put("short", Arc::clone(&short), Duration::from_secs(10));
         cache.put("long", Arc::clone(&long), SWEEP * 2);

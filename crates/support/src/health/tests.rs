@@ -5,9 +5,11 @@ use super::*;
 #[test]
 fn a_component_is_healthy_if_all_its_checks_are() {
     let metrics = Metrics::new([]).unwrap();
-    let (one, other) = (Reported::default(), Reported::default());
+    let one = Reported::default();
+    let other = Reported::default();
     let wrong = Reported::default();
-    let (own, others) = (one.clone(), other.clone());
+    let own = one.clone();
+    let others = other.clone();
     let component = Component::new("part", move || [own.get(), others.get()]);
     let health = Health::register(&metrics, vec![component]).unwrap();
     let faults = Health {

@@ -407,7 +407,10 @@ async fn one_that_is_too_large_counts_for_nothing() {
         let config = json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
         secret("dockerconfigjson", &config)
     };
-    let (entries, key, word, data) = (ENTRIES, KEY, WORD, DATA);
+    let entries = ENTRIES;
+    let key = KEY;
+    let word = WORD;
+    let data = DATA;
     for (name, body, is_good) in [
         ("most", sized(entries, key, word), true),
         ("entries", sized(entries + 1, key, word), false),
@@ -438,7 +441,8 @@ async fn what_is_remembered_is_bounded_by_its_size() {
     let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
-        let (keyring, now) = (content(object).unwrap().keyring.into(), Instant::now());
+        let keyring = content(object).unwrap().keyring.into();
+        let now = Instant::now();
         CachedSecret {
             keyring,
             fault: None,

@@ -237,7 +237,8 @@ async fn faults_of_missing_files() {
         assert!(error.to_string().starts_with("credentials."), "{error}");
     }
     std::fs::create_dir(dir.path("empty")).unwrap();
-    let (config, bin_dir) = (Some(dir.path("empty")), Some(dir.root().into()));
+    let config = Some(dir.path("empty"));
+    let bin_dir = Some(dir.root().into());
     let empty = CredentialSettings {
         providers: ProviderSettings { config, bin_dir },
         ..Default::default()
@@ -347,7 +348,8 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
         ..Default::default()
     };
     let again = |before: &Credentials| {
-        let (caller, environment) = (Caller::Service, environment(&dir));
+        let caller = Caller::Service;
+        let environment = environment(&dir);
         Credentials::load(&settings, Vec::new(), caller, &environment, Some(before)).unwrap()
     };
     let first = load(&dir, &settings, &[]).unwrap();
@@ -410,7 +412,8 @@ async fn a_second_file_for_a_registry_counts_no_longer() {
         ["credentials directory old:2", "anonymous -"]
     );
     dir.write("d/docker.io.toml", &entry("new"));
-    let (caller, environment) = (Caller::Service, environment(&dir));
+    let caller = Caller::Service;
+    let environment = environment(&dir);
     let next =
         Credentials::load(&settings, Vec::new(), caller, &environment, Some(&first)).unwrap();
     assert_eq!(
@@ -444,7 +447,8 @@ async fn pull_secrets_need_a_cluster() {
         "nothing is said twice"
     );
     // A person without a service account is served all the same, without pull secrets.
-    let (pull_secrets, files) = (of(Caller::Person).unwrap(), Files::default());
+    let pull_secrets = of(Caller::Person).unwrap();
+    let files = Files::default();
     let sources = Sources {
         pull_secrets,
         files,

@@ -116,7 +116,8 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
         ),
     ];
     for (case, auth, push, expected) in cases {
-        let (remote, tokens) = (Remote::start().await, Remote::start().await);
+        let remote = Remote::start().await;
+        let tokens = Remote::start().await;
         let auth = auth.map(|auth| match case {
             "anonymous token of another host" => auth.clone().realm(&tokens.serve_tokens(&auth)),
             _ => auth,
@@ -167,7 +168,8 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
 /// A mirror is a registry like any other: the one behind it is not even dialled.
 #[tokio::test]
 async fn a_mirror_is_asked_alone() {
-    let (remote, behind) = (Remote::start().await, Remote::start().await);
+    let remote = Remote::start().await;
+    let behind = Remote::start().await;
     remote.repo("team/a").index(Some("v1"), BOTH);
     let settings = HostSettings {
         skip_verify: true,

@@ -52,11 +52,9 @@ async fn fetch(settings: Settings, remote: &Remote) -> Result<Support, Error> {
 
 #[tokio::test]
 async fn the_certificate_in_the_ca_file_may_be_the_registrys_own() {
-    let (own, wrong, other) = (
-        self_signed("127.0.0.1"),
-        self_signed("a.b"),
-        self_signed("127.0.0.1"),
-    );
+    let own = self_signed("127.0.0.1");
+    let wrong = self_signed("a.b");
+    let other = self_signed("127.0.0.1");
     let dir = tempfile::tempdir().unwrap();
     let both = format!("{:?}", Support::Index(platforms(&BOTH)));
     for (name, presented, configured, expected) in [
@@ -216,7 +214,8 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
 /// Starts TLS in front of a registry without; connections with which TLS fails are dropped.
 async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, behind) = (listener.local_addr().unwrap(), remote.address());
+    let address = listener.local_addr().unwrap();
+    let behind = remote.address();
     let acceptor = TlsAcceptor::from(std::sync::Arc::new(config));
     tokio::spawn(async move {
         loop {

@@ -544,7 +544,8 @@ async fn no_redirect_leads_a_credential_anywhere() {
 /// Neither the operator's credential for a mirror, nor that for the host that the mirror names.
 #[tokio::test]
 async fn no_redirect_of_a_mirror_leads_the_operators_credential_anywhere() {
-    let (mirror, dir) = (Remote::start().await, tempfile::tempdir().unwrap());
+    let mirror = Remote::start().await;
+    let dir = tempfile::tempdir().unwrap();
     let target = Remote::builder().pki(mirror.pki()).start().await;
     let [ca, file] = ["ca.crt", "config.json"].map(|name| dir.path().join(name));
     std::fs::write(&ca, mirror.pki().ca_pem()).unwrap();

@@ -69,7 +69,8 @@ async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
 async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
+    let there = remote.repo("team/app");
+    let here = mirror.repo("team/app");
     there.index(Some("v1"), BOTH);
     here.index(Some("v1"), ["linux/amd64"]);
     let ok = |names: &[&str]| format!("{:?}", Support::Index(platforms(names)));
@@ -124,7 +125,8 @@ async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
 async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
+    let there = remote.repo("team/app");
+    let here = mirror.repo("team/app");
     there.image("linux/amd64", Some("v1"));
     here.fault(Some(Fault::hang()));
     let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
@@ -387,7 +389,8 @@ fn a_directory_that_cannot_be_read_is_named() {
 async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
+    let there = remote.repo("team/app");
+    let here = mirror.repo("team/app");
     for repo in [&there, &here] {
         repo.index(Some("v1"), BOTH);
     }
@@ -527,7 +530,8 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
 async fn no_image_borrows_a_client_certificate() {
     let inner = Remote::start().await;
     let evil = Remote::builder().pki(inner.pki()).start().await;
-    let (repo, dir) = (evil.repo("team/app"), tempfile::tempdir().unwrap());
+    let repo = evil.repo("team/app");
+    let dir = tempfile::tempdir().unwrap();
     let [ca, cert, key] = ["ca.crt", "c.crt", "c.key"].map(|name| dir.path().join(name));
     let leaf = inner.pki().client_leaf();
     std::fs::write(&ca, inner.pki().ca_pem()).unwrap();

@@ -238,7 +238,8 @@ pub(super) async fn proxy(target: String) -> (String, Arc<Mutex<Vec<String>>>) {
     let heads = Arc::clone(&seen);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (heads, target) = (Arc::clone(&heads), target.clone());
+            let heads = Arc::clone(&heads);
+            let target = target.clone();
             tokio::spawn(async move {
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {

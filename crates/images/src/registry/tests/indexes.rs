@@ -125,7 +125,8 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
         entry["platform"] = json!({"os": "linux", "architecture": architecture});
         entry
     };
-    let (amd64, arm64) = (repo.entry("linux/amd64"), repo.entry("linux/arm64"));
+    let amd64 = repo.entry("linux/amd64");
+    let arm64 = repo.entry("linux/arm64");
     let bare = |platform: &str| repo.image(platform, None);
     let nested = |platform: &str| for_platform(repo.index(None, [repo.entry(platform)]), "arm64");
     let feature = json!({"os": "linux", "architecture": "arm64", "os.features": ["erofs"]});
@@ -202,7 +203,8 @@ async fn only_what_is_called_an_artifact_and_is_chosen_is_read_once_more() {
         entry["artifactType"] = kind.into();
         entry
     };
-    let (amd64, arm64) = (repo.entry("linux/amd64"), repo.entry("linux/arm64"));
+    let amd64 = repo.entry("linux/amd64");
+    let arm64 = repo.entry("linux/arm64");
     let image = |entry: &Value| called(entry.clone(), OCI_CONFIG);
     let soci = || called(arm64.clone(), "application/vnd.amazon.soci.index.v2+json");
     for (entries, requests) in [

@@ -131,7 +131,8 @@ async fn a_manifest_may_be_at_another_registry_under_another_name() {
     assert_eq!(bench.ask(None).await, single);
     assert_eq!(steps(&bench.source), ["Manifest GET -", "Blob GET -"]);
     assert_eq!(steps(&bench.targets[0]), ["Manifest GET -", "Blob GET -"]);
-    let (traces, image) = (Traces::default(), bench.image());
+    let traces = Traces::default();
+    let image = bench.image();
     trace::scope(Some(&traces), &image, bench.client.fetch(&image, None))
         .await
         .unwrap();
@@ -154,7 +155,8 @@ async fn a_manifest_may_be_at_another_registry_under_another_name() {
 #[tokio::test]
 async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
     let bench = Bench::new(1).await;
-    let (target, auth) = (&bench.targets[0], Auth::bearer());
+    let target = &bench.targets[0];
+    let auth = Auth::bearer();
     let repo = target.repo("vendor/app");
     repo.index(Some("v1"), BOTH);
     repo.require(auth.clone());
@@ -351,7 +353,8 @@ async fn no_redirect_leads_headers_to_another_origin() {
 #[tokio::test]
 async fn what_comes_back_comes_without_its_authorization() {
     let bench = Bench::new(1).await;
-    let (repo, url) = (bench.source.repo("team/app"), bench.source.url());
+    let repo = bench.source.repo("team/app");
+    let url = bench.source.url();
     repo.require(Auth::basic("user", "word"));
     bench.redirect(307, &format!("{}{PATH}", bench.targets[0].url()));
     let public = bench.source.repo("public/app");
@@ -384,7 +387,8 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
     std::fs::write(&cert, &leaf.cert_pem).unwrap();
     std::fs::write(&key, &leaf.key_pem).unwrap();
     let of_place = |presenting: usize| {
-        let (cert, key) = (cert.clone(), key.clone());
+        let cert = cert.clone();
+        let key = key.clone();
         move |place: usize, settings: &mut HostSettings| {
             if place == presenting {
                 settings.client_cert_file = Some(cert.clone());
@@ -395,7 +399,8 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
     for status in [301, 302, 303, 307, 308] {
         // The target's certificate: refused before a connection is made.
         let bench = Bench::with(1, of_place(1)).await;
-        let (source, target) = (&bench.source, &bench.targets[0]);
+        let source = &bench.source;
+        let target = &bench.targets[0];
         bench.redirect(status, &format!("{}{PATH}", target.url()));
         let error = bench.fetch(None).await.unwrap_err();
         let line = format!(
@@ -507,7 +512,8 @@ async fn an_object_store_may_have_the_manifest() {
 #[tokio::test]
 async fn an_error_names_the_host_where_it_happened() {
     let bench = Bench::new(1).await;
-    let (source, target) = (bench.source.address(), bench.targets[0].address());
+    let source = bench.source.address();
+    let target = bench.targets[0].address();
     let repo = bench.targets[0].repo("team/app");
     bench.redirect(307, &format!("{}{PATH}", bench.targets[0].url()));
     for (fault, expected) in [

@@ -124,10 +124,8 @@ async fn an_entry_counts_if_its_config_says_the_same() {
 async fn what_cannot_be_read_is_unknown_and_what_no_pool_needs_is_not_read() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
-    let (amd64, lie) = (
-        repo.image("linux/amd64", None),
-        repo.image("linux/amd64", None),
-    );
+    let amd64 = repo.image("linux/amd64", None);
+    let lie = repo.image("linux/amd64", None);
     let entries = [claims(amd64, "linux/amd64"), claims(lie, "linux/s390x")];
     repo.index(Some("v1"), entries.clone());
     let before = remote.requests().len();

@@ -49,7 +49,8 @@ fn found(content: &[u8], support: Support) -> Found {
 
 #[tokio::test(start_paused = true)]
 async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
-    let (cache, app) = (cache(), image("a.b/app:1"));
+    let cache = cache();
+    let app = image("a.b/app:1");
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing);
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     for (after, expected) in [
@@ -149,7 +150,8 @@ async fn failures_live_by_kind_and_are_never_platforms() {
 
 #[tokio::test(start_paused = true)]
 async fn a_good_answer_outlives_failures_and_no_answers() {
-    let (cache, app) = (cache(), image("a.b/app:1"));
+    let cache = cache();
+    let app = image("a.b/app:1");
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
@@ -194,7 +196,8 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_good_answer_does_not_outlive_its_bound() {
-    let (cache, app) = (cache(), image("a.b/app:1"));
+    let cache = cache();
+    let app = image("a.b/app:1");
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     for _ in 0..109 {
         tokio::time::advance(10 * SECOND).await;
@@ -213,7 +216,8 @@ async fn a_good_answer_does_not_outlive_its_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_digest_takes_the_place_of_the_old() {
-    let (cache, app) = (cache(), image("a.b/app:1"));
+    let cache = cache();
+    let app = image("a.b/app:1");
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     cache.learn(&app, ANONYMOUS, &found(b"2", NONE));
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(NONE)));
@@ -267,7 +271,8 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
 async fn a_lookup_that_ends_while_more_is_verified_leaves_nothing() {
     let old = cache();
     let new = old.reconfigured(old.settings.clone(), false);
-    let (app, digest) = (image("a.b/app:1"), Digest::of_content(b"1"));
+    let app = image("a.b/app:1");
+    let digest = Digest::of_content(b"1");
     // This lookup has seen that its configuration is the current one, and stores only now.
     old.levels
         .platforms

@@ -156,7 +156,8 @@ async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
     for (_, image) in &images[..6] {
         outcomes.push(bench.ask(image).await);
     }
-    let (faults, open) = (Err(LookupError::Unreachable), Err(LookupError::CircuitOpen));
+    let faults = Err(LookupError::Unreachable);
+    let open = Err(LookupError::CircuitOpen);
     assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
     assert_eq!(bench.seen().len(), 3);
 
@@ -274,7 +275,8 @@ async fn a_pod_whose_lookup_is_the_probe_gets_its_answer() {
 /// The goal: with one repository that answers 500, nine of ten new tags of the others are tolerated.
 #[tokio::test]
 async fn with_one_bad_repository_the_others_are_answered_anonymously_and_with_a_pull_secret() {
-    let (anonymous, secret) = (CredentialCandidate::anonymous(), tenant("a"));
+    let anonymous = CredentialCandidate::anonymous();
+    let secret = tenant("a");
     for candidate in [anonymous, secret] {
         let bench = Bench::new().await;
         let (bad, _) = bench.multi("bad");
@@ -368,10 +370,8 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
             })
             .collect();
         let pods = (0..60).map(|i| {
-            let (resolver, image) = (
-                bench.resolver.clone(),
-                images[i as usize % images.len()].clone(),
-            );
+            let resolver = bench.resolver.clone();
+            let image = images[i as usize % images.len()].clone();
             let namespace = format!("team-{}", i % namespaces);
             async move {
                 sleep(i * SECOND).await;
@@ -402,7 +402,8 @@ async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
     let (repo, image) = bench.multi("app");
     repo.fault(Some(Fault::hang()));
     let commands = (0..2).map(|i| {
-        let (resolver, image) = (bench.resolver.clone(), image.clone());
+        let resolver = bench.resolver.clone();
+        let image = image.clone();
         async move {
             sleep(i * SECOND).await;
             let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();

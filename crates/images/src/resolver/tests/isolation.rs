@@ -359,7 +359,8 @@ async fn a_revoked_credential_is_answered_no_longer() {
     repo.require(Auth::basic("a", "a"));
     repo.fault(Some(Fault::hang()));
     later(61 * SECOND).await;
-    let (candidates, budget) = (candidates("a"), Duration::from_millis(50));
+    let candidates = candidates("a");
+    let budget = Duration::from_millis(50);
     assert_eq!(
         bench
             .unanswered(bench.ask_as(&image, &candidates, budget), SECOND / 10)

@@ -74,7 +74,9 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     repos
         .iter()
         .for_each(|repo| drop(repo.index(Some("v1"), CONTENTS[0].iter().copied())));
-    let (mut now, mut failed, mut well_since) = (0u64, None, Some(0));
+    let mut now = 0u64;
+    let mut failed = None;
+    let mut well_since = Some(0);
     // Number of requests: a request that a kept connection does not answer is sent once more.
     let mut times = 1;
     for step in steps {

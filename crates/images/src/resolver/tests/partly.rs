@@ -10,7 +10,8 @@ async fn bench() -> (Bench, Repo, ImageRef) {
         manifests: PlatformSet::AMD64_AND_ARM64,
         ..Verified::default()
     };
-    let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
+    let lookup = LookupSettings::default();
+    let cache = CacheSettings::default();
     let registry = registry([&bench.remote]).verifying(verified);
     bench.resolver = bench.resolver.reconfigured(registry, lookup, cache);
     let (repo, image) = bench.multi("app");

@@ -9,7 +9,8 @@ use tolerarch_kubernetes::cluster;
 
 /// Makes a plugin that knows one credential, and whose runs for other hosts wait for the file `go` before they answer.
 fn plugin(dir: &Path, remote: &Remote) -> Credentials {
-    let (address, go) = (remote.address(), dir.join("go"));
+    let address = remote.address();
+    let go = dir.join("go");
     let (_, port) = address.split_once(':').unwrap();
     let script = format!(
         r#"request=$(cat)
@@ -66,7 +67,8 @@ async fn a_busy_plugin_is_no_refusal() {
     let mut flood: Vec<_> = made_up
         .iter()
         .map(|image| {
-            let (candidates, team) = (keyring.candidates(image), team.clone());
+            let candidates = keyring.candidates(image);
+            let team = team.clone();
             Box::pin(async move { candidates[0].credentials(&team).await })
         })
         .collect();

@@ -20,7 +20,8 @@ impl Bench {
     }
 
     fn reload_with(&mut self, registry: Registry) -> Resolver {
-        let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
+        let lookup = LookupSettings::default();
+        let cache = CacheSettings::default();
         let resolver = self.resolver.reconfigured(registry, lookup, cache);
         std::mem::replace(&mut self.resolver, resolver)
     }

@@ -44,7 +44,8 @@ impl Replica {
         change: impl FnOnce(&mut SharedCacheSettings, &mut CacheSettings),
     ) -> Self {
         let metrics = Metrics::new([remote.address().as_str()]).unwrap();
-        let (lookup, mut cache) = (LookupSettings::default(), CacheSettings::default());
+        let lookup = LookupSettings::default();
+        let mut cache = CacheSettings::default();
         // A machine under load is no dead server.
         let mut settings = SharedCacheSettings {
             url: Some(url.parse().unwrap()),
@@ -179,10 +180,8 @@ async fn replicas_ask_a_registry_once() {
         .reference(&repo.digest_of("v1").unwrap())
         .parse()
         .unwrap();
-    let (one, two) = (
-        Replica::new(&remote, &redis).await,
-        Replica::new(&remote, &redis).await,
-    );
+    let one = Replica::new(&remote, &redis).await;
+    let two = Replica::new(&remote, &redis).await;
     assert_eq!(one.ask(&tag).await, Ok(BOTH));
     one.wrote(2).await;
     assert_eq!(two.ask(&tag).await, Ok(BOTH));
@@ -344,11 +343,9 @@ async fn what_a_credential_gave_stays_with_those_who_hold_it() {
     let remote = remote().await;
     let (repo, image) = multi(&remote, "team/canary-app");
     repo.require(Auth::basic("canary-user", "canary-user"));
-    let (canary, other, anonymous) = (
-        tenant("canary-user"),
-        tenant("b"),
-        CredentialCandidate::anonymous(),
-    );
+    let canary = tenant("canary-user");
+    let other = tenant("b");
+    let anonymous = CredentialCandidate::anonymous();
     let (_directory, file) = key_file();
     let keyed = |settings: &mut SharedCacheSettings, _: &mut CacheSettings| {
         settings.key_file = Some(file.clone());
@@ -410,7 +407,8 @@ async fn lookups_of_a_former_configuration_share_nothing() {
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
-    let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
+    let lookup = LookupSettings::default();
+    let cache = CacheSettings::default();
     let new = one
         .resolver
         .reconfigured(registry([&*remote]), lookup, cache);

@@ -29,8 +29,10 @@ async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests
     let mut random = fastrand::Rng::with_seed(SEED);
     let tasks: Vec<_> = (0..5000)
         .map(|i| {
-            let (bench, images) = (Arc::clone(&bench), Arc::clone(&images));
-            let (image, limits) = (random.usize(..images.len()), random.u64(0..500));
+            let bench = Arc::clone(&bench);
+            let images = Arc::clone(&images);
+            let image = random.usize(..images.len());
+            let limits = random.u64(0..500);
             let limits = Duration::from_micros(if i % 3 == 0 { limits } else { 60_000_000 });
             tokio::spawn(async move {
                 let (image, expected) = &images[image];

@@ -120,12 +120,10 @@ async fn a_pod_does_not_wait_for_the_queued_lookup_of_another_tenant() {
 async fn a_cold_image_costs_one_request_however_many_namespaces_ask_for_it() {
     let bench = Bench::new().await;
     let (_, image) = bench.multi("app");
-    let (images, names) = (
-        [image],
-        (0..50)
-            .map(|team| format!("team-{team}"))
-            .collect::<Vec<_>>(),
-    );
+    let images = [image];
+    let names = (0..50)
+        .map(|team| format!("team-{team}"))
+        .collect::<Vec<_>>();
     let pods = names.iter().map(|name| bench.pod(name, &images, GOAL));
     let outcomes = futures_util::future::join_all(pods).await;
     assert!(outcomes.iter().all(|outcome| *outcome == [Ok(BOTH)]));

@@ -109,10 +109,8 @@ fn lies_of_the_right_form_count_as_nothing() {
 
 #[test]
 fn without_the_operators_key_nothing_is_believed() {
-    let (own, other) = (
-        keys(Some("one secret of at least 16 bytes")),
-        keys(Some("another secret, as long")),
-    );
+    let own = keys(Some("one secret of at least 16 bytes"));
+    let other = keys(Some("another secret, as long"));
     let place = key(&own, "app");
     let bytes = encode(found(Support::Artifact), &other, &place, NOW);
     assert_eq!(decode(&bytes, &own, &place, NOW), None);

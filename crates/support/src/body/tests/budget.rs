@@ -32,10 +32,8 @@ async fn what_occupies_the_most_goes_first() {
 #[tokio::test(start_paused = true)]
 async fn the_one_that_asks_for_too_much_goes_itself() {
     let budget = Budget::new(1000);
-    let (mut small, mut large) = (
-        budget.reserve(Instant::now()),
-        budget.reserve(Instant::now()),
-    );
+    let mut small = budget.reserve(Instant::now());
+    let mut large = budget.reserve(Instant::now());
     small.resize(100).unwrap();
     assert!(large.resize(950).is_err());
     large.evicted().await;

@@ -20,7 +20,9 @@ fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Program> {
 
 /// Starts a lookup of a Pod of this namespace, and leaves it running.
 async fn ask(plugin: &Arc<Program>, image: &str, namespace: &str) {
-    let (plugin, image, tenant) = (Arc::clone(plugin), image.to_owned(), Tenant::of(namespace));
+    let plugin = Arc::clone(plugin);
+    let image = image.to_owned();
+    let tenant = Tenant::of(namespace);
     drop(tokio::spawn(async move {
         plugin.credentials(&image, &tenant).await
     }));

@@ -92,7 +92,8 @@ fn redirects_lead_where_they_may() {
 
 #[test]
 fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() {
-    let (hosts, endpoint) = (hosts(), endpoint("https://a.b/"));
+    let hosts = hosts();
+    let endpoint = endpoint("https://a.b/");
     let digest = format!("sha256:{}", "a".repeat(64));
     for (reference, to, expected) in [
         (&*digest, "http://minio.test:9000/y", true),

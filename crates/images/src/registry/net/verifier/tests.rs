@@ -142,7 +142,8 @@ fn its_dates_and_usage_count() {
 
 #[test]
 fn any_other_certificate_is_judged_as_ever() {
-    let (own, other) = (certificate(|_| ()), certificate(|_| ()));
+    let own = certificate(|_| ());
+    let other = certificate(|_| ());
     let verifier = verifier(&[own]);
     assert!(takes(&verifier, &other, "a.b").unwrap_err().contains(
         "is that of an authority; if it is the right one, add that very certificate to /ca.crt"
@@ -255,7 +256,9 @@ fn it_says_which_certificate_is_wrong_and_why() {
         let (verifier, chain) = signed(links);
         takes_chain(&verifier, &chain, "a.b", now)
     };
-    let (mut unknown, mut explicit, mut client) = (issuer("b"), issuer("b"), issuer("b"));
+    let mut unknown = issuer("b");
+    let mut explicit = issuer("b");
+    let mut client = issuer("b");
     unknown.custom_extensions = vec![critical(&[2, 5, 29, 99], vec![5, 0])];
     explicit.custom_extensions = vec![critical(&[2, 5, 29, 36], vec![48, 3, 128, 1, 0])];
     client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

@@ -328,7 +328,8 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
         .port()
         .to_string();
     let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
-    let (certificate, key) = (text(path("tls.crt")), text(path("tls.key")));
+    let certificate = text(path("tls.crt"));
+    let key = text(path("tls.key"));
     let mut arguments = arguments.to_vec();
     arguments.extend([
         "--tls-port",
@@ -408,10 +409,8 @@ async fn endless(
     more: &'static str,
 ) -> (u16, Arc<[AtomicU64; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (port, sent) = (
-        listener.local_addr().unwrap().port(),
-        Arc::<[AtomicU64; 2]>::default(),
-    );
+    let port = listener.local_addr().unwrap().port();
+    let sent = Arc::<[AtomicU64; 2]>::default();
     let counted = Arc::clone(&sent);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -428,7 +427,8 @@ async fn endless(
                 if stream.read(&mut command).await.unwrap_or(0) == 0 {
                     return;
                 }
-                let (first, block) = (answer.as_bytes(), more.repeat((64 << 10) / more.len()));
+                let first = answer.as_bytes();
+                let block = more.repeat((64 << 10) / more.len());
                 let mut next = first;
                 while stream.write_all(next).await.is_ok() {
                     sent[1].fetch_add(next.len() as u64, Ordering::Relaxed);

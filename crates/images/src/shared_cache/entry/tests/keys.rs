@@ -21,9 +21,11 @@ fn password(user: &str, password: &str) -> Credential {
 
 #[test]
 fn everything_that_makes_another_answer_makes_another_key() {
-    let (own, app) = (Keys::new("p:", Some(SECRET)), image("r.test/app:1"));
+    let own = Keys::new("p:", Some(SECRET));
+    let app = image("r.test/app:1");
     let named = Digest::of_content(b"x");
-    let (alice, bob) = (password("alice", "x"), password("bob", "x"));
+    let alice = password("alice", "x");
+    let bob = password("bob", "x");
     let token = Credential::Identity("x".to_owned().into());
     let keys = [
         own.of(&app, None, None, BELIEVED),
