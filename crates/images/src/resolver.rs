@@ -310,9 +310,10 @@ impl Resolver {
             patience = PROBE_PATIENCE;
             late = LookupError::CircuitOpen;
         }
-        let Some(queued) = self.limit.queue(tenant, &host.name) else {
-            return Err(LookupError::Overloaded);
-        };
+        let queued = self
+            .limit
+            .queue(tenant, &host.name)
+            .ok_or(LookupError::Overloaded)?;
         let job = Job {
             image: request.image.clone(),
             candidates: request.candidates.into(),

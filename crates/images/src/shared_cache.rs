@@ -109,8 +109,11 @@ impl SharedCache {
                 Some(_) => DIGEST_LIFE,
                 None => self.tag_life,
             };
-            let life = life.as_secs().max(1);
-            self.write("set", cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
+            let seconds = life.as_secs().max(1);
+            self.write(
+                "set",
+                cmd("SET").arg(key).arg(&entry).arg("EX").arg(seconds),
+            );
         }
     }
 

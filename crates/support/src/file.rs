@@ -104,9 +104,10 @@ fn within<T: Send + 'static>(
     }
     let (done, outcome) = sync_channel(1);
     let accessed = path.to_owned();
-    let thread = thread::Builder::new().name("file".into());
     // The receiver may have given up.
-    let thread = thread.spawn(move || drop(done.send(work(&accessed))))?;
+    let thread = thread::Builder::new()
+        .name("file".into())
+        .spawn(move || drop(done.send(work(&accessed))))?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.

@@ -102,12 +102,10 @@ impl Proxies {
 
     /// Returns the proxy for requests to the host of this URL.
     pub fn find(&self, url: &Url) -> Option<&Proxy> {
-        let proxy = if url.scheme() == "https" {
-            &self.https
-        } else {
-            &self.http
+        let proxy = match url.scheme() {
+            "https" => self.https.as_ref()?,
+            _ => self.http.as_ref()?,
         };
-        let proxy = proxy.as_ref()?;
         let port = url.port_or_known_default()?;
         let host = name(url);
         let address = host.parse::<IpAddr>().ok();

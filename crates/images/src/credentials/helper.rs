@@ -57,8 +57,10 @@ impl Helper {
             return Err("the name of a credential helper has letters, digits and ._- only".into());
         }
         let file = format!("docker-credential-{name}");
-        let directories = path.into_iter().flat_map(std::env::split_paths);
-        let directories = directories.filter(|directory| directory.is_absolute());
+        let directories = path
+            .into_iter()
+            .flat_map(std::env::split_paths)
+            .filter(|directory| directory.is_absolute());
         let program = process::find(&file, directories)
             .ok_or_else(|| format!("{file} is in no directory of the PATH"))?;
         Ok(Self {

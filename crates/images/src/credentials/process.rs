@@ -81,8 +81,10 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     };
     let ((), text) = tokio::join!(write, read);
     let text = text?;
-    let status = child.wait().await;
-    let status = status.map_err(|error| ProcessError::Read(error.kind()))?;
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| ProcessError::Read(error.kind()))?;
     // The process's id may soon be another's.
     ScopeGuard::into_inner(group);
     if !status.success() {

@@ -164,9 +164,9 @@ impl Program {
         let (command, input) = self.protocol.request(image);
         let program = command.as_std().get_program().to_owned();
         let output = process::run(command, &input).await;
-        let response = self.protocol.response(image, output);
-        let failed = response.is_err();
-        let response = response.unwrap_or_else(|fault| {
+        let result = self.protocol.response(image, output);
+        let failed = result.is_err();
+        let response = result.unwrap_or_else(|fault| {
             tracing::warn!(?program, fault, "a {} gives nothing", self.kind);
             Response {
                 scope: *self.scope.lock(),

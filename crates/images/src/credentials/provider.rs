@@ -73,14 +73,14 @@ struct Variable {
 /// Parses a file, and leaves out providers that need the token of a Pod. A fault quotes no value, as those of `env` may
 /// be secret. `names` are those of other files' providers.
 pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
-    let document = yaml::read_first(text, Dialect::Kubernetes);
-    let document = document.map_err(|error| format!("line {}: not YAML", error.line))?;
-    let document = &document.ok_or("is empty")?;
+    let document = yaml::read_first(text, Dialect::Kubernetes)
+        .map_err(|error| format!("line {}: not YAML", error.line))?
+        .ok_or("is empty")?;
     let Config {
         api_version,
         kind,
         providers: given,
-    } = decode(document)?;
+    } = decode(&document)?;
     if kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&api_version.as_str()) {
         return Err(format!(
             "write kind: CredentialProviderConfig and apiVersion: {} (or v1beta1, v1alpha1)",
@@ -239,17 +239,18 @@ impl Given {
             );
         }
         let Some(program) = process::find(&name, [bin_dir.to_owned()]) else {
-            let path = bin_dir.join(&name);
-            let path = path.display();
-            return Err(format!("name: {path} is no program that can be run"));
+            return Err(format!(
+                "name: {} is no program that can be run",
+                bin_dir.join(&name).display()
+            ));
         };
         let match_images = patterns(&match_images.unwrap_or_default())?;
         let default_cache_duration =
             default_cache_duration.ok_or("defaultCacheDuration: is needed")?;
         let default_cache_duration = go_duration::parse(&default_cache_duration)
             .ok_or("defaultCacheDuration: write a duration such as 12h, 30m or 0s")?;
-        let api_version = api_version.filter(|version| EXEC_VERSIONS.contains(&version.as_str()));
         let api_version = api_version
+            .filter(|version| EXEC_VERSIONS.contains(&version.as_str()))
             .ok_or_else(|| format!("apiVersion: write one of {}", EXEC_VERSIONS.join(", ")))?;
         let env = variables(env.unwrap_or_default())?;
         let args = args.unwrap_or_default();

@@ -343,8 +343,9 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
         Some("kubernetes.io/dockercfg") => DockerConfig::parse_older(&decode(data.cfg)?),
         _ => return Err(Content("it is of no type that holds registry credentials")),
     };
-    let config = config.map_err(|_| Content("its data is not JSON of docker's form"))?;
-    let read = config.read(CredentialCandidate::pod);
+    let read = config
+        .map_err(|_| Content("its data is not JSON of docker's form"))?
+        .read(CredentialCandidate::pod);
     if read.entries > ENTRIES {
         return Err(Content("it has more than 64 entries"));
     }
@@ -374,9 +375,10 @@ fn decode(text: Option<Sensitive>) -> Result<Zeroizing<Vec<u8>>, SecretFault> {
     if text.reveal().len() / 4 * 3 > DATA {
         return Err(Content("its data has more than 128 KiB"));
     }
-    let bytes = BASE64.decode(text.reveal());
-    let bytes = bytes.map_err(|_| Content("its data is not base64"))?;
-    Ok(Zeroizing::new(bytes))
+    BASE64
+        .decode(text.reveal())
+        .map(Zeroizing::new)
+        .map_err(|_| Content("its data is not base64"))
 }
 
 /// Estimates the bytes of a cached secret.

@@ -87,16 +87,18 @@ impl Registry {
                 failure = Some(error);
             }
         }
-        match failure {
-            // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
-            Some(error) if mirror_answered && error.is_fault() => Err(Error::Unexpected(format!(
-                "no mirror has the image; of the registry itself: {error}"
-            ))),
-            Some(error) => Err(error),
-            None => Err(Error::Unexpected(
+        let Some(error) = failure else {
+            return Err(Error::Unexpected(
                 "no endpoint serves it (see hosts.toml)".into(),
-            )),
+            ));
+        };
+        // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
+        if mirror_answered && error.is_fault() {
+            return Err(Error::Unexpected(format!(
+                "no mirror has the image; of the registry itself: {error}"
+            )));
         }
+        Err(error)
     }
 
     /// Requests `reference` of one endpoint, or of its fallback if the endpoint cannot be reached.
@@ -132,22 +134,18 @@ impl Registry {
         kind: RequestKind,
         reference: &str,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
-        let invalid = || Error::Unreachable("the image has no URL at this endpoint".into());
         let Self {
             hosts,
             transport,
             tokens,
             ..
         } = self;
-        let origin = &endpoint.origin;
-        let repository = &endpoint.repository(pull.image).ok_or_else(invalid)?;
-        let directory = if kind == RequestKind::Config {
-            "blobs"
-        } else {
-            "manifests"
+        let Some((repository, url)) = locate(endpoint, pull.image, kind, reference) else {
+            return Err(Error::Unreachable(
+                "the image has no URL at this endpoint".into(),
+            ));
         };
-        let path = format!("{directory}/{reference}");
-        let url = endpoint.url(pull.image, &path).ok_or_else(invalid)?;
+        let origin = &endpoint.origin;
         let of_mirror;
         let mut source = trace::credential();
         let mut credential = None;
@@ -170,7 +168,7 @@ impl Registry {
             transport,
             hosts,
             endpoint,
-            repository,
+            repository: &repository,
             credential,
             of_pod: is_own && pull.of_pod,
             of_redirect: false,
@@ -186,8 +184,10 @@ impl Registry {
         {
             let token = token.at_target(endpoint, repository);
             let answer = async {
-                let issued = tokens.renewed(token, None, &response).await;
-                let issued = issued.map_err(|error| route.located(error))?;
+                let issued = tokens
+                    .renewed(token, None, &response)
+                    .await
+                    .map_err(|error| route.located(error))?;
                 route.follow(transport, hosts, Some(&issued)).await
             };
             response = CREDENTIAL.scope("anonymous", answer).await?;
@@ -241,6 +241,21 @@ impl Registry {
         }
         None
     }
+}
+
+/// Returns the image's repository at an endpoint, and the URL of a reference in it.
+fn locate(
+    endpoint: &Endpoint,
+    image: &ImageRef,
+    kind: RequestKind,
+    reference: &str,
+) -> Option<(String, Url)> {
+    let directory = match kind {
+        RequestKind::Config => "blobs",
+        _ => "manifests",
+    };
+    let url = endpoint.url(image, &format!("{directory}/{reference}"))?;
+    Some((endpoint.repository(image)?, url))
 }
 
 /// Records whether a mirror works. An answer that is no fault shows that it does.

@@ -307,8 +307,8 @@ impl PlatformJson {
 }
 
 pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, ManifestError> {
-    let announced = content_type.split(';').next().unwrap_or_default();
-    let announced = announced.trim().to_ascii_lowercase();
+    let essence = content_type.split(';').next().unwrap_or_default();
+    let announced = essence.trim().to_ascii_lowercase();
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
     }

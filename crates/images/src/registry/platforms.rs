@@ -74,8 +74,6 @@ impl Registry {
         entries: Vec<IndexEntry>,
     ) -> Result<IndexSupport, Error> {
         let mut support = IndexSupport::default();
-        let mut unknown = PlatformSet::EMPTY;
-        let mut cause = None;
         let mut fetches = 0;
         // A stack: the entries of an index are pushed in reverse, so that they are popped in the order of the document.
         let mut open = self.chosen(pull, entries, PlatformSet::ALL, 1).await;
@@ -89,35 +87,18 @@ impl Registry {
                 }
             }
             let candidates = chosen.declared_nodes().intersection(chosen.nodes);
-            let fate = match self.fate(pull, &mut chosen, &mut open).await {
-                Ok(Fate::Runs(platforms)) => {
-                    let runs = platforms.intersection(candidates);
-                    support.runs = support.runs.union(runs);
-                    Fate::Runs(runs)
-                }
-                Ok(fate) => fate,
-                // Nodes that choose such an entry cannot pull it.
-                Err(error) if matches!(error.cause(), Error::NotFound) => {
-                    support.lacks_parts = true;
-                    Fate::Missing
-                }
-                Err(error) => {
-                    unknown = unknown.union(candidates);
-                    cause = cause.or(Some(error));
-                    Fate::Unknown
-                }
-            };
+            let fate = self.fate(pull, &mut chosen, &mut open).await;
             let traced = TracedEntry {
                 info: chosen.entry.info,
                 depth: chosen.depth,
-                fate,
+                fate: support.add(fate, candidates),
             };
             trace::record(|trace| trace.entries.push(traced));
         }
-        match cause {
+        match support.cause.take() {
             Some(cause) => Err(Error::Partly {
                 runs: support.runs,
-                unknown,
+                unknown: support.unknown,
                 cause: Box::new(cause),
             }),
             None => Ok(support),
@@ -285,11 +266,39 @@ fn is_of_head(error: &Error) -> bool {
     }
 }
 
-/// Nodes that get an image of an index.
+/// What the entries of an index give their nodes.
 #[derive(Default)]
 struct IndexSupport {
+    /// Nodes that get an image that they run.
     runs: PlatformSet,
+    /// Nodes whose entry could not be looked up, and the first reason.
+    unknown: PlatformSet,
+    cause: Option<Error>,
     lacks_parts: bool,
+}
+
+impl IndexSupport {
+    /// Adds an entry that `candidates` choose, and returns its fate for them.
+    fn add(&mut self, fate: Result<Fate, Error>, candidates: PlatformSet) -> Fate {
+        match fate {
+            Ok(Fate::Runs(platforms)) => {
+                let runs = platforms.intersection(candidates);
+                self.runs = self.runs.union(runs);
+                Fate::Runs(runs)
+            }
+            Ok(fate) => fate,
+            // Nodes that choose such an entry cannot pull it.
+            Err(error) if matches!(error.cause(), Error::NotFound) => {
+                self.lacks_parts = true;
+                Fate::Missing
+            }
+            Err(error) => {
+                self.unknown = self.unknown.union(candidates);
+                self.cause.get_or_insert(error);
+                Fate::Unknown
+            }
+        }
+    }
 }
 
 /// An entry, and the nodes that choose it among those that look at its index.

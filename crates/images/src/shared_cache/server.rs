@@ -70,11 +70,10 @@ impl Server {
         settings: &SharedCacheSettings,
         url: &ServerUrl,
     ) -> RedisResult<Self> {
-        let mut files = Files::of(settings).await?;
-        let ca = files.ca.take();
+        let files = Files::of(settings).await?;
         let connection = match &*url.addresses {
-            [address] if !url.is_cluster => Connection::to_server(address, url, &files, ca).await?,
-            _ => Connection::to_cluster(settings, url, &files, ca).await?,
+            [address] if !url.is_cluster => Connection::to_server(address, url, &files).await?,
+            _ => Connection::to_cluster(settings, url, &files).await?,
         };
         let server = Self {
             keys: files.keys,
@@ -91,15 +90,10 @@ impl Server {
 }
 
 impl Connection {
-    async fn to_server(
-        address: &Address,
-        url: &ServerUrl,
-        files: &Files,
-        ca: Option<Vec<u8>>,
-    ) -> RedisResult<Self> {
+    async fn to_server(address: &Address, url: &ServerUrl, files: &Files) -> RedisResult<Self> {
         let stream = TcpStream::connect(address).await?;
         let io = if url.tls {
-            Either::Left(handshake(address, stream, ca).await?)
+            Either::Left(handshake(address, stream, files.ca.clone()).await?)
         } else {
             Either::Right(stream)
         };
@@ -136,7 +130,6 @@ impl Connection {
         settings: &SharedCacheSettings,
         url: &ServerUrl,
         files: &Files,
-        ca: Option<Vec<u8>>,
     ) -> RedisResult<Self> {
         let mut redis = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = &files.user {
@@ -159,6 +152,7 @@ impl Connection {
         if url.tls {
             // The system's authorities as well: left to itself the library reads them in any case, and connects
             // nowhere if one is broken, even beside a `caFile`.
+            let ca = files.ca.clone();
             let authorities = spawn_blocking(move || pem(&authorities(ca))).await;
             cluster = cluster.certs(TlsCertificates {
                 client_tls: None,
@@ -185,8 +179,10 @@ async fn handshake(
     ca: Option<Vec<u8>>,
 ) -> io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
-    let tls = spawn_blocking(move || tls(ca)).await;
-    let tls = tls.map_err(io::Error::other)?.map_err(io::Error::other)?;
+    let tls = spawn_blocking(move || tls(ca))
+        .await
+        .map_err(io::Error::other)?
+        .map_err(io::Error::other)?;
     match timeout(HANDSHAKE, tls.connect(name, stream)).await {
         Ok(result) => result,
         Err(_) => Err(io::Error::other(SilentHandshake)),
@@ -212,8 +208,9 @@ struct Files {
 impl Files {
     async fn of(settings: &SharedCacheSettings) -> io::Result<Self> {
         let settings = settings.clone();
-        let files = spawn_blocking(move || Self::read(&settings)).await;
-        files.map_err(io::Error::other)?
+        spawn_blocking(move || Self::read(&settings))
+            .await
+            .map_err(io::Error::other)?
     }
 
     fn read(settings: &SharedCacheSettings) -> io::Result<Self> {

@@ -90,8 +90,11 @@ impl FromStr for ServerUrl {
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, "0"));
-        let addresses: Option<Vec<_>> = hosts.split(',').map(address).collect();
-        let addresses = addresses.ok_or(ParseUrlError::Form)?;
+        let addresses: Vec<_> = hosts
+            .split(',')
+            .map(address)
+            .collect::<Option<_>>()
+            .ok_or(ParseUrlError::Form)?;
         let database = database.parse().map_err(|_| ParseUrlError::Form)?;
         if is_cluster && database != 0 || !is_cluster && addresses.len() != 1 {
             return Err(ParseUrlError::Form);

@@ -46,12 +46,13 @@ pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
     let queue = Arc::new(Queue::default());
     let emptied = Arc::clone(&queue);
     let (writing, done) = channel();
-    let thread = std::thread::Builder::new().name("log".into());
     // Without the thread there are no log lines, but reviews are answered.
-    let _ = thread.spawn(move || {
-        emptied.empty(format, &mut io::stdout());
-        drop(writing);
-    });
+    let _ = std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || {
+            emptied.empty(format, &mut io::stdout());
+            drop(writing);
+        });
     (Arc::clone(&queue), Flush { queue, done })
 }
 

@@ -85,18 +85,20 @@ fn is_beyond_json(text: &str) -> bool {
 
 /// Decodes base64 as Go does, which passes over line ends.
 fn binary(text: &str) -> Result<Data, &'static str> {
-    let bytes = BASE64.decode(text.replace(['\r', '\n'], ""));
-    let bytes = bytes.map_err(|_invalid| "!!binary that is not base64")?;
+    let bytes = BASE64
+        .decode(text.replace(['\r', '\n'], ""))
+        .map_err(|_invalid| "!!binary that is not base64")?;
     Ok(Data::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn number(text: &str) -> Option<Number> {
     let sign = if text.starts_with('-') { "-" } else { "" };
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') || digits.starts_with("._") {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') || unsigned.starts_with("._")
+    {
         return None;
     }
-    let digits = digits.replace('_', "");
+    let digits = unsigned.replace('_', "");
     let (whole, radix) = match digits.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
         [b'0', b'o' | b'O', ..] => (&digits[2..], 8),

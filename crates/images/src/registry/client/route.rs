@@ -76,8 +76,9 @@ impl<'a> Route<'a> {
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
-            let next = self.next(hosts, response.location().as_deref());
-            let next = next.map_err(|error| self.located(error))?;
+            let next = self
+                .next(hosts, response.location().as_deref())
+                .map_err(|error| self.located(error))?;
             if next.origin() != self.url.origin() {
                 authorization = None;
                 self.is_cross_origin = true;

@@ -48,8 +48,8 @@ impl HostsDirectory {
 
     pub(crate) fn log_ignored(&self) {
         for (name, namespace) in &self.namespaces {
-            let file = self.root.join(name).join(file::NAME);
-            let file = file.display();
+            let path = self.root.join(name).join(file::NAME);
+            let file = path.display();
             if let Some(why) = &namespace.fault {
                 tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
             }
@@ -153,8 +153,8 @@ pub(super) fn host_of(directory: &str) -> String {
 
 /// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
-    let paths = file_entries(directory, ENTRIES);
-    let mut paths = paths.map_err(|error| TrustError::HostsDir(directory.to_owned(), error))?;
+    let mut paths = file_entries(directory, ENTRIES)
+        .map_err(|error| TrustError::HostsDir(directory.to_owned(), error))?;
     paths.retain(|path| {
         !path
             .file_name()

@@ -27,9 +27,11 @@ impl FromStr for Mirror {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let text = text.strip_prefix("https://").unwrap_or(text);
-        let text = text.trim_end_matches('/');
-        let (host, path) = text.split_once('/').unwrap_or((text, ""));
+        let name = text
+            .strip_prefix("https://")
+            .unwrap_or(text)
+            .trim_end_matches('/');
+        let (host, path) = name.split_once('/').unwrap_or((name, ""));
         let mut prefix = path.to_owned();
         if !prefix.is_empty() {
             prefix.push('/');

@@ -63,10 +63,10 @@ impl Names {
             Self::Unclear(place) => return Err(place),
             Self::Rewritten { rules, place } => (rules, place),
         };
-        let names = rules
+        let mut names = rules
             .iter()
-            .map(|(pattern, template)| pattern.replace_all(repository, template));
-        let mut names = names.filter(|name| name != repository);
+            .map(|(pattern, template)| pattern.replace_all(repository, template))
+            .filter(|name| name != repository);
         let Some(name) = names.next() else {
             return Ok(Cow::Borrowed(repository));
         };

@@ -13,25 +13,20 @@ pub fn manifest(data: &[u8]) -> bool {
     let Ok(content_type) = std::str::from_utf8(content_type) else {
         return false;
     };
-    let (found, config) = (read(content_type, body), read_config(body));
+    let manifest = read(content_type, body);
+    let config = read_config(body);
     if let Ok(text) = std::str::from_utf8(body) {
         let rewritten = with_blanks(text);
-        if let Ok(found) = &found {
-            assert_eq!(
-                read(content_type, rewritten.as_bytes()).as_ref(),
-                Ok(found),
-                "{rewritten}"
-            );
+        if manifest.is_ok() {
+            let again = read(content_type, rewritten.as_bytes());
+            assert_eq!(again, manifest, "{rewritten}");
         }
-        if let Ok(config) = &config {
-            assert_eq!(
-                read_config(rewritten.as_bytes()).as_ref(),
-                Ok(config),
-                "{rewritten}"
-            );
+        if config.is_ok() {
+            let again = read_config(rewritten.as_bytes());
+            assert_eq!(again, config, "{rewritten}");
         }
     }
-    let Ok(Manifest { content, .. }) = found else {
+    let Ok(Manifest { content, .. }) = manifest else {
         return false;
     };
     match content {
@@ -70,10 +65,11 @@ fn with_blanks(json: &str) -> String {
     let mut in_string = false;
     let mut is_escaped = false;
     for letter in json.chars() {
-        let is_structure = !in_string && ",:{}[]".contains(letter);
-        text.push_str(if is_structure { " \n" } else { "" });
-        text.push(letter);
-        text.push_str(if is_structure { "\t" } else { "" });
+        if !in_string && ",:{}[]".contains(letter) {
+            text.extend([' ', '\n', letter, '\t']);
+        } else {
+            text.push(letter);
+        }
         in_string ^= letter == '"' && !is_escaped;
         is_escaped = letter == '\\' && !is_escaped;
     }

@@ -229,8 +229,10 @@ impl Connector {
         }
         let failed = |cause| ConnectError::through(proxy, variable, cause);
         // The operator chose the proxy, so the guard is not asked.
-        let to_proxy = self.reach(&proxy.url, None, meter, false).await;
-        let to_proxy = to_proxy.map_err(|error| failed(ProxyCause::Unreached(error.into())))?;
+        let to_proxy = self
+            .reach(&proxy.url, None, meter, false)
+            .await
+            .map_err(|error| failed(ProxyCause::Unreached(error.into())))?;
         if !proxy.is_socks() && tls.is_none() {
             return Ok((to_proxy, true));
         }
@@ -255,8 +257,11 @@ impl Connector {
         short_key: bool,
     ) -> Result<Wire, ConnectError> {
         let tls = self.tls(url, short_key)?;
-        let addresses = self.names.resolve(name(url)).await;
-        let addresses = addresses.map_err(ConnectError::Resolve)?;
+        let addresses = self
+            .names
+            .resolve(name(url))
+            .await
+            .map_err(ConnectError::Resolve)?;
         let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
         let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
         let admitted = addresses.filter(admits).take(ADDRESSES);

@@ -130,12 +130,15 @@ pub(super) fn causes<'e>(
 }
 
 pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
-    let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
-    // Some texts of rustls end with the address of its documentation.
-    let texts: Vec<&str> = texts
-        .iter()
-        .filter_map(|text| text.split(": https://docs.rs/").next())
-        .collect();
+    let mut texts = Vec::new();
+    for cause in causes(error) {
+        let mut text = cause.to_string();
+        // Some texts of rustls end with the address of its documentation.
+        if let Some(end) = text.find(": https://docs.rs/") {
+            text.truncate(end);
+        }
+        texts.push(text);
+    }
     texts.join(": ").chars().take(CAUSE).collect()
 }
 

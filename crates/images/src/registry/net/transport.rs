@@ -237,9 +237,11 @@ impl Transport {
         client: &HttpClient,
         request: &HttpRequest<'_>,
     ) -> Result<HttpResponse, Error> {
-        let response = client.request(self.build(request)?).await;
-        let response = response.map_err(|error| broken(request.url, &error))?;
-        let (head, body) = response.into_parts();
+        let (head, body) = client
+            .request(self.build(request)?)
+            .await
+            .map_err(|error| broken(request.url, &error))?
+            .into_parts();
         if let Some(refusal) = self.connector.refused_by_proxy(request.url, head.status) {
             let why = no_connection::explain(request.url, &refusal);
             return Err(Error::NoConnection(why));

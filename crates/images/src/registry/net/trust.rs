@@ -170,10 +170,11 @@ fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], 
             trusted: trusted.clone(),
             short_key,
         };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_protocol_versions(versions)?.dangerous();
-        let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
-        let mut config = builder.with_client_cert_resolver(identities.clone());
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_cert_resolver(identities.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok::<_, TlsFault>(Arc::new(config))
     };

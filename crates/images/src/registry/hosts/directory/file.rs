@@ -177,26 +177,10 @@ impl File<'_> {
         let names = self.names(&mut table, of_file);
         let keys: Keys = self.decode(Spanned::new(span, DeValue::Table(table)))?;
         let tls = self.tls(&keys);
-        let Keys {
-            capabilities,
-            header,
-            override_path,
-            proxy,
-            ..
-        } = keys;
         let in_table = |why| format!("{table_name}: {why}");
-        let headers = self.headers(header).map_err(in_table)?;
-        let mut resolves = capabilities.is_empty();
-        let mut pulls = resolves;
-        for capability in capabilities {
-            match capability.get_ref().to_ascii_lowercase().as_str() {
-                "pull" => pulls = true,
-                "resolve" => resolves = true,
-                "push" | "referrers" => {}
-                _ => return Err(self.fault(Some(capability.span()))),
-            }
-        }
-        let bases = bases(&server, override_path, tls.is_some()).map_err(in_table)?;
+        let headers = self.headers(&keys.header).map_err(in_table)?;
+        let (resolves, pulls) = self.capabilities(&keys.capabilities)?;
+        let bases = bases(&server, keys.override_path, tls.is_some()).map_err(in_table)?;
         let mut endpoint: Option<Endpoint> = None;
         for base in bases.into_iter().rev() {
             let fallback = endpoint.map(Box::new);
@@ -215,8 +199,23 @@ impl File<'_> {
             tls,
             headers,
             names,
-            is_proxied: !proxy.is_empty(),
+            is_proxied: !keys.proxy.is_empty(),
         })
+    }
+
+    /// Returns whether a host with these capabilities resolves tags, and whether it serves digests.
+    fn capabilities(&self, capabilities: &[Spanned<String>]) -> Result<(bool, bool), String> {
+        let mut resolves = capabilities.is_empty();
+        let mut pulls = capabilities.is_empty();
+        for capability in capabilities {
+            match capability.get_ref().to_ascii_lowercase().as_str() {
+                "pull" => pulls = true,
+                "resolve" => resolves = true,
+                "push" | "referrers" => {}
+                _ => return Err(self.fault(Some(capability.span()))),
+            }
+        }
+        Ok((resolves, pulls))
     }
 
     fn names(&self, table: &mut DeTable<'_>, of_file: &Names) -> Names {
@@ -264,7 +263,7 @@ impl File<'_> {
 
     fn headers(
         &self,
-        header: BTreeMap<Spanned<String>, OneOrMany<String>>,
+        header: &BTreeMap<Spanned<String>, OneOrMany<String>>,
     ) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (key, values) in header {
@@ -275,7 +274,7 @@ impl File<'_> {
             if OF_PROTOCOL.contains(&name) {
                 continue;
             }
-            for value in OneOrMany::all(Some(&values)) {
+            for value in OneOrMany::all(Some(values)) {
                 let cannot = || format!("the value of header {name} cannot be sent");
                 headers.append(&name, sensitive(value).ok_or_else(cannot)?);
             }
