@@ -11,4 +11,5 @@
 
 pub mod cli;
 pub mod config;
+mod rights;
 pub mod serve;

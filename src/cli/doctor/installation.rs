@@ -11,6 +11,7 @@ use super::findings::{Exam, Findings, Status, SubjectFindings};
 use crate::cli::installed::Workload;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::cli::output::count;
+use crate::rights::Process;
 use tolerarch_kubernetes::cluster::Webhook;
 
 const ROOM: &str =
@@ -118,7 +119,8 @@ impl<'n> Backend<'n> {
 
     /// Finds another process of this installation, and reports its Pods that do not start. But for the component, its
     /// labels are those of the webhook's Pods.
-    pub(super) async fn process(&self, exam: &mut Exam<'_>, component: &str) -> Option<Workload> {
+    pub(super) async fn process(&self, exam: &mut Exam<'_>, process: Process) -> Option<Workload> {
+        let component = process.component();
         let mut labels = self.workload.pods.first()?.labels().clone();
         labels.retain(|key, _| {
             ["app.kubernetes.io/name", "app.kubernetes.io/instance"].contains(&&**key)

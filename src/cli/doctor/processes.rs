@@ -17,257 +17,17 @@ use super::findings::{Exam, Status, some_of};
 use super::installation::Backend;
 use crate::cli::kubernetes::{get, is_allowed, list, name_of};
 use crate::config::Config;
-use tolerarch_kubernetes::cluster::{ObjectName, StoredPod, covers};
+use crate::rights::{PULL_SECRETS, Process, Right, WEBHOOKS};
+use tolerarch_kubernetes::cluster::{StoredPod, covers};
 use tolerarch_webhook::tls::TlsMode;
-
-const PULL_SECRETS: &str = "credentials.pullSecrets";
-const WEBHOOKS: &str = "mutatingwebhookconfigurations";
-const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// Advice if no policy restricts the changes of the controller.
 const FENCE_PODS: &str = "put the policy and its binding back by helm upgrade, apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";
 const FENCE_NODES: &str = "put the policies and their bindings back by helm upgrade, apply those of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away";
-/// Maximal age of a leader's Lease: renewed every 2 s, taken over after 15 s; the rest is for clocks that differ.
+/// Maximum age of a leader's Lease: renewed every 2 s, taken over after 15 s; the rest is for clocks that differ.
 const RENEWED: Duration = Duration::from_secs(60);
-/// Maximal number of namespaces that are checked one by one, if a right is not given for all.
+/// Maximum number of namespaces that are checked one by one, if a right is not given for all.
 const ASKED: usize = 50;
-
-/// Components, each a process with an account of its own.
-const WEBHOOK: &str = "webhook";
-const ISSUER: &str = "certificates";
-const CONTROLLER: &str = "controller";
-
-/// Right, and the key of the configuration that needs it.
-#[derive(Default)]
-struct Right {
-    key: &'static str,
-    verb: &'static str,
-    group: &'static str,
-    /// Resource, with a subresource as in `pods/log`.
-    resource: &'static str,
-    /// Namespace; empty for all.
-    namespace: String,
-    /// Name; empty for any.
-    name: String,
-}
-
-fn rights(component: &str, config: &Config, namespace: &str) -> Vec<Right> {
-    let Config {
-        tls,
-        controller,
-        discover,
-        ..
-    } = config;
-    let managed = tls.mode == TlsMode::Managed;
-    let failed_images = config.server.failed_images && controller.learn;
-    let events = controller.events;
-    let looks = controller.events || controller.learn;
-    let looker = if events {
-        "controller.events"
-    } else {
-        "controller.learn"
-    };
-    let evicts = controller.learn && controller.evict_failed;
-    let taints = !controller.node_taints.is_empty();
-    let ca = tls.managed.secret.as_str();
-    let serving = tls.managed.serving_secret.as_str();
-    let lease = controller.lease.as_str();
-    let record = controller.failed_images();
-    let any = vec![""];
-    let record = vec![record.as_str()];
-    let issued = tls
-        .managed
-        .webhook_configurations
-        .iter()
-        .map(ObjectName::as_str)
-        .collect();
-    let followed = controller
-        .webhook_configurations
-        .iter()
-        .map(ObjectName::as_str)
-        .collect();
-    // Component, enabled or not, key, verbs, API group, resource, and names.
-    let table = [
-        (
-            WEBHOOK,
-            discover.nodes,
-            "discover",
-            "get list watch",
-            "",
-            "nodes",
-            &any,
-        ),
-        (
-            WEBHOOK,
-            discover.node_pools,
-            "discover",
-            "get list watch",
-            "karpenter.sh",
-            "nodepools",
-            &any,
-        ),
-        (
-            WEBHOOK,
-            config.warm.from_pods,
-            "cache.warm.fromPods",
-            "list",
-            "",
-            "pods",
-            &any,
-        ),
-        (
-            WEBHOOK,
-            config.credentials.pull_secrets,
-            PULL_SECRETS,
-            "get",
-            "",
-            "secrets",
-            &any,
-        ),
-        (
-            WEBHOOK,
-            failed_images,
-            "server.failedImages",
-            "get list watch",
-            "",
-            "configmaps",
-            &record,
-        ),
-        (
-            ISSUER,
-            managed,
-            "tls.mode",
-            "get patch delete",
-            "",
-            "secrets",
-            &vec![ca, serving],
-        ),
-        (
-            ISSUER,
-            managed,
-            "tls.mode",
-            "get patch",
-            ADMISSION,
-            WEBHOOKS,
-            &issued,
-        ),
-        (
-            CONTROLLER,
-            true,
-            "controller",
-            "list watch",
-            "",
-            "pods",
-            &any,
-        ),
-        (
-            CONTROLLER,
-            true,
-            "controller",
-            "list watch",
-            "",
-            "namespaces",
-            &any,
-        ),
-        (
-            CONTROLLER,
-            true,
-            "controller",
-            "get",
-            ADMISSION,
-            WEBHOOKS,
-            &followed,
-        ),
-        (
-            CONTROLLER,
-            true,
-            "controller",
-            "get patch",
-            "coordination.k8s.io",
-            "leases",
-            &vec![lease],
-        ),
-        (
-            CONTROLLER,
-            controller.repair,
-            "controller.repair",
-            "patch",
-            "",
-            "pods",
-            &any,
-        ),
-        (
-            CONTROLLER,
-            events,
-            "controller.events",
-            "create",
-            "events.k8s.io",
-            "events",
-            &any,
-        ),
-        (CONTROLLER, looks, looker, "get", "", "nodes", &any),
-        (CONTROLLER, looks, looker, "get", "", "namespaces", &any),
-        (
-            CONTROLLER,
-            looks && controller.pod_logs,
-            "controller.podLogs",
-            "get",
-            "",
-            "pods/log",
-            &any,
-        ),
-        (
-            CONTROLLER,
-            controller.learn,
-            "controller.learn",
-            "get list watch patch",
-            "",
-            "configmaps",
-            &record,
-        ),
-        (
-            CONTROLLER,
-            evicts,
-            "controller.evictFailed",
-            "create",
-            "",
-            "pods/eviction",
-            &any,
-        ),
-        (
-            CONTROLLER,
-            taints,
-            "controller.nodeTaints",
-            "list watch patch",
-            "",
-            "nodes",
-            &any,
-        ),
-    ];
-    let mut rights = Vec::new();
-    for (whose, is_on, key, verbs, group, resource, names) in table {
-        for verb in verbs.split(' ').filter(|_| whose == component && is_on) {
-            rights.extend(names.iter().map(|name| {
-                let namespace = if name.is_empty() || group == ADMISSION {
-                    ""
-                } else {
-                    namespace
-                };
-                let namespace = namespace.to_owned();
-                let name = (*name).to_owned();
-                Right {
-                    key,
-                    verb,
-                    group,
-                    resource,
-                    namespace,
-                    name,
-                }
-            }));
-        }
-    }
-    rights
-}
 
 /// Service account of a Pod.
 struct Account<'a> {
@@ -284,11 +44,8 @@ impl Account<'_> {
     }
 
     fn user(&self) -> String {
-        format!(
-            "system:serviceaccount:{}:{}",
-            self.backend.namespace,
-            self.name()
-        )
+        let namespace = &self.backend.namespace;
+        format!("system:serviceaccount:{namespace}:{}", self.name())
     }
 
     /// Returns the rights that the account has, and those that it lacks; `None`, and a finding, if they cannot be read.
@@ -313,70 +70,55 @@ impl Account<'_> {
                 "verb": verb, "group": group, "resource": resource, "subresource": subresource,
                 "namespace": namespace, "name": name,
             });
-            let allowed = is_allowed(
-                exam.client,
-                &self.backend.namespace,
-                self.name(),
-                attributes,
-            )
-            .await;
-            let is_held =
-                exam.findings
-                    .read(self.check, "what the service account may do", allowed)?;
-            let list = if is_held { &mut held } else { &mut missing };
-            list.push(right);
+            let namespace = &self.backend.namespace;
+            let allowed = is_allowed(exam.client, namespace, self.name(), attributes).await;
+            let what = "what the service account may do";
+            if exam.findings.read(self.check, what, allowed)? {
+                held.push(right);
+            } else {
+                missing.push(right);
+            }
         }
         Some((held, missing))
     }
 
     /// Checks the rights that the process needs; the one to read pull secrets is needed in namespaces with some.
     async fn check(&self, exam: &mut Exam<'_>, rights: Vec<Right>) -> Option<()> {
-        let check = self.check;
-        let name = self.name();
         if rights.is_empty() {
             return Some(());
         }
-        if self
-            .pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.automount_service_account_token)
-            == Some(false)
-        {
+        let check = self.check;
+        let spec = self.pod.spec.as_ref();
+        if spec.and_then(|spec| spec.automount_service_account_token) == Some(false) {
             let message = "no token is mounted, and the configuration needs the Kubernetes API";
             let fix = "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)";
             exam.findings.failed(check, message, fix);
         }
-        let (_, missing) = self.review(exam, rights).await?;
-        let (secrets, missing): (Vec<_>, Vec<_>) = missing
-            .into_iter()
-            .partition(|right| right.key == PULL_SECRETS);
+        let name = self.name();
+        let (_, mut missing) = self.review(exam, rights).await?;
+        let lacks_pull_secrets = missing.iter().any(|right| right.key == PULL_SECRETS);
+        missing.retain(|right| right.key != PULL_SECRETS);
         if !missing.is_empty() {
+            let rights = texts(&missing);
             let keys: BTreeSet<&str> = missing.iter().map(|right| right.key).collect();
             let keys = Vec::from_iter(keys).join(", ");
-            let message = format!(
-                "ServiceAccount {name} may not {}: {keys} needs it",
-                texts(&missing)
-            );
+            let message = format!("ServiceAccount {name} may not {rights}: {keys} needs it");
             let fix = "give it a Role or ClusterRole with that (the chart renders them; manifests/warm, manifests/controller and \
                 manifests/node-taints have them), or switch off what needs it";
             exam.findings.failed(check, message, fix);
-        } else if secrets.is_empty() {
-            exam.findings.ok(
-                check,
-                format!("ServiceAccount {name} may do what is switched on"),
-            );
+        } else if !lacks_pull_secrets {
+            let message = format!("ServiceAccount {name} may do what is switched on");
+            exam.findings.ok(check, message);
         }
-        if secrets.is_empty() {
-            Some(())
-        } else {
-            self.check_pull_secrets(exam).await
+        if lacks_pull_secrets {
+            self.check_pull_secrets(exam).await?;
         }
+        Some(())
     }
 
     /// Checks that the account has no right of the one that issues managed certificates.
     async fn check_excess(&self, exam: &mut Exam<'_>, config: &Config) -> Option<()> {
-        let mut excess = rights(ISSUER, config, &self.backend.namespace);
+        let mut excess = Process::Certificates.rights(config, &self.backend.namespace);
         excess.retain(|right| match right.verb {
             "get" => right.name == config.tls.managed.secret.as_str(),
             _ => right.resource == WEBHOOKS,
@@ -402,35 +144,32 @@ impl Account<'_> {
             namespace,
             ..Right::default()
         };
-        let asked = self.backend.selected.iter().take(ASKED);
-        let asked = asked.map(|namespace| right(name_of(*namespace).to_owned()));
-        let (held, missing) = self.review(exam, asked.collect()).await?;
+        let namespaces = self.backend.selected.iter().take(ASKED);
+        let rights = namespaces.map(|namespace| right(name_of(*namespace).to_owned()));
+        let (held, missing) = self.review(exam, rights.collect()).await?;
         let mut lacking = Vec::new();
         for Right { namespace, .. } in missing {
-            let pods = exam
-                .client
-                .list::<StoredPod>(&Pod::url_path(&(), Some(&namespace)))
-                .await;
-            let uses = |pod: StoredPod| {
-                pod.facts
-                    .is_none_or(|facts| facts.pull_secrets().next().is_some())
+            let path = Pod::url_path(&(), Some(&namespace));
+            let may_use_some = match exam.client.list::<StoredPod>(&path).await {
+                Ok(pods) => pods.iter().any(may_use_pull_secrets),
+                Err(_unread) => true,
             };
-            // What cannot be read may have some.
-            if pods.map_or(true, |pods| pods.into_iter().any(uses)) {
+            if may_use_some {
                 lacking.push(namespace);
             }
         }
         let name = self.name();
-        let may = held.len();
+        let may = format!(
+            "ServiceAccount {name} may read pull secrets in {} namespaces",
+            held.len()
+        );
         let lacking = some_of(lacking.iter().map(String::as_str));
-        let message =
-            format!("ServiceAccount {name} may read pull secrets in {may} namespaces, and ");
         if lacking.is_empty() {
-            exam.findings
-                .ok("rights", message + "no Pod of others has any");
-        } else if may > 0 {
-            exam.findings
-                .unknown("rights", message + "not in " + &lacking);
+            let message = format!("{may}, and no Pod of others has any");
+            exam.findings.ok("rights", message);
+        } else if !held.is_empty() {
+            let message = format!("{may}, and not in {lacking}");
+            exam.findings.unknown("rights", message);
         } else {
             let message = format!(
                 "ServiceAccount {name} has no right to get secrets in {lacking}: {PULL_SECRETS} needs it"
@@ -442,15 +181,19 @@ impl Account<'_> {
     }
 }
 
+/// Returns whether a Pod names pull secrets, as far as that can be read.
+fn may_use_pull_secrets(pod: &StoredPod) -> bool {
+    let facts = pod.facts.as_ref();
+    facts.is_none_or(|facts| facts.pull_secrets().next().is_some())
+}
+
 /// Renders rights: `get secrets tolerarch-serving, …`.
 fn texts(rights: &[Right]) -> String {
-    let texts = rights
-        .iter()
-        .map(|right| format!("{} {} {}", right.verb, right.resource, right.name));
-    texts
-        .map(|text| text.trim_end().to_owned())
-        .collect::<Vec<_>>()
-        .join(", ")
+    let text = |right: &Right| {
+        let text = format!("{} {} {}", right.verb, right.resource, right.name);
+        text.trim_end().to_owned()
+    };
+    rights.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks the accounts of the webhook and of the issuer of its certificates.
@@ -464,29 +207,23 @@ pub(super) async fn check(
         check: "rights",
         pod: backend.workload.pods.first()?,
     };
-    account
-        .check(exam, rights(WEBHOOK, config, &backend.namespace))
-        .await?;
+    let needed = Process::Webhook.rights(config, &backend.namespace);
+    account.check(exam, needed).await?;
     // One that is there without being needed does not start.
-    let issuer = backend.process(exam, ISSUER).await?;
+    let issuer = backend.process(exam, Process::Certificates).await?;
     if config.tls.mode != TlsMode::Managed {
         return Some(());
     }
     account.check_excess(exam, config).await?;
     if let Some(pod) = issuer.pods.first() {
-        let needed = rights(ISSUER, config, &backend.namespace);
-        return Account {
-            backend,
-            check: "rights",
-            pod,
-        }
-        .check(exam, needed)
-        .await;
+        let account = Account { pod, ..account };
+        let needed = Process::Certificates.rights(config, &backend.namespace);
+        return account.check(exam, needed).await;
     }
-    let install = || "install its Deployment (the chart and manifests/ bring it)".to_owned();
-    let fix = issuer
-        .without_pods(&backend.namespace, 1)
-        .map_or_else(install, |(_, fix)| fix);
+    let fix = match issuer.without_pods(&backend.namespace, 1) {
+        Some((_, fix)) => fix,
+        None => "install its Deployment (the chart and manifests/ bring it)".to_owned(),
+    };
     let message = "nothing issues certificates: there is no Pod of `tolerarch certificates`";
     exam.findings.failed("rights", message, fix);
     Some(())
@@ -494,14 +231,15 @@ pub(super) async fn check(
 
 /// Runs all checks of the controller; none if it is not installed.
 pub(super) async fn check_controller(exam: &mut Exam<'_>, backend: &Backend<'_>, config: &Config) {
-    let Some(found) = backend.process(exam, CONTROLLER).await else {
+    let namespace = &backend.namespace;
+    let Some(controller) = backend.process(exam, Process::Controller).await else {
         return;
     };
-    if let Some((message, fix)) = found.without_pods(&backend.namespace, 2) {
+    if let Some((message, fix)) = controller.without_pods(namespace, 2) {
         let message = message + ": nothing is repaired, and nothing is learned";
         exam.findings.failed("controller", message, fix);
     }
-    let Some(pod) = found.pods.first() else {
+    let Some(pod) = controller.pods.first() else {
         return;
     };
     let account = Account {
@@ -509,16 +247,10 @@ pub(super) async fn check_controller(exam: &mut Exam<'_>, backend: &Backend<'_>,
         check: "controller",
         pod,
     };
-    check_lease(
-        exam,
-        &backend.namespace,
-        config.controller.lease.as_str(),
-        &found.pods,
-    )
-    .await;
-    account
-        .check(exam, rights(CONTROLLER, config, &backend.namespace))
-        .await;
+    let lease = config.controller.lease.as_str();
+    check_lease(exam, namespace, lease, &controller.pods).await;
+    let needed = Process::Controller.rights(config, namespace);
+    account.check(exam, needed).await;
     if config.controller.repair {
         check_fence(exam, &account.user(), "pods", FENCE_PODS).await;
     }
@@ -535,40 +267,40 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[P
             .read("controller", &format!("the Lease {name}"), lease)?,
     };
     let spec = lease.spec.unwrap_or_default();
-    let age = |renewed: MicroTime| {
-        SystemTime::now()
-            .duration_since(renewed.0.into())
-            .unwrap_or_default()
-    };
     let holder = spec.holder_identity.unwrap_or_default();
-    let (status, message, fix) = match spec.renew_time.map(age).filter(|_| !holder.is_empty()) {
-        Some(age) if age <= RENEWED && pods.iter().any(|pod| holder.starts_with(name_of(pod))) => (
-            Status::Ok,
-            format!("{holder} leads, by the Lease {name}"),
-            "",
-        ),
+    let age = match spec.renew_time {
+        Some(renewed) if !holder.is_empty() => Some(age(renewed)),
+        _ => None,
+    };
+    let is_pod = pods.iter().any(|pod| holder.starts_with(name_of(pod)));
+    let findings = &mut exam.findings;
+    match age {
+        Some(age) if age <= RENEWED && is_pod => {
+            findings.ok("controller", format!("{holder} leads, by the Lease {name}"));
+        }
         // A Pod that was killed holds the Lease until another one takes it over.
         Some(age) if age <= RENEWED => {
             let message = format!("{holder} holds the Lease {name}, and no Pod has that name");
-            (
-                Status::Unknown,
-                message,
-                "another one leads within 20 s; then run this again",
-            )
+            let fix = "another one leads within 20 s; then run this again";
+            findings.add(Status::Unknown, "controller", message, fix);
         }
         age => {
-            let stale = |age: Duration| format!("was renewed {} s ago", age.as_secs());
-            let why = age.map_or_else(|| "has no holder".to_owned(), stale);
+            let why = match age {
+                Some(age) => format!("was renewed {} s ago", age.as_secs()),
+                None => "has no holder".to_owned(),
+            };
+            let message = format!("no replica leads: the Lease {name} {why}");
             let fix = "find out why its Pods do not run, or why they cannot write the Lease: their log says it";
-            (
-                Status::Failed,
-                format!("no replica leads: the Lease {name} {why}"),
-                fix,
-            )
+            findings.failed("controller", message, fix);
         }
-    };
-    exam.findings.add(status, "controller", message, fix);
+    }
     Some(())
+}
+
+fn age(renewed: MicroTime) -> Duration {
+    let age = SystemTime::now().duration_since(renewed.0.into());
+    // The other clock is ahead.
+    age.unwrap_or_default()
 }
 
 async fn check_fence(
@@ -583,23 +315,20 @@ async fn check_fence(
     let policies = exam.findings.read("controller", what, policies)?;
     let bindings = list::<ValidatingAdmissionPolicyBinding>(client, None, "").await;
     let bindings = exam.findings.read("controller", what, bindings)?;
-    let deny = bindings.iter().filter_map(|binding| binding.spec.as_ref());
-    let deny = deny.filter(|spec| {
-        spec.validation_actions
-            .iter()
-            .flatten()
-            .any(|action| action == "Deny")
-    });
-    let bound: Vec<_> = deny.map(|spec| &spec.policy_name).collect();
+    let mut bound = Vec::new();
+    for spec in bindings.iter().filter_map(|binding| binding.spec.as_ref()) {
+        let mut actions = spec.validation_actions.iter().flatten();
+        if actions.any(|action| action == "Deny") {
+            bound.push(&spec.policy_name);
+        }
+    }
     let quoted = format!("'{user}'");
     let fences = |policy: &&ValidatingAdmissionPolicy| {
         let Some(spec) = &policy.spec else {
             return false;
         };
-        let rules = spec
-            .match_constraints
-            .iter()
-            .flat_map(|matches| matches.resource_rules.iter().flatten());
+        let constraints = spec.match_constraints.iter();
+        let rules = constraints.flat_map(|matches| matches.resource_rules.iter().flatten());
         let mut rules = rules.map(|rule| [&rule.operations, &rule.api_groups, &rule.resources]);
         let mut conditions = spec.match_conditions.iter().flatten();
         bound.contains(&&policy.metadata.name)

@@ -1,0 +1,198 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tolerarch_text::yaml::{self, Dialect};
+
+use super::*;
+
+/// Process, API group, resource, name or nothing, and verb.
+type Given = (Process, String, String, String, String);
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the files below a folder with this extension, without those of the folder `helm`.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("helm") {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|own| own == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Returns the objects of all manifests but the chart, of which they are rendered.
+fn manifests() -> Vec<Value> {
+    let mut objects = Vec::new();
+    for file in files(&repository().join("manifests"), "yaml") {
+        let text = fs::read_to_string(file).unwrap();
+        let documents = yaml::read(&text, Dialect::Kubernetes).unwrap();
+        objects.extend(documents.iter().map(yaml::Node::value));
+    }
+    objects
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let list = list.as_array().into_iter().flatten();
+    list.map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// Returns the rights that the Roles and ClusterRoles give to the accounts that are bound to them.
+fn given(objects: &[Value]) -> BTreeSet<Given> {
+    let mut given = BTreeSet::new();
+    for binding in objects {
+        let Some(subjects) = binding["subjects"].as_array() else {
+            continue;
+        };
+        let role = &binding["roleRef"];
+        let is_it = |object: &&Value| {
+            object["kind"] == role["kind"] && object["metadata"]["name"] == role["name"]
+        };
+        let role = objects.iter().find(is_it).unwrap();
+        for subject in subjects {
+            let process = match subject["name"].as_str().unwrap() {
+                "tolerarch" => Process::Webhook,
+                "tolerarch-certificates" => Process::Certificates,
+                "tolerarch-controller" => Process::Controller,
+                other => panic!("{other}"),
+            };
+            for rule in role["rules"].as_array().unwrap() {
+                let mut names = texts(&rule["resourceNames"]);
+                if names.is_empty() {
+                    names.push(String::new());
+                }
+                for group in texts(&rule["apiGroups"]) {
+                    for resource in texts(&rule["resources"]) {
+                        for name in &names {
+                            for verb in texts(&rule["verbs"]) {
+                                let right =
+                                    (process, group.clone(), resource.clone(), name.clone(), verb);
+                                given.insert(right);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    given
+}
+
+/// Returns what the processes need, with the verbs that are given besides: to get what is watched, and to create an object
+/// of the installation that is patched, once somebody has deleted it.
+fn needed(config: &Config) -> BTreeSet<Given> {
+    let mut needed = BTreeSet::new();
+    for process in [Process::Webhook, Process::Certificates, Process::Controller] {
+        for right in process.rights(config, "tolerarch") {
+            let mut verbs = vec![right.verb];
+            match right.verb {
+                "watch" => verbs.push("get"),
+                "patch" if !right.namespace.is_empty() => verbs.push("create"),
+                _ => {}
+            }
+            for verb in verbs {
+                needed.insert((
+                    process,
+                    right.group.to_owned(),
+                    right.resource.to_owned(),
+                    right.name.clone(),
+                    verb.to_owned(),
+                ));
+            }
+        }
+    }
+    needed
+}
+
+/// All that the manifests switch on, in the components that do.
+const SWITCHED_ON: &str = "
+    discover: {nodePools: true, nodes: true}
+    cache: {warm: {fromPods: true}}
+    credentials: {pullSecrets: true}
+    server: {failedImages: true}
+    tls: {mode: managed}
+    controller: {nodeTaints: [{selector: {a: b}, taint: {key: c, effect: NoSchedule}}]}
+";
+
+#[test]
+fn the_manifests_give_each_account_what_its_process_needs_and_no_more() {
+    let config = Config::parse(SWITCHED_ON).unwrap();
+    let given = given(&manifests());
+    let needed = needed(&config);
+    let missing: Vec<&Given> = needed.difference(&given).collect();
+    let excess: Vec<&Given> = given.difference(&needed).collect();
+    assert_eq!((missing, excess), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn the_security_page_has_a_row_for_what_is_off_by_default() {
+    let page = include_str!("../../SECURITY.md");
+    let (_, section) = page
+        .split_once("\n## What an installation may do\n")
+        .unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let default = Config::default();
+    // What the text before the table is about, and what is on.
+    let mut elsewhere = vec!["tls.mode", "discover"];
+    elsewhere.extend(
+        NEEDS
+            .iter()
+            .filter(|need| (need.is_on)(&default))
+            .map(|need| need.key),
+    );
+    for need in NEEDS.iter().filter(|need| !elsewhere.contains(&need.key)) {
+        let mut rows = section.lines();
+        let row = rows.find(|row| row.starts_with(&format!("| `{}`", need.key)));
+        let row = row.unwrap_or_else(|| panic!("{} has no row", need.key));
+        for access in need.access {
+            for verb in access.verbs.split(' ') {
+                assert!(row.contains(&format!("`{verb}`")), "{verb}: {row}");
+            }
+        }
+    }
+}
+
+/// Returns the texts between these marks, in the code of a crate without its tests.
+fn reported(krate: &str, begin: &str, end: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    for file in files(&repository().join("crates").join(krate).join("src"), "rs") {
+        let code = fs::read_to_string(file).unwrap();
+        let parts = code.split(begin).skip(1);
+        texts.extend(parts.filter_map(|part| Some(part.split_once(end)?.0.to_owned())));
+    }
+    texts
+}
+
+#[test]
+fn the_rights_whose_lack_the_processes_report_are_those_that_they_need() {
+    let all = SWITCHED_ON.replace("nodeTaints", "podLogs: true, evictFailed: true, nodeTaints");
+    let needed = needed(&Config::parse(&all).unwrap());
+    let needs = |process: Process, verb: &str, resource: &str| {
+        let mut rights = needed.iter();
+        rights.any(|right| right.0 == process && right.2 == resource && right.4 == verb)
+    };
+    let of_controller = reported("controller", "\"the right to ", " is missing\"");
+    assert!(of_controller.len() >= 4, "{of_controller:?}");
+    for right in of_controller {
+        let (verb, resource) = right.split_once(' ').unwrap();
+        assert!(needs(Process::Controller, verb, resource), "{right}");
+    }
+    for (kind, resource) in [
+        ("Secrets", "secrets"),
+        ("MutatingWebhookConfigurations", WEBHOOKS),
+    ] {
+        for verb in ["get", "create", "patch", "delete"] {
+            let reports = reported("webhook", &format!("\"{verb} on the {kind} of "), "\"");
+            let is_reported = !reports.is_empty();
+            let is_needed = needs(Process::Certificates, verb, resource);
+            assert_eq!(is_reported, is_needed, "{verb} {resource}");
+        }
+    }
+}
