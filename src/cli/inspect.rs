@@ -94,7 +94,7 @@ impl Inspected {
         let reference: Result<ImageRef, ReferenceError> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let pod = Pod::of_value(&pod).unwrap_or_default();
-        let policy = &session.snapshot.policy;
+        let policy = &session.policy;
         let mut examined = session.examine(policy, namespace, &pod).await;
         let state = examined.images.pop().unwrap_or_default();
         let usages = pod.images();

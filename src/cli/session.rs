@@ -25,6 +25,8 @@ use tolerarch_kubernetes::cluster::UserClient;
 /// Decision engine of a command, with the progress and the traces of its lookups.
 pub(super) struct Session {
     pub(super) snapshot: Snapshot,
+    /// Policy of the profile that the command names, or that of no profile.
+    pub(super) policy: Policy,
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
     pub(super) traces: Traces,
@@ -68,13 +70,12 @@ pub(super) fn run_alone<T>(
         for note in &configured.notes {
             tell(&format!("tolerarch: note: {note}"));
         }
-        let mut session = Session::start(shared, configured, progress, None, images).await?;
+        let session = Session::start(shared, configured, progress, None, images).await?;
         let Some(policy) = session.snapshot.policy_for(profile).cloned() else {
             let name = profile.unwrap_or_default();
             return Err(no_profile(name, &session.snapshot));
         };
-        session.snapshot.policy = policy;
-        Ok(work(session).await)
+        Ok(work(Session { policy, ..session }).await)
     })
 }
 
@@ -132,6 +133,7 @@ impl Session {
             ..snapshot
         };
         Ok(Self {
+            policy: snapshot.policy.clone(),
             snapshot,
             limits: BatchLimits::new(&config.lookup),
             progress,

@@ -57,9 +57,12 @@ impl Verdict {
     pub(super) async fn of(object: &Object, session: &Session) -> Result<Self, String> {
         let (subject, namespace) = (object.subject()?, &object.place.namespace);
         let Session {
-            snapshot, limits, ..
+            snapshot,
+            policy,
+            limits,
+            ..
         } = session;
-        let (policy, wait) = (&snapshot.policy, Wait::ForAll(limits));
+        let wait = Wait::ForAll(limits);
         let verdict = |decision: Decision<'_>| Self::new(object, &subject, decision, session);
         let decided = async {
             verdict(match &subject {
