@@ -54,17 +54,13 @@ impl Shared {
         };
         let mut notes = Vec::new();
         let loaded = match installed {
-            Some(Ok(Installed {
-                source,
-                text,
-                environment,
-                ..
-            })) => {
-                let texts = environment.texts().chain(sources.environment.texts());
-                sources.environment = texts.collect();
-                notes.push(format!("the configuration is that of {source}"));
-                sources.read(text).map_err(|faults| ConfigError::Faults {
-                    file: Some(source.into()),
+            Some(Ok(installed)) => {
+                notes.push(format!("the configuration is that of {}", installed.source));
+                let texts = installed.environment.texts();
+                sources.environment = texts.chain(sources.environment.texts()).collect();
+                let read = sources.read(&installed.text);
+                read.map_err(|faults| ConfigError::Faults {
+                    file: Some(installed.source.as_str().into()),
                     faults,
                 })?
             }

@@ -17,10 +17,10 @@ use super::metrics::Families;
 use super::reload::{FileVersions, Follower};
 use super::snapshot::Live;
 use super::supervisor::{Run, Supervisor};
-use crate::config::{Config, Sources};
+use crate::config::{Config, Discover, Sources};
 use tolerarch_controller::ControllerSettings;
 use tolerarch_images::shared_cache::{SharedCacheKeeper, SharedCacheMetrics};
-use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, ObjectName, OwnedName};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Health, Reported, State};
 use tolerarch_support::logging::{self, Levels};
@@ -124,42 +124,53 @@ impl Process {
             }
         }));
         if discover.is_on() {
-            let watcher = live
-                .watcher()
-                .map_err(|cause| ServeError::Cluster("discover", cause))?;
-            let discoverer = Discoverer::new(discover, watcher, live.clone());
-            let readiness = discoverer.readiness();
-            let kept = Reported::default();
-            self.supervisor
-                .keep("discovery", kept.clone(), discoverer, |task| {
-                    Box::pin(task.run())
-                });
-            self.components.push(Component::new("discovery", move || {
-                [readiness(), kept.get()]
-            }));
+            self.follow_cluster(live, discover)?;
         }
         if controller.learn && (server.failed_images || live.controller.is_some()) {
-            let not_connected = |cause| ServeError::Cluster("server.failedImages", cause);
-            let cluster = Cluster::of(Caller::Service, &live.environment).map_err(not_connected)?;
-            let name = OwnedName {
-                namespace: cluster.namespace().to_owned(),
-                name: controller.failed_images(),
-            };
-            let record = Record {
-                watcher: live.watcher().map_err(not_connected)?,
-                name,
-                live: live.clone(),
-                state: Reported::default(),
-            };
-            self.keep("failed-images", record.state.clone(), record, |task| {
-                Box::pin(task.run())
-            });
+            self.follow_failed_images(live, controller.failed_images())?;
         }
         if let Some(keeper) = shared_cache {
             self.keep("shared-cache", keeper.state.clone(), keeper, |task| {
                 Box::pin(task.run())
             });
         }
+        Ok(())
+    }
+
+    /// Follows the nodes and NodePools. The component has the health of the reading as well as that of the task.
+    fn follow_cluster(&mut self, live: &Live, discover: Discover) -> Result<(), ServeError> {
+        let watcher = live
+            .watcher()
+            .map_err(|cause| ServeError::Cluster("discover", cause))?;
+        let discoverer = Discoverer::new(discover, watcher, live.clone());
+        let readiness = discoverer.readiness();
+        let kept = Reported::default();
+        self.supervisor
+            .keep("discovery", kept.clone(), discoverer, |task| {
+                Box::pin(task.run())
+            });
+        self.components.push(Component::new("discovery", move || {
+            [readiness(), kept.get()]
+        }));
+        Ok(())
+    }
+
+    /// Follows the controller's record of images that failed.
+    fn follow_failed_images(&mut self, live: &Live, name: ObjectName) -> Result<(), ServeError> {
+        let not_connected = |cause| ServeError::Cluster("server.failedImages", cause);
+        let cluster = Cluster::of(Caller::Service, &live.environment).map_err(not_connected)?;
+        let record = Record {
+            watcher: live.watcher().map_err(not_connected)?,
+            name: OwnedName {
+                namespace: cluster.namespace().to_owned(),
+                name,
+            },
+            live: live.clone(),
+            state: Reported::default(),
+        };
+        self.keep("failed-images", record.state.clone(), record, |task| {
+            Box::pin(task.run())
+        });
         Ok(())
     }
 

@@ -220,30 +220,33 @@ impl Contents {
         }
     }
 
-    /// Adds the Pods of an object and the images outside of them, and counts the object if a part of it is passed over.
+    /// Counts an object if a part of it is passed over, or all of it.
+    fn count(&mut self, node: &Node, group: &str, kind: &str, pods: &Pods<'_>) {
+        let counts = if !pods.images.is_empty() {
+            &mut self.not_looked_at
+        } else if !pods.templates.is_empty() || kind == "List" {
+            return;
+        } else if is_templateless(node, group, kind) {
+            &mut self.without_template
+        } else {
+            &mut self.skipped
+        };
+        let full_kind = if group.is_empty() || is_of_kubernetes(group, kind) {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
+        *counts.entry(full_kind).or_default() += 1;
+    }
+
+    /// Adds the Pods of an object and the images outside of them.
     fn add_pods(&mut self, node: &Node, at: &Place, group: &str, kind: &str, pods: Pods<'_>) {
+        self.count(node, group, kind, &pods);
         let Pods {
             sought,
             templates,
             images,
         } = pods;
-        let passed_over = if !images.is_empty() {
-            Some(&mut self.not_looked_at)
-        } else if !templates.is_empty() || kind == "List" {
-            None
-        } else if is_templateless(node, group, kind) {
-            Some(&mut self.without_template)
-        } else {
-            Some(&mut self.skipped)
-        };
-        if let Some(counts) = passed_over {
-            let full_kind = if group.is_empty() || is_of_kubernetes(group, kind) {
-                kind.to_owned()
-            } else {
-                format!("{kind}.{group}")
-            };
-            *counts.entry(full_kind).or_default() += 1;
-        }
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,
             // By a path of the command line it is an object like others.

@@ -133,11 +133,7 @@ pub(super) async fn check(
     } else {
         format!(" with {selector}")
     };
-    let mut labels = ordinary();
-    labels.extend(needed.clone());
-    if !entry.objects.matches(&labels) {
-        labels = needed;
-    }
+    let labels = labels_for(entry, needed);
     let before = count_calls(client, webhook).await;
     let before = exam
         .findings
@@ -159,21 +155,34 @@ pub(super) async fn check(
             exam.findings.failed("dry-run", message, fix);
             return Status::Failed;
         }
+        let answered = format!("{name} answered for {pod}, in {} ms", took.as_millis());
         // Where the Service leads nowhere, API servers keep connections to where it led before.
-        let (shown, by) = if leads {
-            (Status::Ok, "")
+        let status = if leads {
+            exam.findings.ok("dry-run", answered);
+            Status::Ok
         } else {
-            (Status::Unknown, ", by a connection from before")
+            let message = answered + ", by a connection from before";
+            exam.findings.unknown("dry-run", message);
+            Status::Unknown
         };
-        let message = format!("{name} answered for {pod}, in {} ms{by}", took.as_millis());
-        exam.findings.add(shown, "dry-run", message, "");
         if let Some(([_, before], now)) = calls {
             check_fail_open(webhook, before, now, &mut exam.findings);
         }
-        return shown;
+        return status;
     }
     exam.findings.unknown("dry-run", refused);
     Status::Unknown
+}
+
+/// Returns labels for which a webhook is called: those of any Deployment's Pods as well, unless it excludes them.
+fn labels_for(entry: &Webhook, needed: Labels) -> Labels {
+    let mut labels = ordinary();
+    labels.extend(needed.clone());
+    if entry.objects.matches(&labels) {
+        labels
+    } else {
+        needed
+    }
 }
 
 /// Returns why a Pod came back without an answer of the webhook, and advice.
