@@ -111,7 +111,7 @@ fn needed(config: &Config) -> BTreeSet<Given> {
     needed
 }
 
-/// All that the manifests switch on, in the components that do.
+/// What the manifests switch on, in the components that do.
 const SWITCHED_ON: &str = "
     discover: {nodePools: true, nodes: true}
     cache: {warm: {fromPods: true}}
@@ -129,6 +129,49 @@ fn the_manifests_give_each_account_what_its_process_needs_and_no_more() {
     let missing: Vec<&Given> = needed.difference(&given).collect();
     let excess: Vec<&Given> = given.difference(&needed).collect();
     assert_eq!((missing, excess), (Vec::new(), Vec::new()));
+}
+
+/// Returns the configuration that needs all rights there are.
+fn everything() -> Config {
+    let text = SWITCHED_ON.replace("nodeTaints", "podLogs: true, evictFailed: true, nodeTaints");
+    Config::parse(&text).unwrap()
+}
+
+/// The chart has more than the manifests that are rendered of it with its defaults.
+#[test]
+fn the_chart_gives_what_each_process_may_need_and_no_more() {
+    let everything = needed(&everything());
+    for (process, templates) in [
+        (Process::Webhook, &["discovery", "warm", "pullsecrets"][..]),
+        (Process::Certificates, &["managedcertificates"]),
+        (Process::Controller, &["controller", "nodetaints"]),
+    ] {
+        let mut given = BTreeSet::new();
+        for template in templates {
+            let chart = repository().join("manifests/helm/tolerarch/templates");
+            let text = fs::read_to_string(chart.join(template).with_extension("yaml")).unwrap();
+            let mut resource = "";
+            for line in text.lines() {
+                let (key, list) = line.trim().split_once(": [").unwrap_or_default();
+                let list = list.split(']').next().unwrap();
+                match key {
+                    "resources" => resource = list,
+                    "verbs" => given.extend(
+                        list.split(", ")
+                            .map(|verb| (resource.to_owned(), verb.to_owned())),
+                    ),
+                    _ => {}
+                }
+            }
+        }
+        let needed = everything.iter().filter(|right| right.0 == process);
+        // The ConfigMap of images that failed comes with the controller, whose account may do more with it.
+        let needed = needed.filter(|right| process != Process::Webhook || right.2 != "configmaps");
+        let needed: BTreeSet<_> = needed
+            .map(|right| (right.2.clone(), right.4.clone()))
+            .collect();
+        assert_eq!(given, needed, "{process:?}");
+    }
 }
 
 #[test]
@@ -172,8 +215,7 @@ fn reported(krate: &str, begin: &str, end: &str) -> Vec<String> {
 
 #[test]
 fn the_rights_whose_lack_the_processes_report_are_those_that_they_need() {
-    let all = SWITCHED_ON.replace("nodeTaints", "podLogs: true, evictFailed: true, nodeTaints");
-    let needed = needed(&Config::parse(&all).unwrap());
+    let needed = needed(&everything());
     let needs = |process: Process, verb: &str, resource: &str| {
         let mut rights = needed.iter();
         rights.any(|right| right.0 == process && right.2 == resource && right.4 == verb)
