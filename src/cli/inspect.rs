@@ -161,9 +161,35 @@ impl Inspected {
     }
 
     fn table(&self, explain: bool, width: Option<usize>) -> String {
+        let colour = if self.is_unknown() {
+            Colour::Yellow
+        } else if self.examined.open_pools().is_empty() {
+            Colour::Red
+        } else {
+            Colour::Green
+        };
+        let name = match &self.reference {
+            Ok(reference) => reference.to_string(),
+            Err(_) => self.image.clone(),
+        };
+        let mut text = colour.paint(&shown(&name)) + "\n";
+        for (name, value) in self.facts() {
+            text += &format!("  {name:<10} {}\n", shown(&value));
+        }
+        let entries = self.trace.entries.iter().map(entry_row);
+        let header = ["ENTRY", "COUNTS", "AS", "DIGEST"];
+        let mut parts = vec![text, table(&header, entries, "  ", width)];
+        if explain {
+            let requests = self.trace.requests.iter().map(request_row);
+            let header = ["ASKED", "SHOWN", "ANSWER", "MS", "URL"];
+            parts.push(table(&header, requests, "  ", width));
+        }
+        paragraphs(parts)
+    }
+
+    /// Returns what is known of the image, each fact with its name.
+    fn facts(&self) -> Vec<(&'static str, String)> {
         let Self {
-            image,
-            reference,
             examined,
             state,
             trace,
@@ -171,65 +197,49 @@ impl Inspected {
             ..
         } = self;
         let pools = examined.open_pools().join(", ");
-        let colour = if self.is_unknown() {
-            Colour::Yellow
-        } else if pools.is_empty() {
-            Colour::Red
-        } else {
-            Colour::Green
-        };
-        let name = match reference {
-            Ok(reference) => reference.to_string(),
-            Err(_) => image.clone(),
-        };
-        let mut text = colour.paint(&shown(&name)) + "\n";
-        let mut line =
-            |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
         let pools = if pools.is_empty() { "no pool" } else { &pools };
-        line("verdict", &format!("{}, opens {pools}", examined.reason));
+        let mut facts = vec![("verdict", format!("{}, opens {pools}", examined.reason))];
+        let mut add = |name, value| facts.push((name, value));
         if let Some(error) = &self.error {
-            line("error", error);
+            add("error", error.clone());
         }
         let is_artifact = trace
             .found
             .is_some_and(|found| found.support == Support::Artifact);
         match state.platforms {
-            Some(platforms) => line("platforms", &platforms.to_string()),
-            None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
+            Some(platforms) => add("platforms", platforms.to_string()),
+            None if is_artifact => {
+                add(
+                    "platforms",
+                    "cannot be said: an artifact, no image".to_owned(),
+                );
+            }
             None => {}
         }
         let mut failed = PlatformSet::EMPTY;
         if let Some(failure) = state.failed {
-            line("failed", &Cause::Failed(failure).to_string());
+            add("failed", Cause::Failed(failure).to_string());
             failed = failure.platforms;
         }
         for PoolState { name, lacks, .. } in &examined.pools {
             let lacking = lacks.unwrap_or_default().difference(failed);
             if !lacking.is_empty() {
-                line("lacks", &format!("{lacking} of the pool {name}"));
+                add("lacks", format!("{lacking} of the pool {name}"));
             }
         }
         if let Some(found) = trace.found {
-            line("digest", &found.digest.to_string());
+            add("digest", found.digest.to_string());
         }
         if !trace.media_type.is_empty() {
-            line("type", &trace.media_type);
+            add("type", trace.media_type.clone());
         }
         let requests = count(trace.requests.len() as u64, "request");
         let took = format!("{requests}, {milliseconds} ms");
         match &self.source {
-            Some(source) => line("from", &format!("{source}, {took}")),
-            None => line("from", &took),
+            Some(source) => add("from", format!("{source}, {took}")),
+            None => add("from", took),
         }
-        let entries = trace.entries.iter().map(entry_row);
-        let header = ["ENTRY", "COUNTS", "AS", "DIGEST"];
-        let mut parts = vec![text, table(&header, entries, "  ", width)];
-        if explain {
-            let requests = trace.requests.iter().map(request_row);
-            let header = ["ASKED", "SHOWN", "ANSWER", "MS", "URL"];
-            parts.push(table(&header, requests, "  ", width));
-        }
-        paragraphs(parts)
+        facts
     }
 }
 

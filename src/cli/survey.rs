@@ -41,24 +41,11 @@ impl Survey {
         namespace: Option<&str>,
         progress: &Progress,
     ) -> Result<Self, RequestError> {
-        let path = Pod::url_path(&(), namespace);
-        let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
-        let mut index = PodIndex::default();
-        let list = client.pages(&path, |is_first, items: Vec<StoredPod>| {
-            if is_first {
-                index = PodIndex::default();
-            }
-            for pod in items {
-                index.add(pod);
-            }
-            progress.show(&format!("read {} Pods", index.pods.len()));
-        });
-        list.await?;
-        progress.show("reading owners, nodes and namespaces");
-        let mut notes = Vec::new();
         let PodIndex {
             mut pods, shapes, ..
-        } = index;
+        } = pods(client, namespace, progress).await?;
+        progress.show("reading owners, nodes and namespaces");
+        let mut notes = Vec::new();
         let owners = owners(client, namespace, &pods, &mut notes);
         let nodes = client.list::<Node>(Node::PATH);
         let (owners, nodes, namespaces) = join3(owners, nodes, namespaces(client, namespace)).await;
@@ -122,6 +109,27 @@ impl Survey {
         let usages = self.shapes.iter().flat_map(|shape| shape.pod.images());
         usages.filter_map(|usage| usage.image.ok())
     }
+}
+
+async fn pods(
+    client: &UserClient,
+    namespace: Option<&str>,
+    progress: &Progress,
+) -> Result<PodIndex, RequestError> {
+    let path = Pod::url_path(&(), namespace);
+    let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
+    let mut index = PodIndex::default();
+    let list = client.pages(&path, |is_first, items: Vec<StoredPod>| {
+        if is_first {
+            index = PodIndex::default();
+        }
+        for pod in items {
+            index.add(pod);
+        }
+        progress.show(&format!("read {} Pods", index.pods.len()));
+    });
+    list.await?;
+    Ok(index)
 }
 
 /// Returns the labels of all namespaces, or of one; a note in their place without the right to read them.

@@ -98,15 +98,14 @@ impl<'n> Backend<'n> {
         let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
         let read = Workload::read(client, namespace, &labels).await;
         let pods = format!("the Pods of {service}");
-        let workload = match findings.read("pods", &pods, read) {
-            Some(workload) => {
-                if workload.pods.is_empty() && !labels.selects_all() {
-                    report_no_pod(&service, namespace, &workload, findings);
-                }
-                workload
-            }
-            None => Workload::default(),
-        };
+        let read = findings.read("pods", &pods, read);
+        if let Some(workload) = &read
+            && workload.pods.is_empty()
+            && !labels.selects_all()
+        {
+            report_no_pod(&service, namespace, workload, findings);
+        }
+        let workload = read.unwrap_or_default();
         check_start(&workload.pods, findings);
         let is_ready = check_endpoints(exam, (namespace, name), &labels, &workload.pods).await;
         Self {
