@@ -153,8 +153,10 @@ fn mount(spec: &PodSpec) -> Option<&str> {
 
 /// Returns the variables of a Pod's first container that set keys.
 fn environment(spec: &PodSpec) -> Environment {
-    let variables = spec.containers.first().and_then(|first| first.env.as_ref());
-    let variables = variables.into_iter().flatten();
+    let Some(first) = spec.containers.first() else {
+        return Environment::default();
+    };
+    let variables = first.env.iter().flatten();
     let values = variables.filter_map(|variable| Some((&variable.name, variable.value.as_ref()?)));
     values
         .filter(|(name, _)| name.starts_with(Sources::PREFIX))

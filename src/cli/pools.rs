@@ -87,9 +87,9 @@ impl Shown {
         if let Some(autoscaler) = autoscaler {
             header.push("NODE GROUPS");
             for (row, outlook) in rows.iter_mut().zip(&outlooks) {
-                let groups = outlook.own.iter();
-                let groups = groups.map(|group| group_cell(autoscaler, group));
-                row.cells.push(groups.collect::<Vec<_>>().join(", "));
+                let cell = |group: &&NodeGroup| group_cell(autoscaler, group);
+                let groups: Vec<String> = outlook.own.iter().map(cell).collect();
+                row.cells.push(groups.join(", "));
             }
         }
         let mut text = output::table(&header, rows, "", width);
@@ -163,9 +163,8 @@ impl Shown {
     }
 
     fn row(&self, known: &KnownPool<'_>) -> Row {
-        let node_pools = known.node_pools.iter();
-        let node_pools = node_pools.map(|pool| format!("{} ({})", pool.name(), pool.weight));
-        let node_pools = node_pools.collect::<Vec<_>>().join(", ");
+        let weighted = |pool: &&NodePool| format!("{} ({})", pool.name(), pool.weight);
+        let node_pools: Vec<String> = known.node_pools.iter().map(weighted).collect();
         let or_unknown =
             |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
         Row {
@@ -174,7 +173,7 @@ impl Shown {
                 known.pool.name.clone(),
                 source(known.source).to_owned(),
                 architectures(known.pool.platforms),
-                or_unknown(self.knows_node_pools, node_pools),
+                or_unknown(self.knows_node_pools, node_pools.join(", ")),
                 or_unknown(self.nodes.is_some(), known.nodes.to_string()),
             ],
         }
@@ -233,9 +232,8 @@ fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &
 }
 
 fn pool_document(known: &KnownPool<'_>, shown: &Shown) -> Value {
-    let node_pools = known.node_pools.iter();
-    let node_pools = node_pools.map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
-    let node_pools: Vec<Value> = node_pools.collect();
+    let weighted = |pool: &&NodePool| json!({"name": pool.name(), "weight": pool.weight});
+    let node_pools: Vec<Value> = known.node_pools.iter().map(weighted).collect();
     json!({
         "name": known.pool.name,
         "source": source(known.source),

@@ -64,10 +64,9 @@ impl<'n> Backend<'n> {
         let Exam {
             client, findings, ..
         } = exam;
-        let selected = namespaces.iter();
-        let selected = selected.filter(|namespace| entry.selects(namespace));
+        let is_selected = |namespace: &&Namespace| entry.selects(namespace);
         let unknown = Self {
-            selected: selected.collect(),
+            selected: namespaces.iter().filter(is_selected).collect(),
             ..Self::default()
         };
         let Some((namespace, name, port)) = entry.service() else {

@@ -82,13 +82,13 @@ pub(super) fn check_order(
         let are_both_called = |one: &Namespace| entry.selects(one) && other.selects(one);
         namespaces.is_empty() || namespaces.iter().any(are_both_called)
     };
-    let later = all.iter().filter(|other| {
-        other.configuration > entry.configuration
-            && !other.is_ours()
-            && other.has_pods()
-            && meets(other)
-    });
-    let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
+    let mut later = BTreeSet::new();
+    for other in all {
+        let is_later = other.configuration > entry.configuration;
+        if is_later && !other.is_ours() && other.has_pods() && meets(other) {
+            later.insert(&*other.configuration);
+        }
+    }
     let later = some_of(later);
     let mut findings = SubjectFindings::on(entry.name());
     if later.is_empty() {
@@ -116,9 +116,9 @@ pub(super) fn check_overlaps(
     let before = findings.0.len();
     for (at, one) in entries.iter().enumerate() {
         for other in &entries[at + 1..] {
-            let both = namespaces.iter();
-            let both = both.filter(|namespace| one.selects(namespace) && other.selects(namespace));
-            let both = some_of(both.map(name_of));
+            let are_both_called =
+                |namespace: &&Namespace| one.selects(namespace) && other.selects(namespace);
+            let both = some_of(namespaces.iter().filter(are_both_called).map(name_of));
             if both.is_empty() {
                 continue;
             }
@@ -219,10 +219,8 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Subjec
 pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findings: &mut Findings) {
     let name = entry.name();
     let all = namespaces.len();
-    let selected = namespaces
-        .iter()
-        .filter(|namespace| entry.selects(namespace));
-    let selected = selected.count();
+    let is_selected = |namespace: &&Namespace| entry.selects(namespace);
+    let selected = namespaces.iter().filter(is_selected).count();
     match (selected, entry.profile()) {
         _ if all == 0 => {}
         (0, Some(profile)) => {
@@ -310,10 +308,8 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
             && (namespaces.is_empty() || namespaces.iter().any(is_its))
     };
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
-    let called = pods
-        .iter()
-        .filter(|pod| selector.matches(&pod.metadata.labels));
-    let called = called.count();
+    let is_called = |pod: &&&Labelled| selector.matches(&pod.metadata.labels);
+    let called = pods.iter().filter(is_called).count();
     match (called, pods.len()) {
         (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
             "scope",
