@@ -25,7 +25,7 @@ mod webhook;
 use std::time::SystemTime;
 
 use http::Request;
-use http::header::{ACCEPT, CONTENT_TYPE, DATE};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue};
 use http::request::Builder;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ const TIME: Duration = Duration::from_secs(3);
 /// Time within which a request of a background task is sent again if the API server says that it answers later. A Lease
 /// lasts longer, and looks at it end earlier.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Maximal bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
+/// Maximum bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
 const BODY: usize = 512 << 10;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
 const REST: Duration = Duration::from_secs(15);
@@ -140,8 +140,8 @@ impl Cluster {
             return Err(ClusterError::Name);
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-        let silent = || self.silent.lock();
-        if silent().is_some_and(|since| since.elapsed() < REST) {
+        let silent = *self.silent.lock();
+        if silent.is_some_and(|since| since.elapsed() < REST) {
             return Err(ClusterError::Resting);
         }
         let request = Request::get(&path).header(ACCEPT, JSON);
@@ -150,19 +150,18 @@ impl Cluster {
             let answer = success(self.api.send_now(request.body(Vec::new())?).await?).await?;
             read_all(answer.into_body(), BODY).await
         };
-        let answer = self
-            .api
-            .in_time(answer)
-            .await
-            .map(Zeroizing::new)
-            .map_err(ClusterError::from);
-        if matches!(
-            answer,
-            Err(ClusterError::Timeout | ClusterError::Unreachable)
-        ) {
-            *silent() = Some(Instant::now());
+        match self.api.in_time(answer).await.map_err(ClusterError::from) {
+            Ok(answer) => {
+                let answer = Zeroizing::new(answer);
+                serde_json::from_slice(&answer).map_err(|_| ClusterError::Malformed)
+            }
+            Err(error) => {
+                if matches!(error, ClusterError::Timeout | ClusterError::Unreachable) {
+                    *self.silent.lock() = Some(Instant::now());
+                }
+                Err(error)
+            }
         }
-        serde_json::from_slice(&answer?).map_err(|_| ClusterError::Malformed)
     }
 
     /// Returns the namespace of the service account, or of the kubeconfig.
@@ -201,38 +200,28 @@ impl Cluster {
         r#type: PatchType,
         patch: &Value,
     ) -> Result<(), ClusterError> {
-        self.change(
-            Request::patch(managed(path)).header(CONTENT_TYPE, r#type.0),
-            patch,
-        )
-        .await
+        let request = Request::patch(managed(path)).header(CONTENT_TYPE, r#type.0);
+        self.change(request, patch).await
     }
 
     /// Creates an object and ignores the returned one. [`ClusterError::Conflict`] if an object of this name exists.
     pub async fn create(&self, list: &str, object: &Value) -> Result<(), ClusterError> {
-        self.change(
-            Request::post(managed(list)).header(CONTENT_TYPE, JSON),
-            object,
-        )
-        .await
+        let request = Request::post(managed(list)).header(CONTENT_TYPE, JSON);
+        self.change(request, object).await
     }
 
     /// Deletes the object, unless it has changed since this version. [`ClusterError::Conflict`] if it has.
     pub async fn delete(&self, path: &str, version: &str) -> Result<(), ClusterError> {
         let options = json!({"preconditions": {"resourceVersion": version}});
-        self.change(Request::delete(path).header(CONTENT_TYPE, JSON), &options)
-            .await
+        let request = Request::delete(path).header(CONTENT_TYPE, JSON);
+        self.change(request, &options).await
     }
 
     async fn change(&self, request: Builder, change: &Value) -> Result<(), ClusterError> {
+        let request = request.header(ACCEPT, METADATA);
         // A Pod may be large, and the response is ignored.
-        self.ask(
-            request.header(ACCEPT, METADATA),
-            change.to_string().into(),
-            OBJECT,
-        )
-        .await
-        .map(drop)
+        self.ask(request, change.to_string().into(), OBJECT).await?;
+        Ok(())
     }
 
     /// Returns the last line of a container's log, or its first KiB; of the `previous` run if set. Untrusted text.
@@ -242,11 +231,9 @@ impl Cluster {
         container: &str,
         previous: bool,
     ) -> Result<String, ClusterError> {
-        let path = format!(
-            "/api/v1/namespaces/{}/pods/{}/log",
-            pod.namespace(),
-            pod.name()
-        );
+        let namespace = pod.namespace();
+        let pod = pod.name();
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log");
         let previous = if previous { "true" } else { "false" };
         let last = [
             ("container", container),
@@ -267,11 +254,10 @@ impl Cluster {
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let request = request.body(body).map_err(RequestError::from)?;
         let answer = self.api.success(self.api.send(request).await?).await?;
-        let date = answer
-            .headers()
-            .get(DATE)
-            .and_then(|date| date.to_str().ok());
-        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let date = match answer.headers().get(DATE).map(HeaderValue::to_str) {
+            Some(Ok(date)) => httpdate::parse_http_date(date).ok(),
+            _ => None,
+        };
         let object = self.api.read_all(answer.into_body(), most).await?;
         Ok(Answer {
             object: object.into(),

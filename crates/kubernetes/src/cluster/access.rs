@@ -121,9 +121,8 @@ impl Access {
             show_certificate(auth, &identity.certificate.read()?, &identity.key.read()?)?;
         }
         if let Some(plugin) = &self.plugin {
-            let credential = plugin.run();
-            let credential =
-                credential.map_err(|error| ConnectError::Plugin(plugin.command.clone(), error))?;
+            let failed = |error| ConnectError::Plugin(plugin.command.clone(), error);
+            let credential = plugin.run().map_err(failed)?;
             if let Some((certificate, key)) = &credential.identity {
                 show_certificate(auth, certificate.as_bytes(), key.as_bytes())?;
             }

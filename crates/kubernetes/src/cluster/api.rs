@@ -45,12 +45,8 @@ impl Api {
         time: Duration,
         patience: Duration,
     ) -> Result<Self, ConnectError> {
-        let server = access
-            .config
-            .cluster_url
-            .to_string()
-            .trim_end_matches('/')
-            .into();
+        let url = access.config.cluster_url.to_string();
+        let server = url.trim_end_matches('/').into();
         let connected = access.connect(time.min(CONNECT_TIME))?;
         let connected = Arc::new(Mutex::new(connected));
         Ok(Self {
@@ -111,12 +107,8 @@ impl Api {
         &self,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Body>, RequestError> {
-        let is_expired = self
-            .connected
-            .lock()
-            .expires
-            .is_some_and(|end| end <= SystemTime::now());
-        if is_expired {
+        let expires = self.connected.lock().expires;
+        if expires.is_some_and(|end| end <= SystemTime::now()) {
             self.renew().await;
         }
         let answer = self.send_once(request.clone()).await?;
@@ -160,9 +152,8 @@ impl Api {
         path: &str,
         accept: &str,
     ) -> Result<Response<Body>, RequestError> {
-        let answer = self
-            .send(Request::get(path).header(ACCEPT, accept).body(Vec::new())?)
-            .await?;
+        let request = Request::get(path).header(ACCEPT, accept);
+        let answer = self.send(request.body(Vec::new())?).await?;
         self.success(answer).await
     }
 

@@ -13,7 +13,7 @@ use kube::config::InClusterError;
 
 use super::access::PluginError;
 
-/// Maximal characters of the API server's message in an error.
+/// Maximum characters of the API server's message in an error.
 const SHOWN: usize = 500;
 
 /// Reason why the Kubernetes API cannot be reached at all. Each text includes its causes.
@@ -143,14 +143,15 @@ pub enum RequestError {
 
 impl RequestError {
     pub(super) fn refused(status: StatusCode, body: &[u8]) -> Self {
-        let said = serde_json::from_slice::<Status>(body).unwrap_or_default();
-        let message = said
-            .message
-            .unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+        let answer = serde_json::from_slice::<Status>(body).unwrap_or_default();
+        let message = match answer.message {
+            Some(message) => message,
+            None => String::from_utf8_lossy(body).trim().to_owned(),
+        };
         Self::Refused {
             status: status.as_u16(),
             message: message.chars().take(SHOWN).collect(),
-            rest: said.metadata.continue_.filter(|token| !token.is_empty()),
+            rest: answer.metadata.continue_.filter(|token| !token.is_empty()),
         }
     }
 
@@ -173,18 +174,19 @@ impl RequestError {
 
 /// Returns the reason for a missing response. Of a failed connection only the last cause says something.
 fn cause(error: &kube::Error) -> String {
-    let mut causes: Vec<&(dyn Error + 'static)> =
+    let causes: Vec<&(dyn Error + 'static)> =
         successors(error.source(), |&error| error.source()).collect();
-    let connect = |error: &&(dyn Error + 'static)| {
-        error
-            .downcast_ref::<hyper_util::client::legacy::Error>()
-            .is_some_and(|error| error.is_connect())
+    let is_connect = |error: &&(dyn Error + 'static)| {
+        let error = error.downcast_ref::<hyper_util::client::legacy::Error>();
+        error.is_some_and(|error| error.is_connect())
     };
-    let last = causes.pop().filter(|_| causes.iter().any(connect));
-    let system = last.and_then(|last| last.downcast_ref::<io::Error>());
-    match (last, system.filter(|error| error.raw_os_error().is_some())) {
-        (_, Some(error)) => error.kind().to_string(),
-        (Some(last), None) => last.to_string(),
-        (None, None) => error.to_string(),
+    match causes.split_last() {
+        Some((last, others)) if others.iter().any(is_connect) => {
+            match last.downcast_ref::<io::Error>() {
+                Some(system) if system.raw_os_error().is_some() => system.kind().to_string(),
+                _ => last.to_string(),
+            }
+        }
+        _ => error.to_string(),
     }
 }

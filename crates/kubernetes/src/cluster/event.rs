@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::{Cluster, ClusterError, Node, OwnerReference, StoredPod, micro_time};
 
-/// Maximal bytes of a note, by the API server's validation.
+/// Maximum bytes of a note, by the API server's validation.
 const NOTE: usize = 1024;
-/// Maximal bytes of the reporting instance, by the same validation.
+/// Maximum bytes of the reporting instance, by the same validation.
 const INSTANCE: usize = 128;
 const CONTROLLER: &str = "tolerarch.io/controller";
 /// Namespace of events on objects of the cluster, by the same validation.
@@ -35,32 +35,14 @@ pub struct ObjectEvent {
 
 impl ObjectEvent {
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
-        let [api_version, of, name, uid] = ["v1", "Pod", pod.name(), pod.uid()].map(str::to_owned);
-        let object = OwnerReference {
-            api_version,
-            kind: of,
-            name,
-            uid,
-            ..OwnerReference::default()
-        };
-        Self::on_owner(pod, object, kind)
+        Self::on_owner(pod, reference("Pod", pod.name(), pod.uid()), kind)
     }
 
     /// Makes an event on a node, in the namespace of events on objects that have none.
     pub fn on_node(node: &Node, kind: EventKind) -> Self {
-        let [api_version, of, name, uid] =
-            ["v1", "Node", node.name(), &node.metadata.uid].map(str::to_owned);
-        let object = OwnerReference {
-            api_version,
-            kind: of,
-            name,
-            uid,
-            ..OwnerReference::default()
-        };
-        let namespace = OF_THE_CLUSTER.to_owned();
         Self {
-            namespace,
-            object,
+            namespace: OF_THE_CLUSTER.to_owned(),
+            object: reference("Node", node.name(), &node.metadata.uid),
             is_namespaced: false,
             kind,
             note: String::new(),
@@ -69,9 +51,8 @@ impl ObjectEvent {
 
     /// Makes an event on the Pod's owner, in the Pod's namespace.
     pub fn on_owner(pod: &StoredPod, object: OwnerReference, kind: EventKind) -> Self {
-        let namespace = pod.namespace().to_owned();
         Self {
-            namespace,
+            namespace: pod.namespace().to_owned(),
             object,
             is_namespaced: true,
             kind,
@@ -81,12 +62,8 @@ impl ObjectEvent {
 
     /// Name shared by replicas' events of one reason on one object, of one namespace: a Pod may name a foreign owner's uid.
     pub fn name(&self) -> String {
-        let hash = digest(
-            &SHA256,
-            [&self.namespace, &*self.object.uid, self.kind.reason]
-                .join("\0")
-                .as_bytes(),
-        );
+        let parts = [&self.namespace, &*self.object.uid, self.kind.reason];
+        let hash = digest(&SHA256, parts.join("\0").as_bytes());
         let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
         format!("tolerarch-{:032x}", u128::from_be_bytes(half))
     }
@@ -126,12 +103,19 @@ impl ObjectEvent {
             "note": beginning(note, NOTE),
             "regarding": {"apiVersion": api_version, "kind": kind, "namespace": of_object, "name": name, "uid": uid},
         });
-        cluster
-            .create(
-                &format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
-                &event,
-            )
-            .await
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        cluster.create(&path, &event).await
+    }
+}
+
+/// Refers to an object of Kubernetes' first kinds.
+fn reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
     }
 }
 

@@ -21,7 +21,7 @@ use super::user::UserClient;
 
 /// Number of an old API server's versions that are requested at a time; each takes a request.
 const AT_A_TIME: usize = 10;
-/// Maximal number of such requests. A cluster with many operators has some 200 versions.
+/// Maximum number of such requests. A cluster with many operators has some 200 versions.
 const VERSIONS: usize = 1000;
 /// Number of unavailable APIs that an error names.
 const NAMED: usize = 5;
@@ -95,21 +95,12 @@ impl fmt::Display for NoSuchKind {
         if self.unavailable.is_empty() {
             return Ok(());
         }
-        let named: Vec<&str> = self
-            .unavailable
-            .iter()
-            .take(NAMED)
-            .map(String::as_str)
-            .collect();
-        let more = if self.unavailable.len() > NAMED {
-            ", …"
-        } else {
-            ""
-        };
+        let count = self.unavailable.len();
+        let named = self.unavailable[..count.min(NAMED)].join(", ");
+        let more = if count > NAMED { ", …" } else { "" };
         write!(
             to,
-            ", but may have it in an API that is unavailable: {}{more}",
-            named.join(", ")
+            ", but may have it in an API that is unavailable: {named}{more}"
         )
     }
 }
@@ -203,11 +194,9 @@ impl ServedKinds {
 
     fn add_all(&mut self, list: APIGroupDiscoveryList) {
         for APIGroupDiscovery { metadata, versions } in list.items {
-            let name = metadata
-                .and_then(|metadata| metadata.name)
-                .unwrap_or_default();
+            let name = metadata.and_then(|metadata| metadata.name);
             let mut group = Group {
-                name,
+                name: name.unwrap_or_default(),
                 preferred: String::new(),
                 versions: Vec::new(),
             };
@@ -216,11 +205,10 @@ impl ServedKinds {
                     continue;
                 };
                 if version.freshness.as_deref() == Some("Stale") {
-                    let why = "its server does not answer".to_owned();
                     self.unavailable.push(Unavailable {
                         group: group.name.clone(),
                         version: name,
-                        why,
+                        why: "its server does not answer".to_owned(),
                     });
                     continue;
                 }
@@ -241,53 +229,19 @@ impl ServedKinds {
     /// Reads the kinds of each version of these groups by a request of its own.
     async fn read_versions(&mut self, client: &UserClient, groups: Vec<APIGroup>) {
         let mut asked = Vec::new();
-        for APIGroup {
-            name,
-            preferred_version,
-            versions,
-            ..
-        } in groups
-        {
-            let mut names: Vec<String> = versions
-                .into_iter()
-                .map(|version| version.version)
-                .collect();
-            let preferred = preferred_version
-                .map(|version| version.version)
-                .unwrap_or_default();
-            if names.is_empty() && !preferred.is_empty() {
-                names.push(preferred.clone());
-            }
-            asked.extend(
-                names
-                    .into_iter()
-                    .map(|version| (self.groups.len(), version)),
-            );
-            self.groups.push(Group {
-                name,
-                preferred,
-                versions: Vec::new(),
-            });
+        for group in groups {
+            asked.extend(self.add_without_versions(group));
         }
         for (group, version) in asked.split_off(asked.len().min(VERSIONS)) {
-            let (group, why) = (
-                self.groups[group].name.clone(),
-                "it is one of too many".to_owned(),
-            );
-            self.unavailable.push(Unavailable {
-                group,
-                version,
-                why,
-            });
+            self.leave_out(group, version, "it is one of too many".to_owned());
         }
-        let paths: Vec<String> = asked
-            .iter()
-            .map(|(group, version)| api_path(&self.groups[*group].name, version))
-            .collect();
+        let mut paths = Vec::new();
+        for (group, version) in &asked {
+            paths.push(api_path(&self.groups[*group].name, version));
+        }
         let answers = stream::iter(&paths).map(|path| client.get::<APIResourceList>(path));
         let answers: Vec<_> = answers.buffered(AT_A_TIME).collect().await;
         for ((group, name), answer) in asked.into_iter().zip(answers) {
-            let group = &mut self.groups[group];
             match answer {
                 Ok(list) => {
                     let resources = list
@@ -295,20 +249,41 @@ impl ServedKinds {
                         .into_iter()
                         .filter_map(Resource::of_listed)
                         .collect();
-                    group.versions.push(Version { name, resources });
+                    let version = Version { name, resources };
+                    self.groups[group].versions.push(version);
                 }
                 // The group was removed in the meantime.
                 Err(error) if error.is_missing() => {}
-                Err(error) => {
-                    let why = error.to_string();
-                    self.unavailable.push(Unavailable {
-                        group: group.name.clone(),
-                        version: name,
-                        why,
-                    });
-                }
+                Err(error) => self.leave_out(group, name, error.to_string()),
             }
         }
+    }
+
+    /// Adds a group whose versions have not been read. Returns each of these with the place of the group.
+    fn add_without_versions(&mut self, group: APIGroup) -> impl Iterator<Item = (usize, String)> {
+        let names = group.versions.into_iter().map(|version| version.version);
+        let mut names: Vec<String> = names.collect();
+        let preferred = group.preferred_version.map(|version| version.version);
+        let preferred = preferred.unwrap_or_default();
+        if names.is_empty() && !preferred.is_empty() {
+            names.push(preferred.clone());
+        }
+        let place = self.groups.len();
+        self.groups.push(Group {
+            name: group.name,
+            preferred,
+            versions: Vec::new(),
+        });
+        names.into_iter().map(move |name| (place, name))
+    }
+
+    fn leave_out(&mut self, group: usize, version: String, why: String) {
+        let group = self.groups[group].name.clone();
+        self.unavailable.push(Unavailable {
+            group,
+            version,
+            why,
+        });
     }
 
     /// Returns the kind that kubectl would take for this name; else one whose Kind it is, without the group, or whose
@@ -332,51 +307,39 @@ impl ServedKinds {
             version: None,
             group: &name.rest,
         });
-        let by_name = sought
-            .iter()
-            .find_map(|sought| self.by_resource(&self.expanded(*sought)));
-        let found = by_name.or_else(|| sought.iter().find_map(|sought| self.by_kind(sought)));
-        found.ok_or_else(|| {
-            let may_have = |api: &&Unavailable| {
-                sought
-                    .iter()
-                    .any(|sought| sought.is_in(&api.group, &api.version))
-            };
-            let said: BTreeSet<String> = self
-                .unavailable
-                .iter()
-                .filter(may_have)
-                .map(ToString::to_string)
-                .collect();
-            NoSuchKind {
-                unavailable: said.into_iter().collect(),
+        for sought in &sought {
+            if let Some(kind) = self.by_resource(&self.expanded(*sought)) {
+                return Ok(kind);
             }
+        }
+        for sought in &sought {
+            if let Some(kind) = self.by_kind(sought) {
+                return Ok(kind);
+            }
+        }
+        let mut unavailable = BTreeSet::new();
+        for api in &self.unavailable {
+            let may_have = |sought: &Sought<'_>| sought.is_in(&api.group, &api.version);
+            if sought.iter().any(may_have) {
+                unavailable.insert(api.to_string());
+            }
+        }
+        Err(NoSuchKind {
+            unavailable: unavailable.into_iter().collect(),
         })
     }
 
     /// Replaces a short name by the plural. A name in full, of any group that is sought, goes before a short one.
     fn expanded<'s>(&'s self, sought: Sought<'s>) -> Sought<'s> {
-        let in_group = |group: &Group| sought.group.is_empty() || group.name == sought.group;
-        let of_group = |group: &'s Group| {
-            let resources = group.versions.iter().flat_map(|version| &version.resources);
-            resources.map(move |resource| (group, resource))
-        };
-        let mut exact = self
-            .groups
-            .iter()
-            .filter(|group| in_group(group))
-            .flat_map(of_group);
+        let is_exact = |group: &Group| sought.group.is_empty() || group.name == sought.group;
+        let mut exact = self.resources_of(is_exact);
         if exact.any(|(_, one)| sought.is(&one.plural) || sought.is(&one.singular)) {
             return sought;
         }
-        let has_short_name =
-            |resource: &Resource| resource.short_names.iter().any(|name| name == sought.word);
-        let mut exact = self
-            .groups
-            .iter()
-            .filter(|group| in_group(group))
-            .flat_map(of_group);
-        if let Some((group, resource)) = exact.find(|(_, resource)| has_short_name(resource)) {
+        let has_short_name = |(_, resource): &(&Group, &Resource)| {
+            resource.short_names.iter().any(|name| name == sought.word)
+        };
+        if let Some((group, resource)) = self.resources_of(is_exact).find(has_short_name) {
             // kubectl gives up the version here.
             return Sought {
                 word: &resource.plural,
@@ -387,14 +350,8 @@ impl ServedKinds {
         if sought.group.is_empty() {
             return sought;
         }
-        let begun = self
-            .groups
-            .iter()
-            .filter(|group| group.name.starts_with(sought.group));
-        match begun
-            .flat_map(of_group)
-            .find(|(_, resource)| has_short_name(resource))
-        {
+        let is_begun = |group: &Group| group.name.starts_with(sought.group);
+        match self.resources_of(is_begun).find(has_short_name) {
             Some((group, resource)) => Sought {
                 word: &resource.plural,
                 version: sought.version,
@@ -402,6 +359,18 @@ impl ServedKinds {
             },
             None => sought,
         }
+    }
+
+    /// Returns the resources of these groups, each with its group.
+    fn resources_of(
+        &self,
+        is_in: impl Fn(&Group) -> bool,
+    ) -> impl Iterator<Item = (&Group, &Resource)> {
+        let groups = self.groups.iter().filter(move |group| is_in(group));
+        groups.flat_map(|group| {
+            let resources = group.versions.iter().flat_map(|version| &version.resources);
+            resources.map(move |resource| (group, resource))
+        })
     }
 
     fn by_resource(&self, sought: &Sought<'_>) -> Option<ServedKind> {
@@ -425,21 +394,14 @@ impl ServedKinds {
         is_it: impl Fn(&Group, &Resource) -> bool,
     ) -> Option<ServedKind> {
         for group in &self.groups {
-            let is_preferred = |version: &&Version| version.name == group.preferred;
-            let preferred = group.versions.iter().filter(is_preferred);
-            let others = group
-                .versions
-                .iter()
-                .filter(|version| !is_preferred(version));
-            for version in preferred.chain(others) {
+            let mut versions: Vec<&Version> = group.versions.iter().collect();
+            versions.sort_by_key(|version| version.name != group.preferred);
+            for version in versions {
                 if !sought.is_in(&group.name, &version.name) {
                     continue;
                 }
-                if let Some(resource) = version
-                    .resources
-                    .iter()
-                    .find(|resource| is_it(group, resource))
-                {
+                let mut resources = version.resources.iter();
+                if let Some(resource) = resources.find(|resource| is_it(group, resource)) {
                     return Some(ServedKind {
                         group: group.name.clone(),
                         version: version.name.clone(),

@@ -57,20 +57,24 @@ fn load_with(
     environment: &Environment,
     proxies: &Proxies,
 ) -> Result<(Access, String), ConnectError> {
-    let files = named.map_or_else(|| files(environment), |named| vec![named.to_owned()]);
+    let files = match named {
+        Some(named) => vec![named.to_owned()],
+        None => files(environment),
+    };
     let mut merged = Merged::default();
     for file in &files {
         merged.add(file, named.is_some())?;
     }
-    let context = context.map_or(merged.current_context.clone(), ToOwned::to_owned);
+    let context = context.unwrap_or(&merged.current_context).to_owned();
     if context.is_empty() && named.is_none() {
         let files: Vec<String> = files
             .iter()
             .map(|file| file.display().to_string())
             .collect();
-        let config = Config::incluster()
-            .map_err(|error| ConnectError::NoContext(files.join(", "), error))?;
-        return Ok((config.into(), String::new()));
+        return match Config::incluster() {
+            Ok(config) => Ok((config.into(), String::new())),
+            Err(error) => Err(ConnectError::NoContext(files.join(", "), error)),
+        };
     }
     Ok((merged.access(&context, proxies)?, context))
 }
@@ -111,21 +115,15 @@ impl Merged {
             self.current_context = file.current_context;
         }
         let directory = path.parent().unwrap_or(Path::new(""));
-        add(
-            &mut self.contexts,
-            file.contexts.into_iter().map(|one| (one.name, one.context)),
-            directory,
-        );
-        add(
-            &mut self.clusters,
-            file.clusters.into_iter().map(|one| (one.name, one.cluster)),
-            directory,
-        );
-        add(
-            &mut self.users,
-            file.users.into_iter().map(|one| (one.name, one.user)),
-            directory,
-        );
+        for file::NamedContext { name, context } in file.contexts {
+            add(&mut self.contexts, name, context, directory);
+        }
+        for file::NamedCluster { name, cluster } in file.clusters {
+            add(&mut self.clusters, name, cluster, directory);
+        }
+        for file::NamedUser { name, user } in file.users {
+            add(&mut self.users, name, user, directory);
+        }
         Ok(())
     }
 
@@ -163,15 +161,13 @@ impl Merged {
     }
 }
 
-fn add<T>(entries: &mut Vec<Entry<T>>, more: impl Iterator<Item = (String, T)>, directory: &Path) {
-    for (name, value) in more {
-        if find(entries, &name).is_none() {
-            entries.push(Entry {
-                name,
-                value,
-                directory: directory.to_owned(),
-            });
-        }
+fn add<T>(entries: &mut Vec<Entry<T>>, name: String, value: T, directory: &Path) {
+    if find(entries, &name).is_none() {
+        entries.push(Entry {
+            name,
+            value,
+            directory: directory.to_owned(),
+        });
     }
 }
 

@@ -11,18 +11,18 @@ use super::error::{ClusterError, RequestError};
 use super::metadata::Metadata;
 use tolerarch_text::json::members;
 
-/// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
+/// Maximum bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
 pub(super) const OBJECT: usize = 10 << 20;
 
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     /// Number of objects on the first page.
     pub(super) first: u32,
-    /// Maximal number of objects on a page.
+    /// Maximum number of objects on a page.
     pub(super) most: u32,
-    /// Maximal bytes of a page with more than one object.
+    /// Maximum bytes of a page with more than one object.
     pub(super) bytes: usize,
-    /// Maximal bytes of a page with one object.
+    /// Maximum bytes of a page with one object.
     pub(super) object: usize,
 }
 
@@ -61,11 +61,10 @@ impl Pages {
     pub(super) async fn get<T: DeserializeOwned>(&mut self) -> Result<Page<T>, RequestError> {
         let page = loop {
             let size = self.size;
-            let (limit, token) = (
-                size.to_string(),
-                self.next.as_deref().map(|token| ("continue", token)),
-            );
-            let path = with_query(&self.path, [("limit", &*limit)].into_iter().chain(token));
+            let limit = size.to_string();
+            let mut query = vec![("limit", limit.as_str())];
+            query.extend(self.next.as_deref().map(|token| ("continue", token)));
+            let path = with_query(&self.path, query);
             let answer = self.api.get(&path, JSON).await?;
             let bytes = if size == 1 {
                 self.bounds.object
@@ -111,8 +110,8 @@ impl<T: DeserializeOwned> Page<T> {
         let (head, items) = begin.split_at(place(begin, ITEMS).ok_or(RequestError::TooLarge)?);
         match Self::of(&[head, ITEMS, b"[]}"].concat()) {
             Ok(mut page) if !page.resource_version.is_empty() => {
-                page.objects
-                    .push(Err(Box::new((identity(items), ClusterError::TooLarge))));
+                let unread = Box::new((identity(items), ClusterError::TooLarge));
+                page.objects.push(Err(unread));
                 Ok(page)
             }
             _ => Err(RequestError::TooLarge),
@@ -123,15 +122,15 @@ impl<T: DeserializeOwned> Page<T> {
 /// Identifies the first object of a truncated JSON: the API server writes metadata first, and no text has a bare quote.
 pub(super) fn identity(json: &[u8]) -> Metadata {
     const METADATA: &[u8] = b"\"metadata\":";
-    let mut found = Metadata::default();
+    let mut identity = Metadata::default();
     if let Some(at) = place(json, METADATA) {
         let mut metadata = serde_json::Deserializer::from_slice(&json[at + METADATA.len()..]);
         let take = |name: String, value: &RawValue| {
             let member = match &*name {
-                "name" => &mut found.name,
-                "namespace" => &mut found.namespace,
-                "uid" => &mut found.uid,
-                "resourceVersion" => &mut found.resource_version,
+                "name" => &mut identity.name,
+                "namespace" => &mut identity.namespace,
+                "uid" => &mut identity.uid,
+                "resourceVersion" => &mut identity.resource_version,
                 _ => return,
             };
             *member = serde_json::from_str(value.get()).unwrap_or_default();
@@ -139,12 +138,11 @@ pub(super) fn identity(json: &[u8]) -> Metadata {
         // An error at the end does not matter.
         let _ = members(&mut metadata, take);
     }
-    found
+    identity
 }
 
-fn place(json: &[u8], wanted: &[u8]) -> Option<usize> {
-    json.windows(wanted.len())
-        .position(|window| window == wanted)
+fn place(json: &[u8], text: &[u8]) -> Option<usize> {
+    json.windows(text.len()).position(|window| window == text)
 }
 
 #[cfg(test)]

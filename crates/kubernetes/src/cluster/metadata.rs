@@ -13,11 +13,11 @@ use serde_json::value::RawValue;
 
 use tolerarch_text::json::First;
 
-/// Maximal bytes of each text of an owner that is kept: the author of an object chooses them.
+/// Maximum bytes of each text of an owner that is kept: the author of an object chooses them.
 const TEXT: usize = 253;
-/// Maximal bytes of an object's labels: nodes have up to some hundreds.
+/// Maximum bytes of an object's labels: nodes have up to some hundreds.
 const LABELS: usize = 64 << 10;
-/// Maximal items of a list that are read. No Pod has as many containers.
+/// Maximum items of a list that are read. No Pod has as many containers.
 const ITEMS: usize = 4096;
 /// Longest grace period in seconds by which the time of a deletion is computed: whoever deletes an object chooses it,
 /// and the API server's own sum wraps for one of centuries.
@@ -100,10 +100,10 @@ pub(super) struct Condition {
 
 /// Returns the status of a condition: `True`, `False` or `Unknown`.
 pub(super) fn status_of<'c>(conditions: &'c [Condition], r#type: &str) -> Option<&'c str> {
-    conditions
+    let condition = conditions
         .iter()
-        .find(|condition| condition.r#type == r#type)
-        .map(|condition| &*condition.status)
+        .find(|condition| condition.r#type == r#type)?;
+    Some(&condition.status)
 }
 
 /// Reads `null` as absent, as Kubernetes does.
@@ -117,32 +117,26 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    Ok(
-        Option::<First<T, ITEMS>>::deserialize(deserializer)?
-            .map_or_else(Vec::new, |first| first.0),
-    )
+    match Option::<First<T, ITEMS>>::deserialize(deserializer)? {
+        Some(First(items)) => Ok(items),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Reads the owner that manages an object, at most one, unless its texts are too large to be kept.
 fn controller<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<OwnerReference>, D::Error> {
-    let is_small = |OwnerReference {
-                        api_version,
-                        kind,
-                        name,
-                        uid,
-                        ..
-                    }: &OwnerReference| {
-        [api_version, kind, name, uid]
-            .iter()
-            .all(|text| text.len() <= TEXT)
-    };
     let owners: Vec<OwnerReference> = first(deserializer)?;
-    Ok(owners
+    let Some(owner) = owners
         .into_iter()
         .find(|owner| owner.controller == Some(true))
-        .filter(is_small))
+    else {
+        return Ok(None);
+    };
+    let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+    let is_small = texts.iter().all(|text| text.len() <= TEXT);
+    Ok(is_small.then_some(owner))
 }
 
 /// Reads whether any annotation may be for a runtime or a plug-in of the node.
@@ -200,12 +194,8 @@ pub(super) fn take<T: Default + DeserializeOwned>(
     object: &mut Value,
     place: &str,
 ) -> Result<T, serde_json::Error> {
-    or_default(
-        object
-            .pointer_mut(place)
-            .map(Value::take)
-            .unwrap_or_default(),
-    )
+    let value = object.pointer_mut(place).map(Value::take);
+    or_default(value.unwrap_or_default())
 }
 
 #[cfg(test)]

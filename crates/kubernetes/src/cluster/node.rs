@@ -59,10 +59,8 @@ impl TryFrom<Value> for Node {
         };
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
-        let taints = raw_taints
-            .iter()
-            .map(Taint::deserialize)
-            .collect::<Result<_, _>>()?;
+        let taints = raw_taints.iter().map(Taint::deserialize);
+        let taints = taints.collect::<Result<_, _>>()?;
         Ok(Self {
             metadata,
             taints,

@@ -67,11 +67,15 @@ impl TryFrom<Value> for NodePool {
 
 /// Returns the quantities among these, which may be numbers in JSON.
 fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, Quantity> {
-    let quantity = |value: Value| match value {
-        Value::String(text) => Quantity::parse(&text),
-        other => Quantity::parse(&other.to_string()),
-    };
-    read.into_iter()
-        .filter_map(|(name, value)| Some((name, quantity(value)?)))
-        .collect()
+    let mut quantities = BTreeMap::new();
+    for (name, value) in read {
+        let quantity = match value {
+            Value::String(text) => Quantity::parse(&text),
+            other => Quantity::parse(&other.to_string()),
+        };
+        if let Some(quantity) = quantity {
+            quantities.insert(name, quantity);
+        }
+    }
+    quantities
 }

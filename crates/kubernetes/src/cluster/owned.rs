@@ -60,15 +60,12 @@ impl OwnedName {
         read: &K,
         mut patch: Value,
     ) -> Result<(), ClusterError> {
-        let version = read
-            .metadata()
-            .resource_version
-            .as_ref()
-            .ok_or(ClusterError::Malformed)?;
+        let Some(version) = &read.metadata().resource_version else {
+            return Err(ClusterError::Malformed);
+        };
         patch["metadata"] = json!({"resourceVersion": version});
-        cluster
-            .patch(&self.path::<K>(), PatchType::MERGE, &patch)
-            .await
+        let path = self.path::<K>();
+        cluster.patch(&path, PatchType::MERGE, &patch).await
     }
 }
 
@@ -76,18 +73,16 @@ impl Followed for ConfigMap {
     const LIST: &'static str = "/api/v1/configmaps";
 
     fn key(&self) -> String {
-        [&self.metadata.namespace, &self.metadata.name]
-            .map(|text| text.as_deref().unwrap_or_default())
-            .join("/")
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        format!("{namespace}/{name}")
     }
 }
 
 /// Returns the text in a ConfigMap; empty if there is none.
 pub fn record(map: &ConfigMap) -> &str {
-    map.data
-        .as_ref()
-        .and_then(|data| data.get(RECORD))
-        .map_or("", String::as_str)
+    let text = map.data.as_ref().and_then(|data| data.get(RECORD));
+    text.map_or("", String::as_str)
 }
 
 pub fn micro_time() -> MicroTime {

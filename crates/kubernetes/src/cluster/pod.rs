@@ -12,7 +12,7 @@ use super::metadata::{Condition, Metadata, first, has_key, status_of};
 use super::quantity::Quantity;
 use tolerarch_core::pod::Pod;
 
-/// Maximal bytes of an image's name; a longer one cannot be pulled.
+/// Maximum bytes of an image's name; a longer one cannot be pulled.
 const IMAGE: usize = 1024;
 /// Mount path of the tokens of service accounts in most containers.
 const TOKENS: &str = "/var/run/secrets/";
@@ -119,23 +119,27 @@ impl StoredPod {
             spec,
             status,
         } = serde_json::from_str(json)?;
-        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        let spec = spec.unwrap_or_default();
+        let status = status.unwrap_or_default();
         let requests = spec.requests();
-        // A status may name one container repeatedly.
-        let named = spec.init_containers.iter().chain(&spec.containers);
-        let named = named.filter(|container| container.image.len() <= IMAGE);
-        let named: HashMap<&str, &Container> = named.map(|own| (&*own.name, own)).collect();
+        let mut by_name = HashMap::<&str, &Container>::new();
+        for container in spec.init_containers.iter().chain(&spec.containers) {
+            if container.image.len() <= IMAGE {
+                by_name.insert(&container.name, container);
+            }
+        }
         let is_waiting_for_a_node = spec.node_name.is_empty()
             && status.nominated_node_name.is_empty()
             && metadata.deletion_timestamp.is_none()
             && status_of(&status.conditions, "PodScheduled") == Some("False");
         let mut containers = status.init_container_statuses;
         containers.extend(status.container_statuses);
-        for container in &mut containers {
-            if let Some(own) = named.get(&*container.name) {
-                container.image.clone_from(&own.image);
-                container.is_plain =
-                    !metadata.may_direct_the_node && spec.is_plain() && own.is_plain();
+        // A status may name one container repeatedly.
+        for status in &mut containers {
+            if let Some(container) = by_name.get(&*status.name) {
+                status.image.clone_from(&container.image);
+                status.is_plain =
+                    !metadata.may_direct_the_node && spec.is_plain() && container.is_plain();
             }
         }
         Ok(Self {
@@ -216,7 +220,7 @@ impl Container {
             && self.security_context.iter().all(Security::is_plain)
             && !self
                 .resources
-                .is_some_and(|own| own.has_claims || own.has_devices)
+                .is_some_and(|resources| resources.has_claims || resources.has_devices)
     }
 }
 
@@ -245,7 +249,8 @@ fn has_extended_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 fn requested(resources: Option<Resources>) -> Requests {
-    resources.and_then(|own| own.requests).unwrap_or_default()
+    let requests = resources.and_then(|resources| resources.requests);
+    requests.unwrap_or_default()
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -276,9 +281,8 @@ struct Security {
 impl Security {
     /// Returns whether the seccomp profile is not one that a tenant may have written, which could fail in any way.
     fn is_plain(&self) -> bool {
-        self.seccomp_profile
-            .as_ref()
-            .is_none_or(|profile| profile.type_ != "Localhost")
+        let profile = self.seccomp_profile.as_ref();
+        profile.is_none_or(|profile| profile.type_ != "Localhost")
     }
 }
 
@@ -290,27 +294,25 @@ impl Spec {
 
     /// Sums as k8s.io/component-helpers `resource.PodRequests`: init containers in turn, beside earlier sidecars.
     fn requests(&self) -> Requests {
-        let none = Requests::default();
-        let mut all = self
-            .containers
-            .iter()
-            .fold(none, |all, own| all.plus(requested(own.resources)));
-        let (mut sidecars, mut init) = (none, none);
+        let mut all = Requests::default();
+        for container in &self.containers {
+            all = all.plus(requested(container.resources));
+        }
+        let mut sidecars = Requests::default();
+        let mut init = Requests::default();
         for container in &self.init_containers {
-            let own = requested(container.resources);
+            let requests = requested(container.resources);
             if container.restart_policy == "Always" {
-                all = all.plus(own);
-                sidecars = sidecars.plus(own);
+                all = all.plus(requests);
+                sidecars = sidecars.plus(requests);
                 init = init.or_more(sidecars);
             } else {
-                init = init.or_more(sidecars.plus(own));
+                init = init.or_more(sidecars.plus(requests));
             }
         }
         let of_pod = requested(self.resources);
-        of_pod
-            .or_more(all)
-            .or_more(init)
-            .plus(self.overhead.unwrap_or_default())
+        let overhead = self.overhead.unwrap_or_default();
+        of_pod.or_more(all).or_more(init).plus(overhead)
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Add;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Maximal digits after the point that are read.
+/// Maximum digits after the point that are read.
 const FRACTION: usize = 12;
 const NANO: u128 = 1_000_000_000;
 
@@ -34,14 +34,10 @@ impl Quantity {
 
     /// Reads a quantity; `None` if Kubernetes does not take the text for one.
     pub fn parse(text: &str) -> Option<Self> {
-        let (is_negative, text) = (
-            text.starts_with('-'),
-            text.strip_prefix(['-', '+']).unwrap_or(text),
-        );
-        let end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
-        let (number, suffix) = text.split_at(end);
+        let is_negative = text.starts_with('-');
+        let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
             return None;
@@ -63,10 +59,10 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
     const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let mut binary = (10..).step_by(10).zip(BINARY);
     let mut decimal = (-9..).step_by(3).zip(DECIMAL);
-    if let Some((bits, _)) = binary.find(|(_, known)| *known == suffix) {
+    if let Some((bits, _)) = binary.find(|(_, name)| *name == suffix) {
         return Some((1 << bits, 0));
     }
-    if let Some((exponent, _)) = decimal.find(|(_, known)| *known == suffix) {
+    if let Some((exponent, _)) = decimal.find(|(_, name)| *name == suffix) {
         return Some((1, exponent));
     }
     Some((1, suffix.strip_prefix(['e', 'E'])?.parse().ok()?))

@@ -57,10 +57,8 @@ async fn one_that_does_not_answer_is_left_alone_for_a_while() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     api.answer("team", "there", 200, &json!({"type": "x"}));
-    let (cluster, _clock) = (
-        api.impatient(Duration::from_millis(500)),
-        StoppedClock::stop(),
-    );
+    let cluster = api.impatient(Duration::from_millis(500));
+    let _clock = StoppedClock::stop();
     let late = async {
         while api.requests() == 0 {
             tokio::task::yield_now().await;

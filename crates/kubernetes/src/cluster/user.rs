@@ -13,14 +13,14 @@ use tokio::time::{Duration, Instant, sleep};
 use super::access::Access;
 use super::api::{Api, JSON};
 use super::error::RequestError;
-use super::list::{Bounds, Pages};
+use super::list::{Bounds, Pages, Read};
 use super::{ConnectError, kubeconfig};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
 /// Timeout of a request. A webhook on its way may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);
-/// Maximal bytes of a response that is no page: the metrics of a large API server have some 30 MB.
+/// Maximum bytes of a response that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
 /// Time within which a request is sent again if the API server says that it answers later.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -115,13 +115,12 @@ impl UserClient {
         path: &str,
         mut take: impl FnMut(bool, Vec<T>),
     ) -> Result<(), RequestError> {
-        let kind = path
-            .split('?')
-            .next()
-            .and_then(|path| path.rsplit('/').next())
-            .unwrap_or(path);
+        let (resource, _) = path.split_once('?').unwrap_or((path, ""));
+        let kind = resource.rsplit('/').next().unwrap_or(path);
         let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
-        let (mut is_first, mut beginnings, mut pauses) = (true, 1, self.pauses.iter());
+        let mut is_first = true;
+        let mut beginnings = 1;
+        let mut pauses = self.pauses.iter();
         loop {
             let asked = Instant::now();
             let page = match pages.get().await {
@@ -147,20 +146,7 @@ impl UserClient {
                 page => page?,
             };
             pauses = self.pauses.iter();
-            let mut items = Vec::new();
-            for object in page.objects {
-                match object {
-                    Ok(object) => items.push(object),
-                    Err(unread) => {
-                        self.left_out
-                            .lock()
-                            .entry(kind.to_owned())
-                            .or_default()
-                            .insert(unread.0.key());
-                    }
-                }
-            }
-            take(is_first, items);
+            take(is_first, self.readable(kind, page.objects));
             is_first = false;
             if pages.next.is_none() {
                 return Ok(());
@@ -168,13 +154,30 @@ impl UserClient {
         }
     }
 
+    /// Returns the objects that could be read, and remembers the others.
+    fn readable<T>(&self, kind: &str, objects: Vec<Read<T>>) -> Vec<T> {
+        let mut items = Vec::new();
+        for object in objects {
+            match object {
+                Ok(object) => items.push(object),
+                Err(unread) => {
+                    let mut left_out = self.left_out.lock();
+                    let names = left_out.entry(kind.to_owned()).or_default();
+                    names.insert(unread.0.key());
+                }
+            }
+        }
+        items
+    }
+
     /// Returns, once, a note for each kind with skipped objects: `2 of the pods cannot be read, and are left out: …`.
     pub fn take_left_out(&self) -> Vec<String> {
         let left_out = std::mem::take(&mut *self.left_out.lock());
         let note = |(kind, names): (String, BTreeSet<String>)| {
-            let first: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
-            let more = if names.len() > NAMED { ", …" } else { "" };
-            let (count, first) = (names.len(), first.join(", "));
+            let count = names.len();
+            let more = if count > NAMED { ", …" } else { "" };
+            let names: Vec<String> = names.into_iter().take(NAMED).collect();
+            let first = names.join(", ");
             format!("{count} of the {kind} cannot be read, and are left out: {first}{more}")
         };
         left_out.into_iter().map(note).collect()
@@ -191,17 +194,13 @@ impl UserClient {
             let request = Request::post(path)
                 .header(ACCEPT, ACCEPTED)
                 .header(CONTENT_TYPE, JSON);
-            let answer = self
-                .api
-                .send(request.body(object.to_string().into())?)
-                .await?;
-            let given = answer.headers().get_all(WARNING).iter();
-            warnings
-                .extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
-            let body = self
-                .api
-                .read_all(self.api.success(answer).await?.into_body(), BODY)
-                .await?;
+            let request = request.body(object.to_string().into())?;
+            let answer = self.api.send(request).await?;
+            for warning in answer.headers().get_all(WARNING) {
+                warnings.push(String::from_utf8_lossy(warning.as_bytes()).into_owned());
+            }
+            let answer = self.api.success(answer).await?;
+            let body = self.api.read_all(answer.into_body(), BODY).await?;
             Ok(serde_json::from_slice(&body)?)
         };
         (answered.await, warnings)

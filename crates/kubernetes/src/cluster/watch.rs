@@ -148,18 +148,12 @@ impl Watcher {
         first_pause: Duration,
         unread: IntCounterVec,
     ) -> Result<Self, ConnectError> {
-        let (api, pauses) = (
-            Api::new(access.into(), PAGE_TIME, PATIENCE)?,
-            Pauses::new(first_pause),
-        );
-        let page = Arc::new(Semaphore::new(1));
-        let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
         Ok(Self {
-            api,
-            pauses,
+            api: Api::new(access.into(), PAGE_TIME, PATIENCE)?,
+            pauses: Pauses::new(first_pause),
             bounds: PAGES,
-            page,
-            named,
+            page: Arc::new(Semaphore::new(1)),
+            named: Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1))),
             unread,
         })
     }
@@ -188,8 +182,10 @@ impl Watcher {
         list: &str,
         fields: Option<&str>,
     ) -> BoxStream<'static, Change<K>> {
-        let selected = |fields| with_query(list, [("fieldSelector", fields)]);
-        let path = fields.map_or_else(|| list.to_owned(), selected);
+        let path = match fields {
+            Some(fields) => with_query(list, [("fieldSelector", fields)]),
+            None => list.to_owned(),
+        };
         // The watch stays at most one change ahead of the follower, as each object may be large.
         let (changes, receiver) = mpsc::channel(1);
         let watch = Watch {
@@ -204,10 +200,10 @@ impl Watcher {
             }
             // The task ends only by a panic, which is passed on to the follower.
             let Err(error) = task.await;
-            error
-                .try_into_panic()
-                .ok()
-                .and_then(|panic| resume_unwind(panic))
+            match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => None,
+            }
         })
         .boxed()
     }
@@ -272,10 +268,11 @@ impl<K: Followed> Watch<K> {
                 return Err(ClusterError::Malformed);
             }
             for object in objects {
-                self.send(
-                    object.map_or_else(|unread| self.watcher.unread(*unread), Change::Listed),
-                )
-                .await;
+                let change = match object {
+                    Ok(object) => Change::Listed(object),
+                    Err(unread) => self.watcher.unread(*unread),
+                };
+                self.send(change).await;
             }
             if pages.next.is_none() {
                 break resource_version;

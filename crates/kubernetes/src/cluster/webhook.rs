@@ -62,16 +62,13 @@ pub struct Webhook {
 impl Webhook {
     pub fn all_of(configuration: MutatingWebhookConfiguration) -> impl Iterator<Item = Self> {
         let name = configuration.metadata.name.unwrap_or_default();
-        configuration
-            .webhooks
-            .into_iter()
-            .flatten()
-            .map(move |webhook| Self::new(name.clone(), webhook))
+        let webhooks = configuration.webhooks.into_iter().flatten();
+        webhooks.map(move |webhook| Self::new(name.clone(), webhook))
     }
 
     pub fn new(configuration: String, spec: MutatingWebhook) -> Self {
-        let [namespaces, objects] =
-            [&spec.namespace_selector, &spec.object_selector].map(|read| selector(read.clone()));
+        let namespaces = selector(spec.namespace_selector.clone());
+        let objects = selector(spec.object_selector.clone());
         let path = match &spec.client_config.service {
             Some(service) => service.path.clone(),
             None => url(&spec).map(|url| url.path().to_owned()),
@@ -101,41 +98,31 @@ impl Webhook {
     }
 
     pub fn bundle(&self) -> &[u8] {
-        self.spec
-            .client_config
-            .ca_bundle
-            .as_ref()
-            .map_or(&[], |bundle| &bundle.0)
+        let bundle = self.spec.client_config.ca_bundle.as_ref();
+        bundle.map_or(&[], |bundle| &bundle.0)
     }
 
     pub fn profile(&self) -> Option<&str> {
-        self.path
-            .strip_prefix("/mutate/")
-            .filter(|profile| !profile.is_empty())
+        let profile = self.path.strip_prefix("/mutate/");
+        profile.filter(|profile| !profile.is_empty())
     }
 
     /// Returns the Service that the webhook calls: namespace, name and port.
     pub fn service(&self) -> Option<(&str, &str, i32)> {
         let service = self.spec.client_config.service.as_ref()?;
-        Some((
-            &service.namespace,
-            &service.name,
-            service.port.unwrap_or(443),
-        ))
+        let port = service.port.unwrap_or(443);
+        Some((&service.namespace, &service.name, port))
     }
 
     /// Returns the name or address that the certificate has to be for, as the API server's ServerName
     /// (pkg/util/webhook/client.go): an IPv6 address without brackets.
     pub fn server_name(&self) -> Option<String> {
-        match self.service() {
-            Some((namespace, name, _)) => Some(format!("{name}.{namespace}.svc")),
-            None => Some(
-                url(&self.spec)?
-                    .host_str()?
-                    .trim_matches(['[', ']'])
-                    .to_owned(),
-            ),
+        if let Some((namespace, name, _)) = self.service() {
+            return Some(format!("{name}.{namespace}.svc"));
         }
+        let url = url(&self.spec)?;
+        let host = url.host_str()?;
+        Some(host.trim_matches(['[', ']']).to_owned())
     }
 
     /// Returns labels of an object for which the webhook is called; `None` if there are none.
@@ -166,14 +153,9 @@ impl Webhook {
 
     /// Returns whether the webhook is not for DaemonSets only.
     pub fn is_for_pods(&self) -> bool {
-        let mut resources = self
-            .spec
-            .rules
-            .iter()
-            .flatten()
-            .filter_map(|rule| rule.resources.as_ref());
-        self.has_pods()
-            || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
+        let rules = self.spec.rules.iter().flatten();
+        let mut resources = rules.flat_map(|rule| rule.resources.iter().flatten());
+        self.has_pods() || !resources.any(|resource| resource == "daemonsets")
     }
 }
 
@@ -248,9 +230,9 @@ impl Scope {
     pub fn ignores(&self, namespace: &Labels, key: &str) -> bool {
         let mut without = namespace.clone();
         let selects = |labels: &Labels| -> Vec<bool> {
-            self.0
-                .iter()
-                .map(|webhook| webhook.namespaces.matches(labels))
+            let namespaces = self.0.iter().map(|webhook| &webhook.namespaces);
+            namespaces
+                .map(|selector| selector.matches(labels))
                 .collect()
         };
         let selecting = selects(namespace);

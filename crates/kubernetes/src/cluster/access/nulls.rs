@@ -6,13 +6,12 @@ use serde_json::Value;
 pub(in crate::cluster) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-        Value::Object(members) => {
-            let members = members.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(
-                members
-                    .map(|(name, value)| (name, without_nulls(value)))
-                    .collect(),
-            )
+        Value::Object(mut members) => {
+            members.retain(|_, value| !value.is_null());
+            for (_, value) in &mut members {
+                *value = without_nulls(value.take());
+            }
+            Value::Object(members)
         }
         other => other,
     }

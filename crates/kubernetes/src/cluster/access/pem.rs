@@ -21,7 +21,7 @@ pub(super) fn chain(text: &[u8]) -> Option<Vec<u8>> {
             chain.push(b'\n');
         }
     }
-    Some(chain).filter(|chain| !chain.is_empty())
+    if chain.is_empty() { None } else { Some(chain) }
 }
 
 /// Returns the first part with a private key that is not encrypted, as PEM.

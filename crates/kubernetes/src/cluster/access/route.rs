@@ -211,15 +211,11 @@ fn flat(error: BoxError) -> io::Error {
 impl ProxyFailure {
     /// Names the last cause, which says what happened.
     fn of(proxy: String, error: &(dyn Error + 'static)) -> Self {
-        let cause = successors(Some(error), |&error| error.source())
-            .last()
-            .unwrap_or(error);
-        let system = cause
-            .downcast_ref::<io::Error>()
-            .filter(|error| error.raw_os_error().is_some());
-        let cause = match system {
-            Some(error) => error.kind().to_string(),
-            None => cause.to_string(),
+        let causes = successors(Some(error), |&error| error.source());
+        let last = causes.last().unwrap_or(error);
+        let cause = match last.downcast_ref::<io::Error>() {
+            Some(system) if system.raw_os_error().is_some() => system.kind().to_string(),
+            _ => last.to_string(),
         };
         Self { proxy, cause }
     }

@@ -192,12 +192,12 @@ pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectE
         _ => return Err(unreadable(line)),
     };
     let file: File = serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path();
         is_none(format!(
-            "{} has a value of another kind than belongs there",
-            error.path()
+            "{path} has a value of another kind than belongs there"
         ))
     })?;
-    let is = |own: &str, expected| own.is_empty() || own == expected;
+    let is = |text: &str, expected| text.is_empty() || text == expected;
     if !is(&file.api_version, "v1") || !is(&file.kind, "Config") {
         return Err(is_none(
             "its apiVersion and kind are not v1 and Config".to_owned(),

@@ -23,12 +23,8 @@ pub(super) fn reach(
         directory,
     );
     let server = address(&cluster.server)?;
-    let mut config = Config::new(
-        server
-            .as_str()
-            .parse::<Uri>()
-            .map_err(|_| no_address(&cluster.server))?,
-    );
+    let uri: Result<Uri, _> = server.as_str().parse();
+    let mut config = Config::new(uri.map_err(|_| no_address(&cluster.server))?);
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify;
     config.disable_compression = cluster.disable_compression;
     config.tls_server_name = Some(cluster.tls_server_name.clone()).filter(|name| !name.is_empty());
@@ -83,12 +79,13 @@ fn no_address(server: &str) -> ConnectError {
 
 /// Returns the proxy of a `proxy-url`. The error does not quote it, as it may hold a password.
 fn named_proxy(text: &str) -> Result<Proxy, ConnectError> {
-    let is_known = ["http://", "https://", "socks5://"]
-        .iter()
-        .any(|scheme| text.starts_with(scheme));
-    Proxy::parse(text).filter(|_| is_known).ok_or_else(|| {
-        let unknown =
-            "its proxy-url is no proxy that can be used; it begins with http://, https:// or socks5://";
-        ConnectError::Unusable(unknown.to_owned())
-    })
+    let mut schemes = ["http://", "https://", "socks5://"].iter();
+    if schemes.any(|scheme| text.starts_with(scheme))
+        && let Some(proxy) = Proxy::parse(text)
+    {
+        return Ok(proxy);
+    }
+    let unknown =
+        "its proxy-url is no proxy that can be used; it begins with http://, https:// or socks5://";
+    Err(ConnectError::Unusable(unknown.to_owned()))
 }

@@ -24,16 +24,7 @@ pub(super) fn identify(
     cluster: &Cluster,
 ) -> Result<(), ConnectError> {
     impersonate(access, user)?;
-    let certificate = source(
-        &user.client_certificate_data.0,
-        &user.client_certificate,
-        directory,
-    );
-    if let Some(certificate) = certificate {
-        let key = source(&user.client_key_data.0, &user.client_key, directory);
-        let key = key.ok_or(ConnectError::Key)?;
-        access.identity = Some(Identity { certificate, key });
-    }
+    access.identity = identity(user, directory)?;
     let auth = &mut access.config.auth_info;
     let has_token = !user.token.0.is_empty() || !user.token_file.is_empty();
     // client-go sends a password with a username only.
@@ -58,10 +49,9 @@ pub(super) fn identify(
         auth.username = Some(user.username.clone());
         auth.password = Some(user.password.0.as_str().into());
     }
-    if let Some(provider) = user
-        .auth_provider
-        .as_ref()
-        .filter(|_| !has_login && !has_token)
+    if !has_login
+        && !has_token
+        && let Some(provider) = &user.auth_provider
     {
         auth.auth_provider = Some(AuthProviderConfig {
             name: provider.name.clone(),
@@ -70,11 +60,25 @@ pub(super) fn identify(
         });
     }
     // Other credentials of the kubeconfig count before those of its program.
-    let is_known = has_login || has_token || access.identity.is_some();
-    if let Some(exec) = user.exec.as_ref().filter(|_| !is_known) {
+    let has_others = has_login || has_token || access.identity.is_some();
+    if !has_others && let Some(exec) = &user.exec {
         access.plugin = Some(plugin(exec, directory, access, cluster)?);
     }
     Ok(())
+}
+
+fn identity(user: &User, directory: &Path) -> Result<Option<Identity>, ConnectError> {
+    let certificate = source(
+        &user.client_certificate_data.0,
+        &user.client_certificate,
+        directory,
+    );
+    let Some(certificate) = certificate else {
+        return Ok(None);
+    };
+    let key = source(&user.client_key_data.0, &user.client_key, directory);
+    let key = key.ok_or(ConnectError::Key)?;
+    Ok(Some(Identity { certificate, key }))
 }
 
 fn is_blank(file: &Path) -> bool {

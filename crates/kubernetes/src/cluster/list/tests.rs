@@ -21,10 +21,8 @@ fn put(api: &Lists, name: &str, bytes: usize) {
 
 /// Returns the names in a list.
 async fn listed(api: &Lists) -> Vec<String> {
-    let (mut changes, mut names) = (
-        api.watcher().bounded(PAGE, LARGE).follow::<Node>(None),
-        Vec::new(),
-    );
+    let mut changes = api.watcher().bounded(PAGE, LARGE).follow::<Node>(None);
+    let mut names = Vec::new();
     loop {
         match changes.next().await.unwrap() {
             Change::Listed(node) => names.push(node.name().to_owned()),

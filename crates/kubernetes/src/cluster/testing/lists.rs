@@ -232,7 +232,8 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
         api.changed.send_replace(());
         return (status, "{}").into_response();
     }
-    let (path, query) = (uri.path().to_owned(), uri.query().unwrap_or_default());
+    let path = uri.path().to_owned();
+    let query = uri.query().unwrap_or_default();
     let pairs: BTreeMap<String, String> = url::form_urlencoded::parse(query.as_bytes())
         .into_owned()
         .collect();
@@ -291,7 +292,8 @@ fn event(r#type: &str, object: &Value) -> String {
 fn events(api: Api, path: String, since: usize, cuts: usize) -> Response {
     let changes = api.changed.subscribe();
     let lines = stream::unfold((since, changes), move |(since, mut changes)| {
-        let (api, path) = (api.clone(), path.clone());
+        let api = api.clone();
+        let path = path.clone();
         async move {
             loop {
                 changes.borrow_and_update();

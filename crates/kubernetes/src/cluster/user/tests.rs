@@ -61,8 +61,10 @@ async fn a_list_that_has_expired_goes_on() {
     })
     .await;
     assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3]);
-    let (asked, expires) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(1)));
-    let (seen, left) = (Arc::clone(&asked), Arc::clone(&expires));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let expires = Arc::new(AtomicUsize::new(1));
+    let seen = Arc::clone(&asked);
+    let left = Arc::clone(&expires);
     let api = FakeApi::start(move |request| {
         seen.fetch_add(1, Ordering::SeqCst);
         let is_next = request.query.contains("continue");

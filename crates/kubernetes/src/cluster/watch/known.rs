@@ -27,11 +27,13 @@ impl<V: Clone + PartialEq> Known<V> {
             }
             Change::Complete => {
                 let is_new = !self.is_complete || self.objects != self.listed;
-                (self.objects, self.is_complete) = (std::mem::take(&mut self.listed), true);
+                self.objects = std::mem::take(&mut self.listed);
+                self.is_complete = true;
                 is_new
             }
             Change::Applied(object) => {
-                let (key, value) = (object.key(), keep(object));
+                let key = object.key();
+                let value = keep(object);
                 let is_new = self.objects.get(&key) != Some(&value);
                 self.objects.insert(key, value);
                 is_new

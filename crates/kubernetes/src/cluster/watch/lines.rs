@@ -7,7 +7,7 @@ use kube::client::Body;
 /// The unread part of a body, line by line.
 pub(super) struct Lines {
     body: Body,
-    /// Maximal bytes of a line.
+    /// Maximum bytes of a line.
     most: usize,
     /// Bytes behind the last line.
     rest: Bytes,
@@ -24,25 +24,20 @@ impl Lines {
 
     /// Returns the next line, truncated to the bound, and whether it is whole. An unterminated last line is dropped.
     pub(super) async fn next(&mut self) -> Option<(Vec<u8>, bool)> {
-        let (mut line, mut is_whole) = (Vec::new(), true);
+        let mut line = Vec::new();
+        let mut is_whole = true;
         loop {
             let end = self.rest.iter().position(|&byte| byte == b'\n');
-            let part = self
-                .rest
-                .split_to(end.map_or(self.rest.len(), |end| end + 1));
+            let length = end.map_or(self.rest.len(), |end| end + 1);
+            let part = self.rest.split_to(length);
             let room = self.most - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
             is_whole &= part.len() <= room;
             if end.is_some() {
                 return Some((line, is_whole));
             }
-            self.rest = self
-                .body
-                .frame()
-                .await?
-                .ok()?
-                .into_data()
-                .unwrap_or_default();
+            let frame = self.body.frame().await?.ok()?;
+            self.rest = frame.into_data().unwrap_or_default();
         }
     }
 }

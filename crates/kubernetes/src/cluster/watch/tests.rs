@@ -126,7 +126,8 @@ async fn keeps_only_what_identifies_an_object() {
 /// An object with labels that are no texts, or with a text beyond the bound, is unread but for its identity.
 #[tokio::test]
 async fn an_object_that_cannot_be_read_costs_that_object_only() {
-    let (api, metrics) = (Lists::start().await, Metrics::new([]).unwrap());
+    let api = Lists::start().await;
+    let metrics = Metrics::new([]).unwrap();
     api.give_whole_pages();
     let odd = |name: &str| json!({"metadata": {"name": name, "uid": name, "labels": 7}});
     let huge = |name: &str| json!({"metadata": {"name": name, "uid": name}, "spec": {"x": "x".repeat(2 * LARGE)}});

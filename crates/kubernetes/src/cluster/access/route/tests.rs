@@ -59,7 +59,8 @@ impl Proxy {
         let seen = Arc::clone(&asked);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (tls, seen) = (tls.clone(), Arc::clone(&seen));
+                let tls = tls.clone();
+                let seen = Arc::clone(&seen);
                 tokio::spawn(async move {
                     match tls {
                         Some(tls) => {
