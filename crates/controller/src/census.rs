@@ -72,8 +72,11 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     let counted = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
     let coverages = judge(&counted, &context.current.load_full()).await;
     let ignored = LABELS.map(|(key, name)| {
-        let ignores = namespaces.values().map(|labels| scope.ignores(labels, key));
-        (name, ignores.map(i64::from).sum())
+        let mut count = 0;
+        for labels in namespaces.values() {
+            count += i64::from(scope.ignores(labels, key));
+        }
+        (name, count)
     });
     let totals = counted.totals(&coverages);
     let pods = totals.other.pods;

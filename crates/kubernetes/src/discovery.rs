@@ -188,8 +188,9 @@ impl Inventory {
         let mut node_pools = Vec::new();
         // Nodes that are open anyway are none of the pool's.
         let is_concerned = |taints: &[&Taint]| {
-            let mut taints = taints.iter();
-            taints.any(|taint| is_tolerated(taint, &pool.tolerations))
+            taints
+                .iter()
+                .any(|taint| is_tolerated(taint, &pool.tolerations))
         };
         let is_open = |taints: &[&Taint], tolerations: &[Toleration<'_>]| {
             taints.iter().all(|taint| is_tolerated(taint, tolerations))

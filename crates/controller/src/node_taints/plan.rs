@@ -96,8 +96,9 @@ fn find_at_the_place_of<'t>(
     taint: &Taint,
     taints: impl IntoIterator<Item = &'t Taint>,
 ) -> Option<&'t Taint> {
-    let mut taints = taints.into_iter();
-    taints.find(|other| other.is_at_the_place_of(taint))
+    taints
+        .into_iter()
+        .find(|other| other.is_at_the_place_of(taint))
 }
 
 #[cfg(test)]

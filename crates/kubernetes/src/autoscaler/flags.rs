@@ -57,8 +57,10 @@ impl Flags {
     /// Reads the command and arguments of a container; `None` if the container does not run the cluster-autoscaler.
     pub fn of(image: &str, words: &[String]) -> Option<Self> {
         // A shell may run it, with all flags in one argument.
-        let words = words.iter().flat_map(|word| word.split_whitespace());
-        let words: Vec<&str> = words.collect();
+        let words: Vec<&str> = words
+            .iter()
+            .flat_map(|word| word.split_whitespace())
+            .collect();
         if !is_image_of_it(image) && !runs_it(&words) {
             return None;
         }

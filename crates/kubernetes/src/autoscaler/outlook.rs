@@ -76,9 +76,9 @@ impl<'a> Grouped<'a> {
             balances,
             ..
         } = self.autoscaler;
-        let groups = groups.as_ref();
-        let sides =
-            groups.map(|groups| Sides::of(groups, &self.members, ignored_taints, tolerations));
+        let sides = groups
+            .as_ref()
+            .map(|groups| Sides::of(groups, &self.members, ignored_taints, tolerations));
         let choice = Choice::of(self.autoscaler, sides.as_ref(), tolerations);
         match sides {
             Some(Sides {

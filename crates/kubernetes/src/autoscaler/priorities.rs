@@ -102,8 +102,11 @@ impl Priorities {
     /// Returns the highest priority of a pattern that matches anywhere in the group's name. Priorities below -1 count as
     /// none, as the expander never takes them.
     pub fn of(&self, group: &str) -> Option<i64> {
-        let matching = self.patterns.matches(group).into_iter();
-        matching.map(|number| self.priorities[number]).max()
+        let matching = self.patterns.matches(group);
+        matching
+            .into_iter()
+            .map(|number| self.priorities[number])
+            .max()
     }
 }
 

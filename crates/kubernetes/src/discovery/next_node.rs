@@ -67,8 +67,9 @@ pub(super) fn next_node_pool<'a>(
     tolerations: &[Toleration<'_>],
 ) -> Option<&'a NodePool> {
     let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
-        let mut taints = pool.taints.iter();
-        taints.all(|taint| also(taint) || is_tolerated(taint, tolerations))
+        pool.taints
+            .iter()
+            .all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
     let usable = |pool: &&NodePool| obstacle(pool).is_none() && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.

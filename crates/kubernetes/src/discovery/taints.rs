@@ -51,8 +51,9 @@ pub(crate) fn is_wish(taint: &Taint) -> bool {
 
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let Taint { key, value, effect } = taint;
-    let mut tolerations = tolerations.iter();
-    tolerations.any(|toleration| toleration.tolerates(key, value, effect))
+    tolerations
+        .iter()
+        .any(|toleration| toleration.tolerates(key, value, effect))
 }
 
 /// Returns the first of a node's taints that these tolerations lack, if they open another one of them. Taints that come

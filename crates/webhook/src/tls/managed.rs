@@ -266,28 +266,33 @@ struct Objects {
 
 impl Objects {
     fn authority(&self, der: &Der) -> Option<&Authority> {
-        let mut authorities = self.authorities.iter();
-        authorities.find(|authority| authority.ca.der == *der)
+        self.authorities
+            .iter()
+            .find(|authority| authority.ca.der == *der)
     }
 
     fn view(&self, now: Time) -> View {
-        let authorities = self.authorities.iter();
         let certificate = self.serving.value(CERTIFICATE);
         let key = self.serving.value(KEY);
         let mut view = View {
-            cas: authorities.map(|authority| authority.ca.clone()).collect(),
+            cas: self
+                .authorities
+                .iter()
+                .map(|authority| authority.ca.clone())
+                .collect(),
             bundles: Vec::new(),
             are_plain: true,
             names: Vec::new(),
             leaf: read_leaf(certificate, key, &self.authorities, now),
         };
-        let configurations = self.configurations.iter();
-        for webhook in configurations.flat_map(|configuration| &configuration.webhooks) {
-            let bundle = read_bundle(webhook.bundle());
-            let text = bundle_text(bundle.iter().map(|ca| &ca.der));
-            view.are_plain &= text.as_bytes() == webhook.bundle();
-            view.bundles.push(bundle);
-            view.names.extend(webhook.server_name());
+        for configuration in &self.configurations {
+            for webhook in &configuration.webhooks {
+                let bundle = read_bundle(webhook.bundle());
+                let text = bundle_text(bundle.iter().map(|ca| &ca.der));
+                view.are_plain &= text.as_bytes() == webhook.bundle();
+                view.bundles.push(bundle);
+                view.names.extend(webhook.server_name());
+            }
         }
         view.names.sort();
         view.names.dedup();

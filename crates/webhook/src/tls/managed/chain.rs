@@ -16,8 +16,10 @@ pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
         return false;
     };
     let signs = usage.is_none_or(|usage| usage.value.key_cert_sign());
-    let mut extensions = parsed.extensions().iter();
-    let limits_names = extensions.any(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS);
+    let limits_names = parsed
+        .extensions()
+        .iter()
+        .any(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS);
     // Fails for critical extensions that it does not know, as Go does.
     let Ok(certificate) = EndEntityCert::try_from(der) else {
         return false;
@@ -30,10 +32,10 @@ pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
 fn has_signed_itself(certificate: &EndEntityCert<'_>, parsed: &X509Certificate<'_>) -> bool {
     let signed = parsed.tbs_certificate.as_ref();
     let signature = &parsed.signature_value.data;
-    let mut algorithms = algorithms().iter();
-    algorithms.any(|algorithm| {
-        let verified = certificate.verify_signature(*algorithm, signed, signature);
-        verified.is_ok()
+    algorithms().iter().any(|algorithm| {
+        certificate
+            .verify_signature(*algorithm, signed, signature)
+            .is_ok()
     })
 }
 
