@@ -66,9 +66,9 @@ pub(super) async fn follow(context: &Context) {
                 context.report_watch_state(NAMESPACES_UNREAD, &change);
                 namespaces.take(change, |namespace| namespace.metadata.labels);
             }
-            Some(looked) = looks.next() => {
-                let (uid, look): (String, Look) = looked;
-                pods.looked(&uid, look);
+            Some(done) = looks.next() => {
+                let (uid, look): (String, Look) = done;
+                pods.finish(&uid, look);
             }
             _ = scopes.tick(), if decides => scope = read_scope(context, scope.as_ref()).await.or(scope),
             _ = ticks.tick() => {
@@ -85,7 +85,7 @@ pub(super) async fn follow(context: &Context) {
                     let uid = pod.uid().to_owned();
                     let Some(labels) = namespaces.objects().get(pod.namespace()) else {
                         // The Pod's namespace has not been read yet.
-                        pods.looked(&uid, Look::Unknown);
+                        pods.finish(&uid, Look::Unknown);
                         continue;
                     };
                     match scope.called(labels, &pod.metadata.labels) {
@@ -93,7 +93,7 @@ pub(super) async fn follow(context: &Context) {
                             let profile = profile.map(str::to_owned);
                             looks.push(async move { (uid, look(writer, &pod, since, profile).await) });
                         }
-                        Called::No | Called::Unknown => pods.looked(&uid, Look::Settled),
+                        Called::No | Called::Unknown => pods.finish(&uid, Look::Settled),
                     }
                 }
             }

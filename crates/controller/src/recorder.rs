@@ -17,7 +17,7 @@ use tolerarch_support::sync::Mutex;
 const QUEUE: usize = 2048;
 /// Time for which a written event is remembered, and the number of remembered events: 6 MiB at most. An event that is
 /// forgotten earlier is written again, which the API server refuses.
-const TOLD: (Duration, usize) = (Duration::from_secs(3600), 1 << 15);
+const RECORDED: (Duration, usize) = (Duration::from_secs(3600), 1 << 15);
 /// Events per second, and their burst.
 const PER_SECOND: u32 = 50;
 const BURST: u32 = 100;
@@ -38,7 +38,7 @@ pub struct Recorder {
 
 struct Book {
     waiting: FairQueue<ObjectEvent>,
-    told: Recently,
+    recorded: Recently,
     failed: Recently,
 }
 
@@ -46,7 +46,7 @@ impl Default for Book {
     fn default() -> Self {
         Self {
             waiting: FairQueue::new(QUEUE),
-            told: Recently::new(TOLD.0, TOLD.1),
+            recorded: Recently::new(RECORDED.0, RECORDED.1),
             failed: Recently::new(FAILED.0, FAILED.1),
         }
     }
@@ -67,12 +67,12 @@ impl Recorder {
     pub(super) fn record(&self, mut event: ObjectEvent, note: impl FnOnce() -> String) {
         let mut book = self.book.lock();
         // The name of an event does not depend on its note.
-        if book.failed.contains(&event.namespace) || !book.told.insert(&event.name()) {
+        if book.failed.contains(&event.namespace) || !book.recorded.insert(&event.name()) {
             return;
         }
         event.note = note();
         if let Some(dropped) = book.waiting.push(&event.namespace.clone(), event) {
-            book.told.remove(&dropped.name());
+            book.recorded.remove(&dropped.name());
             self.metrics.dropped.inc();
         }
         drop(book);
@@ -100,7 +100,7 @@ impl Recorder {
             let namespace = &*event.namespace;
             let reason = event.kind.reason;
             if self.book.lock().failed.contains(namespace) {
-                self.book.lock().told.remove(&event.name());
+                self.book.lock().recorded.remove(&event.name());
                 continue;
             }
             pace.turn().await;
@@ -120,7 +120,7 @@ impl Recorder {
                     let mut book = self.book.lock();
                     book.failed.insert(namespace);
                     // The event may be recorded again.
-                    book.told.remove(&event.name());
+                    book.recorded.remove(&event.name());
                     // The namespace may have been deleted.
                     if error != ClusterError::NotFound {
                         state.set(State::Degraded("events cannot be written"));

@@ -97,13 +97,13 @@ impl<'a> Discovery<'a> {
 
     /// Returns a message for each pool that opens more platforms than are declared.
     pub fn mismatches(&self) -> impl Iterator<Item = String> {
-        self.pools.iter().filter_map(|known| {
-            let more = known.mismatch();
+        self.pools.iter().filter_map(|pool| {
+            let more = pool.mismatch();
             if more.is_empty() {
                 return None;
             }
-            let name = &known.pool.name;
-            let of = match known.source {
+            let name = &pool.pool.name;
+            let of = match pool.source {
                 Source::Configured => "the configuration",
                 Source::Discovered => "the requirements of its NodePools",
             };

@@ -192,7 +192,8 @@ impl Pods {
         self.waiting.values().any(|waiting| waiting.is_forbidden)
     }
 
-    pub(super) fn looked(&mut self, uid: &str, look: Look) {
+    /// Takes over the result of a decision, and plans the next one.
+    pub(super) fn finish(&mut self, uid: &str, look: Look) {
         use ClusterError::{Conflict, Forbidden, Invalid, NotFound, Unauthorized};
         let Some(waiting) = self.waiting.get_mut(uid) else {
             return;

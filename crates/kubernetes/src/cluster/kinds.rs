@@ -226,22 +226,22 @@ impl ServedKinds {
         }
     }
 
-    /// Reads the kinds of each version of these groups by a request of its own.
+    /// Reads the kinds of each version of these groups by one request each.
     async fn read_versions(&mut self, client: &UserClient, groups: Vec<APIGroup>) {
-        let mut asked = Vec::new();
+        let mut versions = Vec::new();
         for group in groups {
-            asked.extend(self.add_without_versions(group));
+            versions.extend(self.add_without_versions(group));
         }
-        for (group, version) in asked.split_off(asked.len().min(VERSIONS)) {
+        for (group, version) in versions.split_off(versions.len().min(VERSIONS)) {
             self.leave_out(group, version, "it is one of too many".to_owned());
         }
         let mut paths = Vec::new();
-        for (group, version) in &asked {
+        for (group, version) in &versions {
             paths.push(api_path(&self.groups[*group].name, version));
         }
         let answers = stream::iter(&paths).map(|path| client.get::<APIResourceList>(path));
         let answers: Vec<_> = answers.buffered(AT_A_TIME).collect().await;
-        for ((group, name), answer) in asked.into_iter().zip(answers) {
+        for ((group, name), answer) in versions.into_iter().zip(answers) {
             match answer {
                 Ok(list) => {
                     let resources = list

@@ -122,7 +122,7 @@ impl UserClient {
         let mut beginnings = 1;
         let mut pauses = self.pauses.iter();
         loop {
-            let asked = Instant::now();
+            let begun = Instant::now();
             let page = match pages.get().await {
                 // The API server no longer has the rest of the list as it was when the list began.
                 Err(RequestError::Refused {
@@ -139,7 +139,7 @@ impl UserClient {
                         status: 429 | 500..=599,
                         ..
                     },
-                ) if asked.elapsed() < AT_ONCE => {
+                ) if begun.elapsed() < AT_ONCE => {
                     sleep(*pauses.next().ok_or(error)?).await;
                     continue;
                 }
