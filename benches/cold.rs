@@ -70,7 +70,8 @@ async fn run(quick: bool) -> Result<()> {
 }
 
 async fn measure(kind: Kind) -> Result<()> {
-    let (dir, pki) = (tempfile::tempdir()?, Arc::new(Pki::new()));
+    let dir = tempfile::tempdir()?;
+    let pki = Arc::new(Pki::new());
     let world = kind.start(&pki, dir.path(), AT_ONCE + 1).await?;
     pki.leaf(&[NAME]).write(dir.path())?;
     let mut config = json!({

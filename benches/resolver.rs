@@ -97,7 +97,9 @@ async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
 }
 
 async fn hits_per_second(resolver: Resolver, images: Vec<ImageRef>) -> f64 {
-    let (mut hits, mut place, begun) = (0usize, 0usize, Instant::now());
+    let mut hits = 0usize;
+    let mut place = 0usize;
+    let begun = Instant::now();
     while begun.elapsed() < SPAN {
         for _ in 0..BATCH {
             hits += usize::from(is_hit(&resolver, &images[place]).await);
@@ -119,7 +121,9 @@ async fn speed() -> Outcome<()> {
             Support::Index(PlatformSet::AMD64_AND_ARM64),
         );
     }
-    let (mut gets, mut place, begun) = (0usize, 0usize, Instant::now());
+    let mut gets = 0usize;
+    let mut place = 0usize;
+    let begun = Instant::now();
     while begun.elapsed() < SPAN {
         for _ in 0..BATCH {
             gets += usize::from(black_box(bare.get(images[place].as_str())).is_some());
@@ -181,7 +185,9 @@ async fn records() -> Outcome<()> {
     ] {
         let is_empty = failed.is_empty();
         snapshot.lessons = failed.into();
-        let (mut tolerated, mut decided, begun) = (0usize, 0usize, Instant::now());
+        let mut tolerated = 0usize;
+        let mut decided = 0usize;
+        let begun = Instant::now();
         while begun.elapsed() < SPAN {
             for _ in 0..BATCH {
                 let wait = Wait::Until {

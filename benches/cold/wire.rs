@@ -21,7 +21,8 @@ impl Wire {
     /// Lays one to a port of this machine. A round trip on it takes this long; so does opening a connection.
     pub(crate) async fn lay(to: SocketAddr, round_trip: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let (address, connections) = (listener.local_addr()?, Arc::<AtomicUsize>::default());
+        let address = listener.local_addr()?;
+        let connections = Arc::<AtomicUsize>::default();
         let count = connections.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {

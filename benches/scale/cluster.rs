@@ -54,7 +54,8 @@ impl Day {
         ];
         let mut rolled_out = 0;
         for _ in 0..ROLLOUTS / part {
-            let (at, workload) = (working_hours(&mut random), zipf.draw(&mut random));
+            let at = working_hours(&mut random);
+            let workload = zipf.draw(&mut random);
             plan.push((at, Plan::Rollout(workload)));
             // Its Pods come one after the other for some minutes.
             for pod in 0..random.u32(3..60) {
@@ -77,7 +78,8 @@ impl Day {
     fn of(plan: Vec<(Duration, Plan)>, random: &mut Rng, time: Duration) -> Self {
         let mut versions = vec![0; WORKLOADS];
         let mut seen = std::collections::HashSet::new();
-        let (mut events, mut pods) = (Vec::with_capacity(plan.len()), 0);
+        let mut events = Vec::with_capacity(plan.len());
+        let mut pods = 0;
         for (at, plan) in plan {
             let event = match plan {
                 Plan::Rollout(workload) => {

@@ -69,13 +69,16 @@ fn settings(time: Duration, redis: Option<&Redis>) -> Value {
 async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis>) -> Result<()> {
     let registry = Registry::start(LATENCY).await?;
     let replicas = Replicas::start(count, &registry, settings(time, redis)).await?;
-    let (next, begun) = (&AtomicUsize::new(0), Instant::now());
+    let next = &AtomicUsize::new(0);
+    let begun = Instant::now();
     // As API servers do it: each connection belongs to one replica, and whichever is free takes the next review.
     let connections = (0..CONNECTIONS * count).map(|number| {
-        let (registry, replicas) = (&registry, &replicas);
+        let registry = &registry;
+        let replicas = &replicas;
         async move {
             let mut connection = replicas.connect(number % count).await?;
-            let (mut latencies, mut reasons) = (Vec::new(), BTreeMap::<String, usize>::new());
+            let mut latencies = Vec::new();
+            let mut reasons = BTreeMap::<String, usize>::new();
             while let Some((at, event)) = day.events.get(next.fetch_add(1, Ordering::Relaxed)) {
                 sleep_until(begun + *at).await;
                 match event {
@@ -99,7 +102,8 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
             Result::Ok((latencies, reasons))
         }
     });
-    let (mut latencies, mut reasons) = (Vec::new(), BTreeMap::<String, usize>::new());
+    let mut latencies = Vec::new();
+    let mut reasons = BTreeMap::<String, usize>::new();
     for (some, why) in try_join_all(connections).await? {
         latencies.extend(some);
         for (reason, count) in why {

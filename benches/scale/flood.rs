@@ -16,7 +16,8 @@ const CONNECTIONS: usize = 16;
 const HOT: usize = 10_000;
 
 pub(crate) async fn run(part: usize) -> Result<()> {
-    let (images, capacity) = (1_000_000 / part, 100_000 / part);
+    let images = 1_000_000 / part;
+    let capacity = 100_000 / part;
     let hot = HOT.min(capacity / 10);
     let registry = Registry::start(Duration::ZERO).await?;
     let settings = json!({
@@ -29,7 +30,8 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     let before = replicas.resident()?;
     let name = registry.address();
     let workers = (0..CONNECTIONS).map(|worker| {
-        let (name, replicas) = (name.clone(), &replicas);
+        let name = name.clone();
+        let replicas = &replicas;
         async move {
             let mut connection = replicas.connect(0).await?;
             let mut latencies = Vec::new();
@@ -56,11 +58,9 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     });
     let mut latencies = try_join_all(workers).await?.concat();
     latencies.sort_unstable();
-    let (took, after, cpu) = (
-        begun.elapsed(),
-        replicas.resident()?,
-        replicas.cpu_seconds()?,
-    );
+    let took = begun.elapsed();
+    let after = replicas.resident()?;
+    let cpu = replicas.cpu_seconds()?;
     let (_, gets) = registry.asked();
     let asked_again = gets.saturating_sub((images + hot) as u64);
     let pods = latencies.len();

@@ -13,7 +13,8 @@ use crate::support::{Result, percentile, request, typical};
 const AT_ONCE: usize = 50;
 
 pub(crate) async fn run(part: usize) -> Result<()> {
-    let (count, reviews) = (4000 / part, 20_000 / part);
+    let count = 4000 / part;
+    let reviews = 20_000 / part;
     let registry = Registry::start(Duration::ZERO).await?;
     let replicas = Replicas::start(1, &registry, json!({})).await?;
     let image = format!("{}/shop/web:v1", registry.address());
@@ -33,22 +34,22 @@ pub(crate) async fn run(part: usize) -> Result<()> {
         Result::Ok(latencies)
     };
     let alone = latencies(&mut one).await?;
-    let (before, cpu, begun) = (
-        replicas.resident()?,
-        replicas.cpu_seconds()?,
-        Instant::now(),
-    );
+    let before = replicas.resident()?;
+    let cpu = replicas.cpu_seconds()?;
+    let begun = Instant::now();
     let mut kept = Vec::new();
     while kept.len() < count {
         let some = (0..AT_ONCE.min(count - kept.len())).map(|_| replicas.connect(0));
         kept.extend(try_join_all(some).await?);
     }
-    let (opened, cpu) = (begun.elapsed(), replicas.cpu_seconds()? - cpu);
+    let opened = begun.elapsed();
+    let cpu = replicas.cpu_seconds()? - cpu;
     // Each has been used once.
     for connection in &mut kept {
         connection.review(&request).await?;
     }
-    let (after, beside) = (replicas.resident()?, latencies(&mut one).await?);
+    let after = replicas.resident()?;
+    let beside = latencies(&mut one).await?;
     println!("kept: {count} connections beside one in use");
     println!(
         "  opened in {opened:.1?}, {:.0} µs of CPU each",

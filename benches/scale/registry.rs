@@ -75,10 +75,8 @@ impl Registry {
                 return Ok(());
             }
             let mut words = line.split(' ');
-            let (method, path) = (
-                words.next().unwrap_or_default(),
-                words.next().unwrap_or_default(),
-            );
+            let method = words.next().unwrap_or_default();
+            let path = words.next().unwrap_or_default();
             let is_head = method == "HEAD";
             let answer = self.answer(is_head, path);
             loop {

@@ -26,7 +26,8 @@ pub(crate) struct Replicas {
 impl Replicas {
     /// Starts so many, with these settings over the defaults.
     pub(crate) async fn start(count: usize, registry: &Registry, settings: Value) -> Result<Self> {
-        let (dir, pki) = (tempfile::tempdir()?, Pki::new());
+        let dir = tempfile::tempdir()?;
+        let pki = Pki::new();
         pki.leaf(&[NAME]).write(dir.path())?;
         let mut config = json!({
             "server": {

@@ -41,11 +41,13 @@ impl Target {
         review: &str,
     ) -> Result<Self> {
         let server = Server::start(name, command, dir).await?;
-        let (address, request) = (server.address("listen")?, request(review));
+        let address = server.address("listen")?;
+        let request = request(review);
         let connections = (0..CONNECTIONS).map(|_| Connection::open(address, tls));
         let mut connections = try_join_all(connections).await?;
         let answer = first_answer(&mut connections[0], &request).await?;
-        let (rates, latencies) = (Vec::new(), Vec::new());
+        let rates = Vec::new();
+        let latencies = Vec::new();
         Ok(Self {
             name,
             server,
@@ -61,7 +63,8 @@ impl Target {
     /// Sends reviews on all connections for some time, each connection one after the other; gives their latencies.
     pub(crate) async fn drive(&mut self, time: Duration) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
-        let (request, answer) = (&self.request, &self.answer);
+        let request = &self.request;
+        let answer = &self.answer;
         let all = self
             .connections
             .iter_mut()
@@ -74,7 +77,8 @@ impl Target {
     }
 
     pub(crate) async fn measure(&mut self, time: Duration) -> Result<()> {
-        let (before, sleeps) = (self.server.cpu_seconds()?, self.server.sleeps()?);
+        let before = self.server.cpu_seconds()?;
+        let sleeps = self.server.sleeps()?;
         let latencies = self.drive(time).await?;
         let spent = self.server.cpu_seconds()? - before;
         self.sleeps += self.server.sleeps()?.saturating_sub(sleeps);
