@@ -84,7 +84,8 @@ async fn tour(keep: bool) -> Result<()> {
     let config = Config::parse(&yaml)
         .map_err(|faults| format!("the configuration has faults: {faults:?}"))?;
     let server = Server::bind(config, &Environment::of_process()).await?;
-    let (address, admin) = (server.address()?, server.admin_address()?);
+    let address = server.address()?;
+    let admin = server.admin_address()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(server.run(async {
         let _ = stopped.await;
@@ -96,7 +97,8 @@ async fn tour(keep: bool) -> Result<()> {
         "   {:<ABOUT$}{:<13}{:<28}{:<12}{:<20}MS",
         "POD", "IMAGE", "PUSHED FOR", "DECISION", "REASON"
     );
-    let (mut odd, mut cold) = (0, Vec::new());
+    let mut odd = 0;
+    let mut cold = Vec::new();
     let mut cases = cases(&registry);
     while let Some(case) = cases.get(cold.len()) {
         let answer = client.review(&case.pod).await?;
@@ -119,7 +121,8 @@ async fn tour(keep: bool) -> Result<()> {
             verdict += "  != another patch than before";
         }
         odd += usize::from(!verdict.is_empty());
-        let (now, before) = (milliseconds(warm.took), milliseconds(cold.took));
+        let now = milliseconds(warm.took);
+        let before = milliseconds(cold.took);
         let Answer {
             decision, reason, ..
         } = &warm;
@@ -236,8 +239,12 @@ struct Case {
 
 fn cases(registry: &Registry) -> Vec<Case> {
     let image = |repository: &str, tag: &str| registry.repo(repository).reference(tag);
-    let (web, api, tool) = (image("web", "1"), image("api", "2"), image("tool", "1"));
-    let (agent, edge, slow) = (image("agent", "3"), image("edge", "1"), image("slow", "1"));
+    let web = image("web", "1");
+    let api = image("api", "2");
+    let tool = image("tool", "1");
+    let agent = image("agent", "3");
+    let edge = image("edge", "1");
+    let slow = image("slow", "1");
     let case = |about, on: &[&str], decision, reasons| Case {
         about,
         pod: pod(on),
@@ -413,10 +420,8 @@ impl Client {
             json_patch::patch(&mut pod, &sent)?;
             patch = Some(sent);
         }
-        let (decision, reason) = (
-            audit("decision").unwrap_or_default(),
-            audit("reason").unwrap_or_default(),
-        );
+        let decision = audit("decision").unwrap_or_default();
+        let reason = audit("reason").unwrap_or_default();
         Ok(Answer {
             decision,
             reason,
@@ -504,9 +509,12 @@ fn show(case: &Case, answer: &Answer, images: &[Image]) -> usize {
 
 /// How to go on by hand.
 fn explain(dir: &Path, address: SocketAddr, admin: SocketAddr, pod: &Value) -> Result<()> {
-    let (body, ca) = (dir.join("review.json"), dir.join("ca.crt"));
+    let body = dir.join("review.json");
+    let ca = dir.join("ca.crt");
     std::fs::write(&body, serde_json::to_string_pretty(&review(pod))?)?;
-    let (body, ca, port) = (body.display(), ca.display(), address.port());
+    let body = body.display();
+    let ca = ca.display();
+    let port = address.port();
     println!(
         "5. It goes on until ctrl-c. Metrics are at http://{admin}/metrics; ask for yourself with\n"
     );

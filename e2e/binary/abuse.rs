@@ -231,7 +231,8 @@ async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
         let _ = connection.send(&upload[..63_000]).await;
     });
     let reviews = async {
-        let (mut longest, mut large_ones) = (Duration::ZERO, 0);
+        let mut longest = Duration::ZERO;
+        let mut large_ones = 0;
         for _ in 0..20 {
             let begun = Instant::now();
             assert_eq!(program.review(&opted_out()).await.reason, "opted-out");

@@ -57,10 +57,8 @@ async fn a_managed_certificate_may_come_later() {
         .await;
     let ready = program.admin.get("/readyz?verbose").await;
     assert_eq!(ready.status, 503);
-    let (text, expected) = (
-        ready.text(),
-        "[-]certificate failed: its files are not there yet",
-    );
+    let text = ready.text();
+    let expected = "[-]certificate failed: its files are not there yet";
     assert!(text.contains(expected), "{text}");
     assert_eq!(program.admin.get("/livez").await.status, 200);
 
@@ -73,7 +71,8 @@ async fn a_managed_certificate_may_come_later() {
 
 async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays_ready() {
     let registry = Registry::start().await;
-    let (pki, now) = (registry.pki(), SystemTime::now());
+    let pki = registry.pki();
+    let now = SystemTime::now();
     let day = Duration::from_secs(24 * 3600);
     let cases = [
         (
@@ -142,7 +141,8 @@ async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
 async fn a_new_pair_that_cannot_be_used_changes_nothing() {
     let registry = Registry::start().await;
     let pki = registry.pki();
-    let (good, other) = (pki.leaf(&[NAME]), pki.leaf(&[NAME]));
+    let good = pki.leaf(&[NAME]);
+    let other = pki.leaf(&[NAME]);
     let garbage = "canary".to_owned();
     let cases = [
         (
@@ -183,7 +183,8 @@ async fn a_new_pair_that_cannot_be_used_changes_nothing() {
     ];
     join_all(cases.into_iter().map(async |(what, bad)| {
         let program = Program::start(&registry, json!({})).await;
-        let (old, expiry) = (served(&program).await, program.metric(EXPIRY).await);
+        let old = served(&program).await;
+        let expiry = program.metric(EXPIRY).await;
 
         program.mount.swap(&bad);
         let line = program

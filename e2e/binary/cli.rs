@@ -110,7 +110,8 @@ impl Desk {
         });
         let output = output.await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let stdout = text(output.stdout);
+        let stderr = text(output.stderr);
         assert!(
             !stderr.contains("panic") && !stderr.contains("RUST_BACKTRACE"),
             "{stderr}"

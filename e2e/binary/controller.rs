@@ -99,7 +99,8 @@ impl Api {
     }
 
     async fn answer(&self, method: Method, uri: &Uri, body: &[u8]) -> Response {
-        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+        let path = uri.path();
+        let query = uri.query().unwrap_or_default();
         if path.contains("/leases/") {
             let mut lease = self.lease.lock().await;
             if method == Method::PATCH {

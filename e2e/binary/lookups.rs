@@ -36,7 +36,8 @@ async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
     let image = repo.reference("v1");
     let program =
         |budget: &'static str| Program::start(&registry, json!({"lookup": {"budget": budget}}));
-    let (short, long) = (program("300ms").await, program("20s").await);
+    let short = program("300ms").await;
+    let long = program("20s").await;
 
     let cases = [
         (&short, "/mutate", 300..20_000),

@@ -179,7 +179,8 @@ async fn an_alert_fires_for_a_certificate(alert: &str, bad: impl FnOnce(&Pki) ->
     let Some(setup) = Setup::start(json!({"tls": {"serverName": NAME}})).await else {
         return;
     };
-    let (mount, pki) = (&setup.program.mount, &setup.program.pki);
+    let mount = &setup.program.mount;
+    let pki = &setup.program.pki;
     assert!(!setup.prometheus.fires(alert).await);
     mount.swap(&bad(pki));
     setup.fires(alert, nothing).await;

@@ -244,7 +244,8 @@ async fn no_review_fails_while_it_changes() {
     let registry = Registry::start().await;
     let image = image(&registry);
     let program = Program::start(&registry, pool("a")).await;
-    let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let done = AtomicBool::new(false);
+    let answered = AtomicUsize::new(0);
     let ask = async || {
         let mut connection = program.webhook.connect().await;
         let mut times = interval(Duration::from_millis(5));

@@ -149,7 +149,8 @@ async fn a_configuration_with_faults_is_status_1() {
 #[tokio::test]
 async fn a_certificate_that_cannot_be_used_is_status_1() {
     let pki = Pki::new();
-    let (good, other) = (pki.leaf(&[NAME]), pki.leaf(&[NAME]));
+    let good = pki.leaf(&[NAME]);
+    let other = pki.leaf(&[NAME]);
     let garbage = "canary".to_owned();
     let armoured = |kind: &str| format!("-----BEGIN {kind}-----\nY2FuYXJ5\n-----END {kind}-----\n");
     let cases = [
@@ -266,7 +267,8 @@ async fn serve(
     told: &[&str],
 ) -> String {
     let file = |name: &str| certificates.join(name).to_str().unwrap().to_owned();
-    let (certificate, key) = (file("tls.crt"), file("tls.key"));
+    let certificate = file("tls.crt");
+    let key = file("tls.key");
     let arguments = [
         "--tls-cert",
         &certificate,

@@ -55,7 +55,8 @@ impl Api {
     }
 
     async fn answer(self: Arc<Self>, method: Method, uri: Uri, body: Bytes) -> Response {
-        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+        let path = uri.path();
+        let query = uri.query().unwrap_or_default();
         if path.contains("/leases/") {
             let mut lease = self.lease.lock().await;
             if method == Method::PATCH {

@@ -13,7 +13,8 @@ async fn what_is_not_there_is_not_found() {
         return;
     };
     images::push(&distribution).await;
-    let (registry, webhook) = (registry(&distribution), Webhook::start(&distribution).await);
+    let registry = registry(&distribution);
+    let webhook = Webhook::start(&distribution).await;
     for reference in [
         distribution.reference("absent"),
         distribution.reference(&sha256(b"absent")),
@@ -39,7 +40,8 @@ async fn who_knows_no_password_is_denied() {
         return;
     };
     images::push(&distribution).await;
-    let (registry, webhook) = (registry(&distribution), Webhook::start(&distribution).await);
+    let registry = registry(&distribution);
+    let webhook = Webhook::start(&distribution).await;
     for tag in ["buildkit", "absent"] {
         let reference = distribution.reference(tag);
         let error = registry
@@ -60,11 +62,10 @@ async fn a_registry_that_is_gone_is_unreachable() {
         return;
     };
     images::push(&distribution).await;
-    let (registry, webhook) = (registry(&distribution), Webhook::start(&distribution).await);
-    let (known, other) = (
-        distribution.reference("buildkit"),
-        distribution.reference("nested"),
-    );
+    let registry = registry(&distribution);
+    let webhook = Webhook::start(&distribution).await;
+    let known = distribution.reference("buildkit");
+    let other = distribution.reference("nested");
     assert!(registry.fetch(&known.parse().unwrap(), None).await.is_ok());
     assert_eq!(webhook.review(&known).await.reason, "tolerated");
 

@@ -37,10 +37,8 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
         });
     };
     let both = Support::Index(nodes(&["linux/amd64", "linux/arm64"]));
-    let (amd64, arm64) = (
-        oci(to, "linux/amd64", None).await,
-        oci(to, "linux/arm64/v8", None).await,
-    );
+    let amd64 = oci(to, "linux/amd64", None).await;
+    let arm64 = oci(to, "linux/arm64/v8", None).await;
 
     let tag = "buildkit";
     let mut entries = vec![on(&amd64, "linux/amd64"), on(&arm64, "linux/arm64/v8")];

@@ -101,10 +101,8 @@ async fn a_placeholder_is_said_to_be_one() {
 #[tokio::test]
 async fn each_workload_gets_the_decision_of_its_pods() {
     let desk = Desk::new(json!({})).await;
-    let (multi, single) = (
-        desk.image("multi", &BOTH),
-        desk.image("single", &["linux/amd64"]),
-    );
+    let multi = desk.image("multi", &BOTH);
+    let single = desk.image("single", &["linux/amd64"]);
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec});
     let with = |image: &str| json!({"template": template(image)});
@@ -278,10 +276,8 @@ async fn pipelines_may_stumble_over_what_they_name() {
 #[tokio::test]
 async fn what_an_image_lacks_is_found_whatever_is_not_known() {
     let desk = Desk::new(json!({})).await;
-    let (single, gone) = (
-        desk.image("single", &["linux/amd64"]),
-        desk.registry.repo("gone").reference("v1"),
-    );
+    let single = desk.image("single", &["linux/amd64"]);
+    let gone = desk.registry.repo("gone").reference("v1");
     // The one that settles it comes last, and so does its answer.
     desk.registry
         .repo("single")
@@ -304,14 +300,10 @@ async fn what_an_image_lacks_is_found_whatever_is_not_known() {
 #[tokio::test]
 async fn every_image_that_keeps_a_pod_closed_is_told() {
     let desk = Desk::new(json!({})).await;
-    let (amd, arm) = (
-        desk.image("amd", &["linux/amd64"]),
-        desk.image("arm", &["linux/arm64"]),
-    );
-    let (gone, multi) = (
-        desk.registry.repo("gone").reference("v1"),
-        desk.image("multi", &BOTH),
-    );
+    let amd = desk.image("amd", &["linux/amd64"]);
+    let arm = desk.image("arm", &["linux/arm64"]);
+    let gone = desk.registry.repo("gone").reference("v1");
+    let multi = desk.image("multi", &BOTH);
     let containers = [&amd, &multi, &gone, &arm].map(|image| json!({"image": image}));
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}});
     let (_, all) = desk.check(pod.to_string()).await;
@@ -675,10 +667,8 @@ async fn items_of_a_json_list_have_lines_of_their_own() {
 #[tokio::test]
 async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
     let desk = Desk::new(json!({})).await;
-    let (multi, single) = (
-        desk.image("multi", &BOTH),
-        desk.image("single", &["linux/amd64"]),
-    );
+    let multi = desk.image("multi", &BOTH);
+    let single = desk.image("single", &["linux/amd64"]);
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [

@@ -107,10 +107,8 @@ fn page(items: &[Value], query: &str) -> Value {
             .filter(|(key, _)| *key == name)
             .find_map(|(_, value)| value.parse::<usize>().ok())
     };
-    let (limit, begin) = (
-        parameter("limit").unwrap_or(items.len()),
-        parameter("continue").unwrap_or(0),
-    );
+    let limit = parameter("limit").unwrap_or(items.len());
+    let begin = parameter("continue").unwrap_or(0);
     let end = items.len().min(begin + limit);
     let more = if end < items.len() {
         end.to_string()

@@ -639,7 +639,8 @@ async fn advice_fits_what_stands_in_the_way() {
 #[tokio::test]
 async fn programs_that_the_cluster_names_are_not_run() {
     let desk = Desk::new(json!({})).await;
-    let (bin, trace) = (desk.path().join("bin"), desk.path().join("ran"));
+    let bin = desk.path().join("bin");
+    let trace = desk.path().join("ran");
     std::fs::create_dir(&bin).unwrap();
     let program = bin.join("provider");
     std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", trace.display())).unwrap();

@@ -52,10 +52,8 @@ fn fixtures(registry: &Registry) -> Vec<Vec<String>> {
             .chain(attestations)
             .map(testregistry::Entry::from),
     );
-    let (unnamed, nested) = (
-        repo.image("linux/arm64", None),
-        repo.index(None, ["linux/arm64"]),
-    );
+    let unnamed = repo.image("linux/arm64", None);
+    let nested = repo.index(None, ["linux/arm64"]);
     repo.index(Some("unnamed"), [repo.entry("linux/amd64"), unnamed]);
     let mut other = nested.clone();
     other["platform"] = json!({"os": "linux", "architecture": "s390x"});
@@ -424,7 +422,8 @@ async fn a_redirect_shows_the_host_at_which_it_ended() {
     }
     target.repo("app").fault(Some(Fault::status(403)));
     let ran = desk.run(&["inspect", &image]).await;
-    let (from, to) = (desk.registry.address(), target.address());
+    let from = desk.registry.address();
+    let to = target.address();
     let redirected = format!("{from} redirects to {to}: denied: the registry answered 403");
     let answer = format!(
         "({} answered 403 to GET manifest, with no credential)",

@@ -32,10 +32,8 @@ async fn shop(desk: &Desk) -> Served {
 }
 
 fn shop_of(desk: &Desk) -> FakeCluster {
-    let (web, legacy) = (
-        desk.image("shop/web", &BOTH),
-        desk.image("shop/legacy", &BOTH[..1]),
-    );
+    let web = desk.image("shop/web", &BOTH);
+    let legacy = desk.image("shop/legacy", &BOTH[..1]);
     let deployment = |name: &str, image: &str| {
         let metadata = json!({"name": name, "namespace": "shop"});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template(image)}})

@@ -92,7 +92,8 @@ async fn wait_for_a_node(namespace: &Namespace, at: usize, image: &str) {
 
 /// The p99 of another client's lists, one after the other until this is so of their number.
 async fn p99(bystander: &Namespace, is_over: impl AsyncFn(usize) -> bool) -> Duration {
-    let (mut times, mut ticks) = (Vec::new(), interval(EVERY));
+    let mut times = Vec::new();
+    let mut ticks = interval(EVERY);
     let lists = async {
         while !is_over(times.len()).await {
             ticks.tick().await;

@@ -72,7 +72,8 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
     let namespace = cluster.namespace_with("rotated", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
     let aged = |days| Pki::since(SystemTime::now() - days * DAY);
-    let (pki, due) = (aged(200), aged(250));
+    let pki = aged(200);
+    let due = aged(250);
     let put = async |secret: &str, pair: Value| {
         patch(&namespace, secret, json!({"stringData": pair})).await;
     };
@@ -139,7 +140,8 @@ pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster
 async fn calling<T>(cluster: &Cluster, namespace: &Namespace, event: impl Future<Output = T>) -> T {
     let failed_before = cluster.failed_open_in(namespace).await;
     let mut created = 0;
-    let (begin, mut times) = (Instant::now(), interval(Duration::from_secs(1) / RATE));
+    let begin = Instant::now();
+    let mut times = interval(Duration::from_secs(1) / RATE);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let creations = async {
         loop {
@@ -178,7 +180,8 @@ pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cl
     let namespace = cluster.namespace_with("upgraded", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
     // Its CA, and what such a replica signs by it and serves.
-    let (pki, old) = (Pki::new(), cluster.configuration_of(&namespace));
+    let pki = Pki::new();
+    let old = cluster.configuration_of(&namespace);
     let data = Patch::Merge(json!({"stringData": authority(&pki)}));
     namespace
         .api::<Secret>()
@@ -307,10 +310,12 @@ impl Started {
     /// Waits until both replicas serve another certificate after this was done, and there is another CA if one is meant.
     async fn replaced_when(&self, done: impl AsyncFnOnce(), by_another_ca: bool) {
         let cas = || count(&self.issuer, "a new CA for the webhook's certificates");
-        let (served, before) = (self.served(), cas());
+        let served = self.served();
+        let before = cas();
         done().await;
         until_ok("both replicas serve another certificate", async || {
-            let (now, cas) = (self.served(), cas());
+            let now = self.served();
+            let cas = cas();
             let all = now.iter().zip(served).all(|(now, before)| *now > before);
             let is_as_meant = all && (!by_another_ca || cas > before);
             if is_as_meant {
@@ -382,10 +387,8 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
 /// Who takes over the webhook's process has no way to any Secret or webhook configuration; each by its own token.
 async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    let (secrets, own) = (
-        format!("/api/v1/namespaces/{}/secrets", namespace.name),
-        cluster.configuration_of(namespace),
-    );
+    let secrets = format!("/api/v1/namespaces/{}/secrets", namespace.name);
+    let own = cluster.configuration_of(namespace);
     let status = async |account: &Path, method: &str, path: &str| {
         let config = Kubeconfig::read_from(account).unwrap();
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())

@@ -88,10 +88,8 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
 
 /// `manifests/` as they were with another version, whose image is there as well as today's.
 async fn an_older_release(kind: &Kind, directory: &Path) {
-    let (manifests, version) = (
-        Kind::repository().join("manifests"),
-        env!("CARGO_PKG_VERSION"),
-    );
+    let manifests = Kind::repository().join("manifests");
+    let version = env!("CARGO_PKG_VERSION");
     let copy = format!(
         "cp -r '{}' . && sed -i '/ersion: /s/{version}/{OLDER}/' manifests/helm/tolerarch/Chart.yaml",
         manifests.display()

@@ -47,7 +47,8 @@ pub(crate) async fn nodes_come_for_repaired_pods(cluster: &Cluster) {
         webhook: _webhook,
         namespace,
     } = Outage::begin(cluster, "repaired").await;
-    let (repo, address) = (registry.repo("app"), registry.address());
+    let repo = registry.repo("app");
+    let address = registry.address();
     scale(
         &namespace,
         "web",

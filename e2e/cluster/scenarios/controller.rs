@@ -142,10 +142,8 @@ pub(crate) async fn a_repair_that_pod_toleration_restriction_refuses_is_given_up
         })
         .await
     };
-    let (before, _) = (
-        is_unschedulable("narrow").await,
-        is_unschedulable("usual").await,
-    );
+    let before = is_unschedulable("narrow").await;
+    is_unschedulable("usual").await;
 
     let account = give_rights(cluster, &namespace).await;
     let settings = json!({"controller": {
@@ -266,7 +264,8 @@ pub(crate) async fn karpenter_makes_nodes_for_repaired_pods(cluster: &Cluster) {
         webhook: _webhook,
         namespace,
     } = Outage::begin(cluster, "repaired").await;
-    let (repo, address) = (registry.repo("app"), registry.address());
+    let repo = registry.repo("app");
+    let address = registry.address();
     let mut web = pod(&[&repo.reference("v1")]);
     web["spec"]["nodeSelector"] = json!({"karpenter.sh/nodepool": "multi-arch"});
     namespace.apply(&deployment("web", 2, &web)).await;

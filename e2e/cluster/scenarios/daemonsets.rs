@@ -41,7 +41,8 @@ pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themse
     let tolerarch = cluster.local().tolerarch(json!({"daemonSets": true})).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
-    let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
+    let multi = cluster.images.tag("multi");
+    let amd64 = cluster.images.tag("amd64");
     until("the webhook is called", async || {
         let set: DaemonSet = serde_json::from_value(agent(&multi, &json!({}))).unwrap();
         let dry_run = PostParams {
@@ -117,7 +118,8 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     let tolerarch = cluster.local().tolerarch(settings).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
-    let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
+    let multi = cluster.images.tag("multi");
+    let amd64 = cluster.images.tag("amd64");
     let with = |images: &[&str]| {
         let mut set = agent(images[0], &json!({}));
         set["spec"]["template"]["spec"] = pod(images)["spec"].clone();
@@ -203,7 +205,8 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
     let tolerarch = cluster.local().tolerarch(settings).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
-    let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
+    let multi = cluster.images.tag("multi");
+    let amd64 = cluster.images.tag("amd64");
     let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
     let zone = json!({"key": "zone", "operator": "In", "values": ["a"]});
     let requiring = |image: &str, expressions: Value| {

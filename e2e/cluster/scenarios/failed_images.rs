@@ -331,7 +331,8 @@ async fn an_operator_settles(team: &Namespace, mut own: Value) -> usize {
     }]);
     // No kubelet ends a Pod here.
     let at_once = DeleteParams::default().grace_period(0);
-    let (mut turns, mut created) = (interval(Duration::from_secs(1)), 0);
+    let mut turns = interval(Duration::from_secs(1));
+    let mut created = 0;
     loop {
         turns.tick().await;
         match team.pods().get_opt(&name).await.unwrap() {

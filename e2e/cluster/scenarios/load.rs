@@ -152,7 +152,8 @@ async fn roll(service: &Forwarder, replicas: &mut [Tolerarch; 2], turn: usize) {
 fn judge(creations: &[Creation], unseen: &[Creation]) {
     let failures = [failures(creations), failures(unseen)].concat();
     let tolerated = tolerated(creations);
-    let (times, unseen) = (Times::of(creations), Times::of(unseen));
+    let times = Times::of(creations);
+    let unseen = Times::of(unseen);
     println!(
         "load: {} creations, {} failures, {tolerated} tolerated, {times}; without tolerarch {unseen}",
         creations.len(),

@@ -202,7 +202,8 @@ async fn picture(prometheus: &Prometheus, dashboard: &Value, span: Duration) -> 
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap()
         .as_secs();
-    let (from, to) = (now - span.as_secs(), now);
+    let from = now - span.as_secs();
+    let to = now;
     let mut panels = Vec::new();
     for panel in panels_of(dashboard) {
         let mut lines = Vec::new();

@@ -34,7 +34,8 @@ pub(crate) fn values(kind: &Kind) -> String {
 /// Writes them to the nodes, and starts what they lead to.
 pub(crate) async fn write(cluster: &Cluster) {
     let kind = cluster.kind();
-    let (pki, directory) = (Pki::new(), tempfile::tempdir().expect("a directory"));
+    let pki = Pki::new();
+    let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, content: &str| {
         let path = directory.path().join("etc").join(name);
         fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
@@ -128,7 +129,8 @@ pub(crate) async fn are_taken_over(cluster: &Cluster) {
         namespace.apply(&deployment(name, 1, &pod)).await;
     };
     let at = |registry: &str| kind.private.in_registry(registry).program("multi");
-    let (right, wrong) = ([TRUSTED, &kind.private_registry], [DISTRUSTED, WRONG]);
+    let right = [TRUSTED, &kind.private_registry];
+    let wrong = [DISTRUSTED, WRONG];
     for (number, registry) in right.into_iter().enumerate() {
         run(&format!("right-{number}"), &at(registry), "multi-arch").await;
     }

@@ -312,7 +312,8 @@ async fn created_by_kubelets(cluster: &Cluster, nodes: &Api<Node>) {
 async fn kubelets(cluster: &Cluster) {
     let own = kubelet(cluster, "taints-a").await;
     let mark = json!({"metadata": {"annotations": {MARK: format!("{OWN},{OTHERS}")}}});
-    let (how, mark) = (PatchParams::default(), Patch::Merge(mark));
+    let how = PatchParams::default();
+    let mark = Patch::Merge(mark);
     for error in [
         own.patch("taints-a", &how, &mark).await,
         own.patch_status("taints-a", &how, &mark).await,

@@ -287,7 +287,8 @@ pub(crate) async fn create_during(
     let pod = pod(&[&cluster.images.tag("multi")]);
     let mut times = interval(Duration::from_secs(1) / RATE);
     times.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut creations, mut unseen) = (Vec::new(), Vec::new());
+    let mut creations = Vec::new();
+    let mut unseen = Vec::new();
     let mut event = std::pin::pin!(event);
     loop {
         tokio::select! {
@@ -305,8 +306,10 @@ pub(crate) async fn create_during(
             .map(Result::unwrap)
             .collect()
     };
-    let (creations, unseen) = (done(creations).await, done(unseen).await);
-    let (taken, without) = (Times::of(&creations), Times::of(&unseen));
+    let creations = done(creations).await;
+    let unseen = done(unseen).await;
+    let taken = Times::of(&creations);
+    let without = Times::of(&unseen);
     println!(
         "nodes: {} creations, {} tolerated, {taken}; without tolerarch {without}",
         creations.len(),

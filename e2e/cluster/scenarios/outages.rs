@@ -219,7 +219,8 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
 /// By the volume of a kubelet, which says itself when it looks. Takes as long as the docs say.
 pub(crate) async fn a_changed_configuration_arrives_by_the_volume(cluster: &Cluster) {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
-    let (file, namespace) = ("config.yaml", cluster.namespace("configuration").await);
+    let file = "config.yaml";
+    let namespace = cluster.namespace("configuration").await;
     let before = maps
         .get(TOLERARCH)
         .await

@@ -134,10 +134,8 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Value {
     let local = cluster.local();
     let image = cluster.images.tag("multi");
     let registry = image.split('/').next().unwrap();
-    let (ca, file) = (
-        local.directory().join("report.ca.crt"),
-        local.directory().join("report.yaml"),
-    );
+    let ca = local.directory().join("report.ca.crt");
+    let file = local.directory().join("report.yaml");
     std::fs::write(&ca, local.pki.ca_pem()).unwrap();
     std::fs::write(
         &file,

@@ -54,7 +54,8 @@ pub(crate) fn trials(scenarios: Vec<Scenario>, limit: Duration) -> impl Iterator
 
 fn run(scenario: &Scenario, limit: Duration) -> Result<(), Failed> {
     let cluster = cluster()?;
-    let (begun, since) = (Instant::now(), SystemTime::now());
+    let begun = Instant::now();
+    let since = SystemTime::now();
     let end = catch_unwind(AssertUnwindSafe(|| {
         RUNTIME.block_on(async { timeout(limit, (scenario.run)(&cluster)).await })
     }));

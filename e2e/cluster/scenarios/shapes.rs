@@ -56,7 +56,8 @@ pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster:
     // The same shapes in each run, so that a failure comes back.
     let mut runner = TestRunner::deterministic();
     let shapes = any_pod(images.to_vec());
-    let (mut accepted, mut tolerated) = (0, 0);
+    let mut accepted = 0;
+    let mut tolerated = 0;
     for _ in 0..SHAPES {
         let mut pod = shapes.new_tree(&mut runner).unwrap().current();
         // Its volume has another name each time.
@@ -131,7 +132,8 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
             stored
         };
         // The largest Pod that is stored without tolerarch.
-        let (mut fits, mut exceeds) = (0, 3 << 19);
+        let mut fits = 0;
+        let mut exceeds = 3 << 19;
         while exceeds - fits > 8 {
             let middle = usize::midpoint(fits, exceeds);
             if stores(&without, middle).await.is_ok() {

@@ -118,7 +118,8 @@ impl Cluster {
         // Until it is known that nobody needs the logs.
         directory.disable_cleanup(true);
         eprintln!("logs are in {}", directory.path().display());
-        let (path, pki) = (directory.path(), Arc::new(Pki::new()));
+        let path = directory.path();
+        let pki = Arc::new(Pki::new());
         let distribution = Distribution::start(path, &pki).await;
         let push = Push::secure(&distribution.address, &pki);
         let (images, control_plane) = tokio::join!(
@@ -142,7 +143,8 @@ impl Cluster {
         ));
         std::fs::create_dir(&path).unwrap();
         let control_plane = ControlPlane::start(&path, &local.pki).await;
-        let (program, pki) = (local.program.clone(), local.pki.clone());
+        let program = local.program.clone();
+        let pki = local.pki.clone();
         let cluster = Self::of(control_plane, &path, program, pki, self.images.clone()).await;
         cluster
             .until_called(&cluster.namespace("start").await)
@@ -158,16 +160,15 @@ impl Cluster {
         pki: Arc<Pki>,
         images: Images,
     ) -> Self {
-        let (name, registry) = ("tolerarch", images.registry.clone());
+        let name = "tolerarch";
+        let registry = images.registry.clone();
         let client = control_plane.client.clone();
         let nodes = Nodes {
             plain: "plain".into(),
             pool: "multi-arch".into(),
         };
-        let (amd64, arm64) = (
-            json!({"kubernetes.io/arch": "amd64"}),
-            json!({"kubernetes.io/arch": "arm64"}),
-        );
+        let amd64 = json!({"kubernetes.io/arch": "amd64"});
+        let arm64 = json!({"kubernetes.io/arch": "arm64"});
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
         let (tolerarch, ..) = tokio::join!(
             Tolerarch::start(&program, path, name, &pki, &registry, json!({}), Vec::new()),

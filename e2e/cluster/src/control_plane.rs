@@ -30,7 +30,8 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     pub(crate) async fn start(directory: &Path, pki: &Arc<Pki>) -> Self {
         let program = programs::control_plane().await;
-        let (etcd, api) = (free_port(), free_port());
+        let etcd = free_port();
+        let api = free_port();
         let kubeconfig = credentials(directory, pki, api);
         let config = Kubeconfig::read_from(&kubeconfig).unwrap();
         let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
@@ -166,10 +167,8 @@ fn credentials(directory: &Path, pki: &Pki, api: u16) -> PathBuf {
 }
 
 fn etcd_arguments(directory: &Path, port: u16, peers: u16) -> Vec<String> {
-    let (client, peer) = (
-        format!("http://127.0.0.1:{port}"),
-        format!("http://127.0.0.1:{peers}"),
-    );
+    let client = format!("http://127.0.0.1:{port}");
+    let peer = format!("http://127.0.0.1:{peers}");
     vec![
         format!("--data-dir={}", directory.join("etcd").display()),
         format!("--listen-client-urls={client}"),

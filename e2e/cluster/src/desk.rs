@@ -61,10 +61,8 @@ impl Desk {
             "helm",
             format!("exec '{}' \"$@\"", programs::helm().await.display()),
         );
-        let (program, config) = (
-            local.program.display(),
-            tolerarch.config().display().to_string(),
-        );
+        let program = local.program.display();
+        let config = tolerarch.config().display().to_string();
         let configured = format!("*) exec '{program}' --config '{config}' \"$@\" ;;");
         script(
             "tolerarch",
@@ -100,10 +98,8 @@ impl Desk {
             stdout,
             stderr,
         } = self.shell(command).output().await.unwrap();
-        let (stdout, stderr) = (
-            String::from_utf8_lossy(&stdout),
-            String::from_utf8_lossy(&stderr),
-        );
+        let stdout = String::from_utf8_lossy(&stdout);
+        let stderr = String::from_utf8_lossy(&stderr);
         assert!(status.success(), "{command}\n{status}\n{stdout}\n{stderr}");
         stdout.into_owned()
     }

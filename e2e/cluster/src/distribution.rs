@@ -129,7 +129,8 @@ impl Push {
         media_type: &str,
     ) -> Value {
         let content = content.into();
-        let (digest, size) = (sha256(&content), content.len());
+        let digest = sha256(&content);
+        let size = content.len();
         let image = self.reference(repo, "any");
         self.client
             .store_auth_if_needed(&self.address, &self.login)

@@ -139,7 +139,8 @@ impl Karpenter {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", kind));
             Api::all_with(cluster.client.clone(), &kind)
         };
-        let (node_pools, node_claims) = (all("NodePool"), all("NodeClaim"));
+        let node_pools = all("NodePool");
+        let node_claims = all("NodeClaim");
         let nodes = Api::all(cluster.client.clone());
         Self {
             nodes,
@@ -177,11 +178,9 @@ impl Karpenter {
     /// Removes all NodePools, with their nodes. Each kind by itself and again until it is gone: nothing
     /// removes a node that comes when its NodeClaim has gone, and the API server's garbage collection may take its time.
     pub async fn remove_node_pools(&self) {
-        let (how, all, its) = (
-            DeleteParams::default(),
-            ListParams::default(),
-            ListParams::default().labels(NODE_POOL),
-        );
+        let how = DeleteParams::default();
+        let all = ListParams::default();
+        let its = ListParams::default().labels(NODE_POOL);
         until(
             "the NodePools, their NodeClaims and nodes are gone",
             async || {

@@ -68,10 +68,8 @@ impl Kind {
         pki.leaf(&[name, alias, "127.0.0.1"])
             .write(tls.path())
             .unwrap();
-        let (certificate, key) = (
-            "REGISTRY_HTTP_TLS_CERTIFICATE=/tls.crt",
-            "REGISTRY_HTTP_TLS_KEY=/tls.key",
-        );
+        let certificate = "REGISTRY_HTTP_TLS_CERTIFICATE=/tls.crt";
+        let key = "REGISTRY_HTTP_TLS_KEY=/tls.key";
         // One may be left of a run whose cluster was kept.
         self.shell(
             Self::repository(),
@@ -148,7 +146,8 @@ impl Kind {
     /// Pushes the image of tolerarch that is under test, under this tag, to where the README has it. It is another image than that
     /// which nodes have: a kubelet asks for credentials again where it has pulled what was there.
     pub async fn push_tolerarch(&self, tag: &str) {
-        let (image, pushed) = (variable("E2E_IMAGE"), variable("E2E_PUSH"));
+        let image = variable("E2E_IMAGE");
+        let pushed = variable("E2E_PUSH");
         let pushed = format!("{pushed}/tolerarch/tolerarch:{tag}");
         let label = format!(
             "echo 'FROM {image}' | docker build --quiet --label e2e={tag} --tag '{pushed}' -"

@@ -84,7 +84,9 @@ impl Local {
             ("HTTPS_PROXY", internet.proxy()),
             ("NO_PROXY", "127.0.0.1".to_owned()),
         ];
-        let (program, directory, registry) = (&self.program, &self.directory, &self.registry);
+        let program = &self.program;
+        let directory = &self.directory;
+        let registry = &self.registry;
         Tolerarch::start(
             program,
             directory,
@@ -109,7 +111,8 @@ impl Local {
             self.started.fetch_add(1, Ordering::Relaxed)
         );
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let (program, directory) = (&self.program, &self.directory);
+        let program = &self.program;
+        let directory = &self.directory;
         Tolerarch::start(
             program,
             directory,
@@ -129,7 +132,8 @@ impl Local {
             self.started.fetch_add(1, Ordering::Relaxed)
         );
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let (program, directory) = (&self.program, &self.directory);
+        let program = &self.program;
+        let directory = &self.directory;
         let registry = &self.registry;
         Tolerarch::start(
             program,

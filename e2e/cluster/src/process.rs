@@ -80,7 +80,8 @@ impl Process {
     /// # Panics
     /// If there is none in time, or if the program ends before.
     pub async fn until<T>(&mut self, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-        let (name, log) = (&self.name, &self.log);
+        let name = &self.name;
+        let log = &self.log;
         let child = &mut self.child;
         tokio::select! {
             answer = until(what, ask) => answer,

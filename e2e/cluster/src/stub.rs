@@ -73,11 +73,13 @@ impl Stub {
         let url = format!("https://{}/mutate", listener.local_addr().unwrap());
         let tls = TlsAcceptor::from(Arc::new(pki.leaf(&["127.0.0.1"]).server_config()));
         let connections = Arc::<AtomicUsize>::default();
-        let (accepted, serve) = (connections.clone(), Arc::new(serve));
+        let accepted = connections.clone();
+        let serve = Arc::new(serve);
         let task = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
                 accepted.fetch_add(1, Ordering::Relaxed);
-                let (tls, serve) = (tls.clone(), serve.clone());
+                let tls = tls.clone();
+                let serve = serve.clone();
                 tokio::spawn(async move {
                     connection.set_nodelay(true)?;
                     // An API server that goes away is no fault of the stub.

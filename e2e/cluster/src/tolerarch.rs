@@ -43,7 +43,8 @@ impl Tolerarch {
         let file = |name: &str| directory.join(name);
         pki.leaf(&["127.0.0.1"]).write(&directory).unwrap();
         fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
-        let (port, admin) = (free_port(), free_port());
+        let port = free_port();
+        let admin = free_port();
         let mut config = json!({
             "server": {
                 "listen": format!("127.0.0.1:{port}"),

@@ -132,7 +132,8 @@ async fn tls_of_which_the_registry_does_not_know() {
     let (process, _) = distribution(&mut registry, directory.path(), parts).await;
     let hosts = json!({&front.address: {"caFile": directory.path().join("ca.crt")}});
     let processes = vec![process, front.process];
-    let (address, password) = (front.address, PASSWORD);
+    let address = front.address;
+    let password = PASSWORD;
     let server = Server {
         address,
         hosts,

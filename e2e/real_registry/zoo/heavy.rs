@@ -34,7 +34,8 @@ impl Keycloak {
         pki.leaf(&["127.0.0.1", https::NAME])
             .write(directory)
             .unwrap();
-        let (address, plain) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
+        let address = free_address("127.0.0.1");
+        let plain = free_address("127.0.0.1");
         let port = |address: &str| address.rsplit(':').next().unwrap().to_owned();
         let mut program = command("kc.sh", &depot.home);
         program.args([
@@ -103,7 +104,8 @@ async fn keycloak_in_front_of_distribution() {
         "run e2e/zoo/install-heavy"
     );
     let depot = Depot::get().await.expect("what e2e/zoo/install makes");
-    let (pki, directory) = (Pki::new(), tempfile::tempdir().unwrap());
+    let pki = Pki::new();
+    let directory = tempfile::tempdir().unwrap();
     let keycloak = Keycloak::start(depot, &pki, directory.path()).await;
     let signer = keycloak.signer(&pki).await;
     let auth = |directory: &Path| {

@@ -135,7 +135,8 @@ impl Server {
     pub(crate) async fn self_signed(program: &str, depot: &Depot) -> Self {
         let making = tempfile::tempdir().unwrap();
         let file = |name: &str| making.path().join(name).display().to_string();
-        let (key, certificate) = (file("domain.key"), file("domain.crt"));
+        let key = file("domain.key");
+        let certificate = file("domain.crt");
         let names = "subjectAltName = DNS:myregistry.domain.com, IP:127.0.0.1";
         let request = [
             "req",

@@ -109,7 +109,8 @@ impl Repo {
     /// Pushes a blob and returns its descriptor.
     pub fn blob(&self, bytes: impl Into<Bytes>, media_type: &str) -> Value {
         let bytes = bytes.into();
-        let (digest, size) = (sha256(&bytes), bytes.len());
+        let digest = sha256(&bytes);
+        let size = bytes.len();
         let blobs = &mut lock(&self.inner.state).blobs;
         blobs.insert(sha512(&bytes), bytes.clone());
         blobs.insert(digest.clone(), bytes);
@@ -119,7 +120,8 @@ impl Repo {
     /// Pushes a manifest, whatever its bytes are, and returns its descriptor.
     pub fn manifest(&self, bytes: impl Into<Bytes>, media_type: &str, tag: Option<&str>) -> Value {
         let bytes = bytes.into();
-        let (digest, size) = (sha256(&bytes), bytes.len());
+        let digest = sha256(&bytes);
+        let size = bytes.len();
         let mut state = lock(&self.inner.state);
         state
             .manifests

@@ -108,7 +108,8 @@ fn draw(out: &mut String, panel: &Panel, span: (f64, f64)) {
         return;
     }
     let frame = "fill=\"none\" stroke=\"#2c2e36\" rx=\"3\"";
-    let (inner, deep) = (width - 6.0, height - 6.0);
+    let inner = width - 6.0;
+    let deep = height - 6.0;
     put(
         out,
         format_args!(

@@ -39,7 +39,8 @@ impl<'a> Pulp<'a> {
 
     async fn start(depot: &'a Depot) -> (Server, Self) {
         let directory = tempfile::tempdir().unwrap();
-        let (address, content) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
+        let address = free_address("127.0.0.1");
+        let content = free_address("127.0.0.1");
         let pulp = Self {
             depot,
             settings: directory.path().join("settings.py"),
@@ -79,7 +80,8 @@ impl<'a> Pulp<'a> {
 
     async fn configure(&self, directory: &Path, address: &str, content: &str) {
         let file = |name: &str| directory.join(name).display().to_string();
-        let (key, public) = (file("token.key"), file("token.pub"));
+        let key = file("token.key");
+        let public = file("token.pub");
         let openssl = async |arguments: &[&str]| run(Command::new("openssl").args(arguments)).await;
         openssl(&[
             "ecparam",
@@ -142,7 +144,8 @@ async fn database(directory: &TempDir) -> Child {
             .parse::<u32>()
             .unwrap()
     };
-    let (user, group) = (id("-u").await, id("-g").await);
+    let user = id("-u").await;
+    let group = id("-g").await;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let data = directory.path().join("database");
     fs::create_dir(&data).unwrap();

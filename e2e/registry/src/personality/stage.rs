@@ -59,7 +59,8 @@ impl Personality {
             .split_once('/')
             .map(|(_, name)| name)
             .expect("an image with a repository");
-        let (mut at, mut repo) = (dialled, hosts[dialled].repo(name));
+        let mut at = dialled;
+        let mut repo = hosts[dialled].repo(name);
         for hop in self.moves {
             let (host, name) = hop.to.split_once('/').expect("a repository at a host");
             // Within a host as relative as it comes.

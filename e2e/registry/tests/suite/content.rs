@@ -270,7 +270,8 @@ async fn remembers_requests_and_wakes_who_waits_for_them() {
 #[tokio::test]
 async fn refuses_connections_when_it_has_stopped_and_comes_back() {
     let registry = Registry::start().await;
-    let (address, pki) = (registry.socket_addr(), registry.pki());
+    let address = registry.socket_addr();
+    let pki = registry.pki();
     let mut connection = connect(&registry).await;
     registry.stop().await;
     assert!(
