@@ -495,7 +495,8 @@ fn show(case: &Case, answer: &Answer, images: &[Image]) -> usize {
         let image = format!("{}{star}", short(reference));
         let line = format!("   {about:<ABOUT$}{image:<13}{pushed:<28}{outcome}");
         println!("{}", line.trim_end());
-        (about, outcome) = ("", String::new());
+        about = "";
+        outcome = String::new();
     }
     for operation in answer.patch.iter().flat_map(|patch| &patch.0) {
         println!(

@@ -125,7 +125,8 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
     }
     let [mut unauthenticated, _] = settings(&upstream, &address);
     if let Some(host) = unauthenticated.hosts.get_mut(&address) {
-        (host.client_cert_file, host.client_key_file) = (None, None);
+        host.client_cert_file = None;
+        host.client_key_file = None;
     }
     let unauthenticated = Registry::load(unauthenticated, registry_metrics()).unwrap();
     let error = unauthenticated

@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 const DECIDING: usize = 256;
 /// Time for which an image stays unknown before an event reports it: most registries recover sooner.
 const TOLD: Duration = Duration::from_secs(10);
-/// Minimal time before all Pods are listed again because some had no room.
+/// Minimum time before all Pods are listed again because some had no room.
 const ANEW: Duration = Duration::from_secs(60);
 /// Time between reads of the webhook configurations.
 const SCOPE: Duration = Duration::from_secs(30);

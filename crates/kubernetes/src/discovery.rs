@@ -13,7 +13,7 @@ pub use taints::{is_reserved_taint, lacking};
 
 use crate::cluster::{NodePool, Taint};
 use platforms::of_node_pool;
-use taints::{exact, is_tolerable, is_tolerated, is_wish};
+use taints::{are_tolerated, exact, is_any_tolerated, is_tolerable, is_wish};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::{Pool, is_pool_name};
@@ -187,36 +187,28 @@ impl Inventory {
         let mut nodes = 0;
         let mut node_pools = Vec::new();
         // Nodes that are open anyway are none of the pool's.
-        let is_concerned = |taints: &[&Taint]| {
-            taints
-                .iter()
-                .any(|taint| is_tolerated(taint, &pool.tolerations))
-        };
-        let is_open = |taints: &[&Taint], tolerations: &[Toleration<'_>]| {
-            taints.iter().all(|taint| is_tolerated(taint, tolerations))
-        };
         for node_pool in &self.node_pools {
             let mut taints: Vec<&Taint> = node_pool.taints.iter().collect();
             taints.retain(|taint| !is_wish(taint));
-            if !is_concerned(&taints) {
+            if !is_any_tolerated(&taints, &pool.tolerations) {
                 continue;
             }
-            if is_open(&taints, &pool.tolerations) {
+            if are_tolerated(&taints, &pool.tolerations) {
                 node_pools.push(node_pool);
             }
-            if is_open(&taints, together) {
+            if are_tolerated(&taints, together) {
                 platforms = platforms.union(self.platforms_of(node_pool));
             }
         }
         for (kind, count) in &self.nodes {
             let taints: Vec<&Taint> = self.lasting_taints(kind).collect();
-            if !is_concerned(&taints) {
+            if !is_any_tolerated(&taints, &pool.tolerations) {
                 continue;
             }
-            if is_open(&taints, &pool.tolerations) {
+            if are_tolerated(&taints, &pool.tolerations) {
                 nodes += count;
             }
-            if is_open(&taints, together) {
+            if are_tolerated(&taints, together) {
                 platforms = platforms.union(kind.platforms);
             }
         }

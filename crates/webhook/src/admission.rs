@@ -96,6 +96,7 @@ impl Webhook {
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
         let Read { bytes, reservation } = body;
+        // A small review borrows from its body; a large one is copied out of it.
         let small;
         let review = if bytes.len() <= FREE {
             small = bytes;

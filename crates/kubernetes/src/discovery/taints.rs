@@ -56,6 +56,14 @@ pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> boo
         .any(|toleration| toleration.tolerates(key, value, effect))
 }
 
+pub(super) fn is_any_tolerated(taints: &[&Taint], tolerations: &[Toleration<'_>]) -> bool {
+    taints.iter().any(|taint| is_tolerated(taint, tolerations))
+}
+
+pub(super) fn are_tolerated(taints: &[&Taint], tolerations: &[Toleration<'_>]) -> bool {
+    taints.iter().all(|taint| is_tolerated(taint, tolerations))
+}
+
 /// Returns the first of a node's taints that these tolerations lack, if they open another one of them. Taints that come
 /// and go, or are `PreferNoSchedule`, do not count.
 pub fn lacking<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Option<&'a Taint> {

@@ -70,7 +70,8 @@ impl Personality {
                 format!("https://{host}")
             };
             repo.fault(Some(moved(hop.status, format!("{base}/v2/{name}"))));
-            (at, repo) = (host, hosts[host].repo(name));
+            at = host;
+            repo = hosts[host].repo(name);
         }
         repo.index(Some("multi"), ["linux/amd64", "linux/arm64"]);
         repo.image("linux/amd64", Some("single"));

@@ -77,7 +77,9 @@ fn any_node_pool() -> impl Strategy<Value = NodePool> {
                 node_pool(&format!("p{name}"), json!([]), json!([])),
                 json!({POOL_LABEL: label}),
             ));
-            (pool.requirements, pool.taints, pool.weight) = (requirements, taints, weight);
+            pool.requirements = requirements;
+            pool.taints = taints;
+            pool.weight = weight;
             pool
         })
 }
@@ -173,7 +175,7 @@ proptest! {
     #[test]
     fn no_usable_node_pool_comes_before_the_next(node_pools in prop::collection::vec(any_node_pool(), 0..5)) {
         let tolerations = &configured()[0].tolerations;
-        let fits = |pool: &&NodePool| pool.taints.iter().all(|taint| is_tolerated(taint, tolerations));
+        let fits = |pool: &&NodePool| pool.taints.iter().all(|taint| taints::is_tolerated(taint, tolerations));
         let next = next_node_pool(&node_pools, tolerations);
         let usable = || node_pools.iter().filter(|pool| !contradicts_itself(pool)).filter(fits);
         if let Some(next) = next {
