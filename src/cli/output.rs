@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use tolerarch_support::logging::{self, Format, Level};
 use tolerarch_support::sync::Mutex;
-use tolerarch_text::escape::{escape_json, is_unsafe};
+use tolerarch_text::escape::{escape_json, is_unsafe, last_chars};
 
 const GAP: &str = "  ";
 /// Escape sequence that clears the current line of a terminal.
@@ -127,12 +127,10 @@ fn narrow(header: &[&str], widths: &mut [usize], together: usize) {
 }
 
 fn cut(cell: &str, width: usize) -> String {
-    let length = cell.chars().count();
-    if length <= width {
+    if cell.chars().count() <= width {
         return cell.to_owned();
     }
-    let kept: String = cell.chars().skip(length + 1 - width).collect();
-    format!("…{kept}")
+    format!("…{}", last_chars(cell, width - 1))
 }
 
 /// Returns a line on the rest of a list of which the first `shown` are shown.

@@ -1,17 +1,28 @@
 //! Notes of events. Pure. Tenants choose the names in notes, so names are truncated and sanitized.
 
-use std::fmt::Write;
-
 use super::container_failure::ContainerFailure;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::{Blocker, Cause, Pool};
 use tolerarch_engine::lessons::{Evidence, FailedImage};
 use tolerarch_kubernetes::cluster::{EventKind, Node};
-use tolerarch_text::escape::is_unsafe;
+use tolerarch_text::escape::{last_chars, sanitized};
+use tolerarch_text::list::List;
 
-/// Maximum bytes of lists: a note has at most 1,024.
-const IMAGES: usize = 700;
-const POOLS: usize = 200;
+/// Lists of a note, which has at most 1,024 bytes.
+const IMAGES: List = List {
+    separator: "; ",
+    before_rest: "; ",
+    after_rest: " images",
+    items: usize::MAX,
+    bytes: 700,
+};
+const POOLS: List = List {
+    separator: ", ",
+    before_rest: ", ",
+    after_rest: " pools",
+    items: usize::MAX,
+    bytes: 200,
+};
 /// Maximum characters of an image's name; of a longer one the end is kept.
 const IMAGE: usize = 150;
 /// Maximum characters of a runtime's message; of a longer one the end is kept.
@@ -59,11 +70,11 @@ pub(super) const EVENTS: [EventKind; 5] = [
 
 /// `multi-arch stays closed: ghcr.io/acme/app:1 lacks linux/arm64; redis:7 is not known (not-found); and 2 more images`
 pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
-    let list = listed(blockers, (IMAGES, "; ", "images"), |blocker| {
+    let list = IMAGES.write(blockers, |blocker| {
         let image = image(blocker.image);
         match blocker.cause {
             Cause::Unknown(_) => format!("{image} is not known ({})", blocker.cause),
-            known => format!("{image} {known}"),
+            Cause::Lacks(_) | Cause::Failed(_) => format!("{image} {}", blocker.cause),
         }
     });
     let stay = if pools.len() == 1 { "stays" } else { "stay" };
@@ -159,28 +170,7 @@ pub(super) const RECREATES: &str = "its Pods were deleted and created again five
 
 fn names<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     let pools: Vec<&Pool> = pools.into_iter().collect();
-    listed(&pools, (POOLS, ", ", "pools"), |pool| pool.name.clone())
-}
-
-/// Lists as many items as there is room for, and the number of the others.
-fn listed<T>(
-    items: &[T],
-    (room, between, what): (usize, &str, &str),
-    text: impl Fn(&T) -> String,
-) -> String {
-    let mut list = String::new();
-    for (at, item) in items.iter().enumerate() {
-        let text = text(item);
-        let between = if at == 0 { "" } else { between };
-        if list.len() + between.len() + text.len() > room {
-            // Writing to a String cannot fail.
-            let _ = write!(list, "{between}and {} more {what}", items.len() - at);
-            break;
-        }
-        list += between;
-        list += &text;
-    }
-    list
+    POOLS.write(&pools, |pool| pool.name.clone())
 }
 
 fn image(image: &str) -> String {
@@ -189,24 +179,22 @@ fn image(image: &str) -> String {
 
 /// Returns the last characters of a text.
 fn end(text: &str, most: usize) -> String {
-    let length = text.chars().count();
-    if length <= most {
-        return clean(text.chars());
+    let end = sanitized(last_chars(text, most));
+    if text.chars().count() > most {
+        return format!("…{end}");
     }
-    format!("…{}", clean(text.chars().skip(length - most)))
+    end
 }
 
 fn name(name: &str) -> String {
-    clean(name.chars().take(NAME))
-}
-
-fn clean(text: impl Iterator<Item = char>) -> String {
-    text.map(|c| if is_unsafe(c) { '\u{fffd}' } else { c })
-        .collect()
+    let first: String = name.chars().take(NAME).collect();
+    sanitized(&first)
 }
 
 #[cfg(test)]
 mod tests {
+    use tolerarch_text::escape::is_unsafe;
+
     use super::*;
     use crate::container_failure::Blame;
     use tolerarch_core::image::LookupError;

@@ -6,7 +6,6 @@ mod facts;
 pub mod testing;
 
 use std::borrow::Cow;
-use std::fmt::{self, Display};
 
 use crate::placement::{self, Edits, Ownership};
 use crate::pod::{Pod, REASON_KEY};
@@ -14,6 +13,16 @@ use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
 use crate::reason::Reason;
 use facts::Facts;
 use tolerarch_text::escape::shortened;
+use tolerarch_text::list::List;
+
+/// Images in a log line, of which most Pods have fewer: `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`.
+const BLOCKERS: List = List {
+    separator: ", ",
+    before_rest: ", ",
+    after_rest: "",
+    items: 5,
+    bytes: usize::MAX,
+};
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
@@ -55,11 +64,14 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the first blockers for a log line; `None` without blockers.
-    pub fn blocker_list(&self) -> Option<impl Display> {
+    pub fn blocker_list(&self) -> Option<String> {
         if self.blockers.is_empty() {
             return None;
         }
-        Some(BlockerList(&self.blockers))
+        let list = BLOCKERS.write(&self.blockers, |blocker| {
+            format!("{} ({})", shortened(blocker.image), blocker.cause)
+        });
+        Some(list)
     }
 
     pub fn pools(&self) -> Cow<'_, str> {
@@ -150,32 +162,6 @@ impl<'a> Decision<'a> {
         match decision.reason {
             Reason::Retracted | Reason::Observed => decision,
             _ => Self::unchanged(Reason::NoRoom),
-        }
-    }
-}
-
-/// Images in a log line; most Pods have fewer.
-const LISTED: usize = 5;
-
-/// Writes `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`.
-struct BlockerList<'d>(&'d [Blocker<'d>]);
-
-impl Display for BlockerList<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, others) = self.0.split_at(self.0.len().min(LISTED));
-        for (at, blocker) in first.iter().enumerate() {
-            let before = if at == 0 { "" } else { ", " };
-            write!(
-                f,
-                "{before}{} ({})",
-                shortened(blocker.image),
-                blocker.cause
-            )?;
-        }
-        if others.is_empty() {
-            Ok(())
-        } else {
-            write!(f, ", and {} more", others.len())
         }
     }
 }

@@ -86,6 +86,18 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// Replaces the characters for which [`is_unsafe`] holds, for texts that cannot escape them.
+pub fn sanitized(text: &str) -> String {
+    let replace = |c: char| {
+        if is_unsafe(c) {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    text.chars().map(replace).collect()
+}
+
 /// Writes a character as an escape of JSON: `\u202e`, two of these beyond the basic plane.
 pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
     for unit in c.encode_utf16(&mut [0; 2]) {
@@ -105,6 +117,17 @@ pub fn shortened(text: &str) -> &str {
     }
 }
 
+/// Returns the last characters of a text, where names of images differ.
+pub fn last_chars(text: &str, count: usize) -> &str {
+    let Some(last) = count.checked_sub(1) else {
+        return "";
+    };
+    match text.char_indices().rev().nth(last) {
+        Some((start, _)) => &text[start..],
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +136,13 @@ mod tests {
         let mut line = String::new();
         escaped(&mut line, context, |value| value.write_str(text)).unwrap();
         line
+    }
+
+    #[test]
+    fn the_last_characters_are_whole() {
+        for (count, expected) in [(0, ""), (1, "é"), (2, "xé"), (3, "漢xé"), (4, "漢xé")] {
+            assert_eq!(last_chars("漢xé", count), expected);
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! [`json`] reads the API server's JSON, fast and without a tree; [`yaml`] reads files of operators and users, each
 //! value with its line; [`go_duration`] reads durations; [`escape`] knows the characters that no log line, table or
-//! annotation may contain.
+//! annotation may contain; [`list`] writes lists that may be long.
 
 pub mod escape;
 pub mod go_duration;
 pub mod json;
+pub mod list;
 pub mod yaml;

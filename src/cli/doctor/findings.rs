@@ -8,11 +8,18 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{Colour, shown};
 use tolerarch_kubernetes::cluster::UserClient;
+use tolerarch_text::list::List;
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
-/// Maximum number of names in a message.
-const NAMED: usize = 5;
+/// Names in a message.
+const NAMES: List = List {
+    separator: ", ",
+    before_rest: " ",
+    after_rest: "",
+    items: 5,
+    bytes: usize::MAX,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -270,11 +277,6 @@ impl SubjectFinding {
 
 /// Lists the first of these names, and the number of the others.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let all: Vec<&str> = names.into_iter().collect();
-    match all.split_at_checked(NAMED) {
-        Some((first, others)) if !others.is_empty() => {
-            format!("{} and {} more", first.join(", "), others.len())
-        }
-        _ => all.join(", "),
-    }
+    let names: Vec<&str> = names.into_iter().collect();
+    NAMES.write(&names, |name| (*name).to_owned())
 }

@@ -2,9 +2,9 @@
 
 use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
-use tolerarch_text::escape::is_unsafe;
+use tolerarch_text::escape::{last_chars, sanitized};
 
-/// Maximal length of the annotation, in characters.
+/// Maximum length of the annotation, in characters.
 const LENGTH: usize = 256;
 
 /// Explains by a pool that is not open to the Pod's workload yet.
@@ -28,7 +28,7 @@ pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'
     let before = format!("{reason}: ");
     let mut after = match cause {
         Cause::Unknown(_) => String::new(),
-        known => format!(" {known}"),
+        Cause::Lacks(_) | Cause::Failed(_) => format!(" {cause}"),
     };
     match all.len() {
         0 | 1 => {}
@@ -37,26 +37,17 @@ pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'
     }
     // All platforms together have some 150 characters, so that some are left for the image.
     let room = LENGTH.saturating_sub(before.len() + after.len());
-    let length = image.chars().count();
-    let (mark, skipped) = if length > room {
-        ("…", length + 1 - room)
-    } else {
-        ("", 0)
-    };
-    let kept = image
-        .chars()
-        .skip(skipped)
-        .map(|c| if is_unsafe(c) { '\u{fffd}' } else { c });
-    [before.as_str(), mark]
-        .into_iter()
-        .flat_map(str::chars)
-        .chain(kept)
-        .chain(after.chars())
-        .collect()
+    if image.chars().count() <= room {
+        return [before, sanitized(image), after].concat();
+    }
+    let end = last_chars(image, room.saturating_sub(1));
+    [&before, "…", &sanitized(end), &after].concat()
 }
 
 #[cfg(test)]
 mod tests {
+    use tolerarch_text::escape::is_unsafe;
+
     use super::*;
     use crate::image::{LookupError, PlatformSet};
 
