@@ -111,8 +111,9 @@ impl Budget {
         if hint.lower() > limit as u64 {
             return Err(ReadError::TooLarge);
         }
-        let announced = hint.upper().unwrap_or(u64::MAX);
-        let announced = usize::try_from(announced).unwrap_or(limit).min(limit);
+        let announced = hint.upper().map_or(limit, |upper| {
+            usize::try_from(upper).unwrap_or(limit).min(limit)
+        });
         let mut reservation = self.reserve(begun);
         let mut first = Bytes::new();
         let mut all: Vec<u8> = Vec::new();

@@ -87,18 +87,16 @@ impl Registry {
                 failure = Some(error);
             }
         }
-        let Some(error) = failure else {
-            return Err(Error::Unexpected(
-                "no endpoint serves it (see hosts.toml)".into(),
-            ));
-        };
-        // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
-        if mirror_answered && error.is_fault() {
-            return Err(Error::Unexpected(format!(
+        match failure {
+            // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
+            Some(error) if mirror_answered && error.is_fault() => Err(Error::Unexpected(format!(
                 "no mirror has the image; of the registry itself: {error}"
-            )));
+            ))),
+            Some(error) => Err(error),
+            None => Err(Error::Unexpected(
+                "no endpoint serves it (see hosts.toml)".into(),
+            )),
         }
-        Err(error)
     }
 
     /// Requests `reference` of one endpoint, or of its fallback if the endpoint cannot be reached.
@@ -202,28 +200,26 @@ impl Registry {
         token: TokenRequest<'_>,
         route: impl Fn() -> Route<'e>,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
-        let mut authorization = self.tokens.remembered(token).await?;
+        let tokens = &self.tokens;
+        let mut sent = tokens.remembered(token).await?;
         let mut refusals = 0;
         loop {
             let mut route = route();
             let response = route
-                .follow(&self.transport, &self.hosts, authorization.as_ref())
+                .follow(token.transport, token.hosts, sent.as_ref())
                 .await?;
             if response.status != StatusCode::UNAUTHORIZED || route.is_cross_origin {
                 return Ok((response, route));
             }
-            let next = match (refusals, &authorization) {
-                (0, sent) => {
-                    let renewed = self.tokens.renewed(token, sent.as_ref(), &response);
-                    Some(renewed.await?)
-                }
-                (1, Some(refused)) => self.tokens.by_get(token, refused).await?,
+            let next = match (refusals, &sent) {
+                (0, _) => Some(tokens.renewed(token, sent.as_ref(), &response).await?),
+                (1, Some(refused)) => tokens.by_get(token, refused).await?,
                 _ => None,
             };
             if next.is_none() {
                 return Ok((response, route));
             }
-            authorization = next;
+            sent = next;
             refusals += 1;
         }
     }

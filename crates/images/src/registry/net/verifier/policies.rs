@@ -54,6 +54,7 @@ pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
         state.take_constraints(issuer)?;
     }
     state.take_policies(last, false)?;
+    // The last certificate counts as well (RFC 5280 section 6.1.5).
     let requires_policy =
         state.explicit_policy <= 1 || constraints(last)?.require_explicit_policy == Some(0);
     Some(!requires_policy || state.any || !state.expected.is_empty())
