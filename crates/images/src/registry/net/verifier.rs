@@ -71,7 +71,11 @@ impl Trusted {
             let issuers = issuers(&server, intermediates);
             let mut changed: Vec<_> = issuers.iter().filter_map(Relaxed::changed).collect();
             changed.extend(relaxed.changed());
-            self.verify_chain(&server, &issuers, now, &originals(algorithms, &changed))
+            let originals = algorithms.all.iter().map(|&algorithm| Original {
+                algorithm,
+                changed: &changed,
+            });
+            self.verify_chain(&server, &issuers, now, &originals.collect::<Vec<_>>())
                 .map_err(object)?;
         }
         server
@@ -104,16 +108,6 @@ impl Trusted {
         )?;
         Ok(())
     }
-}
-
-/// Returns the algorithms, each with the certificates whose signed part was changed.
-fn originals<'a>(
-    algorithms: &WebPkiSupportedAlgorithms,
-    changed: &'a [(&'a [u8], &'a [u8])],
-) -> Vec<Original<'a>> {
-    let all = algorithms.all.iter();
-    all.map(|&algorithm| Original { algorithm, changed })
-        .collect()
 }
 
 /// Returns, by their names, certificates by which the server's may lead to an authority; of many, the nearest.
