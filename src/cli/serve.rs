@@ -11,7 +11,7 @@ use crate::config::{Config, Flag, Sources};
 use crate::serve::{self, ServeError};
 use tolerarch_support::logging::{self, Levels};
 
-/// Maximal wait for DNS look-ups at the end: those that hang cannot be cancelled.
+/// Maximum wait for DNS look-ups at the end: those that hang cannot be cancelled.
 const RUNTIME_FINISH_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]

@@ -23,13 +23,23 @@ const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 /// Maximum number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
-/// Reads how often the API server has called a webhook, and how often it has gone on without an answer.
-async fn count_calls(client: &UserClient, webhook: &str) -> Result<[f64; 2], RequestError> {
-    let metrics = client.text("/metrics").await?;
-    Ok(["request_total", "fail_open_count"].map(|metric| {
-        let metric = format!("apiserver_admission_webhook_{metric}");
-        sum(&metrics, &metric, "name", webhook)
-    }))
+/// Calls of a webhook since its API server started.
+#[derive(Clone, Copy)]
+struct Calls {
+    made: f64,
+    /// Calls without an answer, after which the API server went on.
+    failed: f64,
+}
+
+impl Calls {
+    async fn read(client: &UserClient, webhook: &str) -> Result<Self, RequestError> {
+        let metrics = client.text("/metrics").await?;
+        let sum = |metric| sum(&metrics, metric, "name", webhook);
+        Ok(Self {
+            made: sum("apiserver_admission_webhook_request_total"),
+            failed: sum("apiserver_admission_webhook_fail_open_count"),
+        })
+    }
 }
 
 /// Returns a Pod that no policy should refuse, with these labels, and otherwise as a Deployment makes it, so that both
@@ -134,7 +144,7 @@ pub(super) async fn check(
         format!(" with {selector}")
     };
     let labels = labels_for(entry, needed);
-    let before = count_calls(client, webhook).await;
+    let before = Calls::read(client, webhook).await;
     let before = exam
         .findings
         .read("fail-open", "the API server's metrics", before);
@@ -148,7 +158,7 @@ pub(super) async fn check(
                 continue;
             }
         };
-        let calls = before.zip(count_calls(client, webhook).await.ok());
+        let calls = before.zip(Calls::read(client, webhook).await.ok());
         if !has_answered {
             let (why, fix) = diagnose(client, &entry.spec, took, calls).await;
             let message = format!("{pod} came back without an answer of {name}: {why}");
@@ -165,7 +175,7 @@ pub(super) async fn check(
             exam.findings.unknown("dry-run", message);
             Status::Unknown
         };
-        if let Some(([_, before], now)) = calls {
+        if let Some((before, now)) = calls {
             check_fail_open(webhook, before, now, &mut exam.findings);
         }
         return status;
@@ -190,13 +200,15 @@ async fn diagnose(
     client: &UserClient,
     webhook: &MutatingWebhook,
     took: Duration,
-    calls: Option<([f64; 2], [f64; 2])>,
+    calls: Option<(Calls, Calls)>,
 ) -> (String, &'static str) {
     let patience = Duration::from_secs(webhook.timeout_seconds.unwrap_or(10).unsigned_abs().into());
-    let made = calls.filter(|([_, before], [_, after])| after <= before);
-    let made = made.map(|([before, _], [after, _])| after > before);
     let is_late = took >= patience.mul_f64(0.9);
-    match made {
+    let was_called = match calls {
+        Some((before, after)) if after.failed <= before.failed => Some(after.made > before.made),
+        _ => None,
+    };
+    match was_called {
         _ if is_late => (
             format!("the API server waited {} s for it", took.as_secs()),
             "open the way from the API server to the Pods: a firewall (private clusters need a rule for the webhook's port), a \
@@ -275,9 +287,10 @@ async fn failed_call(
 }
 
 /// Reports how many Pods were admitted undecided since the API server started.
-fn check_fail_open(webhook: &str, before: f64, [made, failed]: [f64; 2], findings: &mut Findings) {
+fn check_fail_open(webhook: &str, before: Calls, now: Calls, findings: &mut Findings) {
     let since = "since this API server started";
-    if failed > before {
+    let Calls { made, failed } = now;
+    if failed > before.failed {
         let message = format!("calls of {webhook} fail right now, {failed} {since}");
         let fix =
             "see the log of the API server for the error, and whether each replica is reachable";
