@@ -1,6 +1,8 @@
 package main
 
 import (
+	_ "embed"
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +17,32 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
+
+// declared are the rights that the program's own declaration (src/rights.rs) gives each process, by the key of the configuration that
+// needs them.
+//
+//go:embed rights.json
+var declared []byte
+
+// verbs gives what a process may do with a resource, under all keys or these, in the order of the chart.
+func verbs(process, resource string, keys ...string) []string {
+	var rights []struct {
+		Process, Key, Resource string
+		Verbs                  []string
+	}
+	if err := json.Unmarshal(declared, &rights); err != nil {
+		panic(err)
+	}
+	order := []string{"get", "list", "watch", "patch", "create", "delete"}
+	return slices.DeleteFunc(order, func(verb string) bool {
+		for _, right := range rights {
+			if right.Process == process && right.Resource == resource && (len(keys) == 0 || slices.Contains(keys, right.Key)) && slices.Contains(right.Verbs, verb) {
+				return false
+			}
+		}
+		return true
+	})
+}
 
 // managedTLS is what the configuration says if the program manages its certificates.
 type managedTLS struct {
@@ -91,16 +119,16 @@ func (s set) followsFailedImages() bool {
 // isForFailedImages tells whether a rule lets the webhook follow the one ConfigMap that the controller writes, where it is configured to.
 func (s set) isForFailedImages(role string, rule rbac.PolicyRule) bool {
 	webhook, ok := strings.CutSuffix(role, "-failed-images")
-	return ok && s.followsFailedImages() && reflect.DeepEqual(rule, s.failedImages(webhook+"-controller", "get", "list", "watch"))
+	return ok && s.followsFailedImages() && reflect.DeepEqual(rule, s.failedImages(webhook+"-controller", "webhook"))
 }
 
-func (s set) failedImages(controller string, verbs ...string) rbac.PolicyRule {
-	return rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{controller + "-failed-images"}, Verbs: verbs}
+func (s set) failedImages(controller, process string) rbac.PolicyRule {
+	return rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{controller + "-failed-images"}, Verbs: verbs(process, "configmaps")}
 }
 
 // isForWarmStart tells whether a rule lets the program list Pods, where it is configured to.
 func (s set) isForWarmStart(rule rbac.PolicyRule) bool {
-	return s.warms() && slices.Equal(rule.APIGroups, []string{""}) && slices.Equal(rule.Resources, []string{"pods"}) && slices.Equal(rule.Verbs, []string{"list"})
+	return s.warms() && slices.Equal(rule.APIGroups, []string{""}) && slices.Equal(rule.Resources, []string{"pods"}) && slices.Equal(rule.Verbs, verbs("webhook", "pods"))
 }
 
 // isForDiscovery tells whether a rule lets the program follow what it is configured to, and nothing else.
@@ -109,7 +137,7 @@ func (s set) isForDiscovery(rule rbac.PolicyRule) bool {
 		return false
 	}
 	group, ok := s.discovers()[rule.Resources[0]]
-	return ok && group == rule.APIGroups[0] && slices.Equal(rule.Verbs, []string{"get", "list", "watch"})
+	return ok && group == rule.APIGroups[0] && slices.Equal(rule.Verbs, verbs("webhook", rule.Resources[0]))
 }
 
 // isOfController tells whether objects of this name are the controller's, which a policy of the same name fences in.
@@ -120,31 +148,31 @@ func (s set) isOfController(name string) bool {
 
 // isForController tells whether a rule lets the controller do what it does, and nothing else.
 func (s set) isForController(name string, rule rbac.PolicyRule) bool {
-	watched := []string{"get", "list", "watch"}
-	needed := []rbac.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: append(watched, "patch")},
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "patch", "create"}},
+	var needed []rbac.PolicyRule
+	need := func(group, resource string, verbs []string, names ...string) {
+		needed = append(needed, rbac.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs})
 	}
+	need("", "pods", verbs("controller", "pods"))
+	need("", "namespaces", verbs("controller", "namespaces"))
+	need("coordination.k8s.io", "leases", verbs("controller", "leases"), name)
 	events, logs, evicts := s.controls()
 	if events {
-		needed = append(needed, rbac.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}})
+		need("events.k8s.io", "events", verbs("controller", "events"))
 	}
 	if s.followsFailedImages() {
-		needed = append(needed, s.failedImages(name, "get", "list", "watch", "patch", "create"))
+		needed = append(needed, s.failedImages(name, "controller"))
 		if evicts {
-			needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}})
+			need("", "pods/eviction", verbs("controller", "pods/eviction"))
 		}
 	}
 	if events || s.followsFailedImages() {
-		needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}})
+		need("", "nodes", verbs("controller", "nodes", "controller.events", "controller.learn"))
 		if logs {
-			needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}})
+			need("", "pods/log", verbs("controller", "pods/log"))
 		}
 	}
 	for _, c := range all[*admissionregistration.MutatingWebhookConfiguration](s) {
-		needed = append(needed, rbac.PolicyRule{APIGroups: []string{"admissionregistration.k8s.io"},
-			Resources: []string{"mutatingwebhookconfigurations"}, ResourceNames: []string{c.Name}, Verbs: []string{"get"}})
+		need("admissionregistration.k8s.io", "mutatingwebhookconfigurations", verbs("controller", "mutatingwebhookconfigurations"), c.Name)
 	}
 	return s.isOfController(name) && slices.ContainsFunc(needed, func(one rbac.PolicyRule) bool { return reflect.DeepEqual(one, rule) })
 }
@@ -166,7 +194,7 @@ func (s set) controls() (events, logs, evicts bool) {
 // isForNodeTaints tells whether a rule lets the controller change nodes, which a policy of the same name fences in.
 func (s set) isForNodeTaints(name string, rule rbac.PolicyRule) bool {
 	fence, ok := find[*admissionregistration.ValidatingAdmissionPolicy](s, "", name)
-	needed := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}}
+	needed := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: verbs("controller", "nodes", "controller.nodeTaints")}
 	return ok && strings.HasSuffix(name, "-node-taints") && *fence.Spec.FailurePolicy == admissionregistration.Fail && reflect.DeepEqual(needed, rule)
 }
 
@@ -208,7 +236,7 @@ func (s set) checkRights(it *item) {
 			if s.isForManaged(o.Name, rule, "", "secrets") || s.isForController(o.Name, rule) || s.isForFailedImages(o.Name, rule) {
 				continue
 			}
-			if !s.readsPullSecrets() || !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
+			if !s.readsPullSecrets() || !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, verbs("webhook", "secrets")) {
 				it.fault("gives other rights than to get Secrets: %v", rule)
 			}
 		}
@@ -259,10 +287,11 @@ func (s set) isForManaged(role string, rule rbac.PolicyRule, group, resource str
 	if managed == nil || !isOfIssuer(role) || !slices.Equal(rule.APIGroups, []string{group}) || !slices.Equal(rule.Resources, []string{resource}) {
 		return false
 	}
+	names := managed.WebhookConfigurations
 	if resource == "secrets" {
-		return slices.Equal(rule.ResourceNames, []string{managed.Secret, managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create", "delete"})
+		names = []string{managed.Secret, managed.ServingSecret}
 	}
-	return slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
+	return slices.Equal(rule.ResourceNames, names) && slices.Equal(rule.Verbs, verbs("certificates", resource))
 }
 
 func (s set) checkAccount(it *item, kind, namespace, name string) {

@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tolerarch_support::environment::Environment;
 use tolerarch_text::yaml::{self, Dialect};
 
 use super::*;
@@ -85,19 +86,24 @@ fn given(objects: &[Value]) -> BTreeSet<Given> {
     given
 }
 
-/// Returns what the processes need, with the verbs that are given besides: to get what is watched, and to create an object
-/// of the installation that is patched, once somebody has deleted it.
+/// Returns these verbs, and those that are given besides: to get what is watched, and to create an object of the
+/// installation that is patched, once somebody has deleted it.
+fn given_verbs(verbs: &'static str, are_own: bool) -> Vec<&'static str> {
+    let mut given: Vec<&str> = verbs.split(' ').collect();
+    if given.contains(&"watch") && !given.contains(&"get") {
+        given.push("get");
+    }
+    if given.contains(&"patch") && are_own {
+        given.push("create");
+    }
+    given
+}
+
 fn needed(config: &Config) -> BTreeSet<Given> {
     let mut needed = BTreeSet::new();
     for process in [Process::Webhook, Process::Certificates, Process::Controller] {
         for right in process.rights(config, "tolerarch") {
-            let mut verbs = vec![right.verb];
-            match right.verb {
-                "watch" => verbs.push("get"),
-                "patch" if !right.namespace.is_empty() => verbs.push("create"),
-                _ => {}
-            }
-            for verb in verbs {
+            for verb in given_verbs(right.verb, !right.namespace.is_empty()) {
                 needed.insert((
                     process,
                     right.group.to_owned(),
@@ -109,6 +115,31 @@ fn needed(config: &Config) -> BTreeSet<Given> {
         }
     }
     needed
+}
+
+/// `e2e/manifests` checks rendered charts by this file, whatever their values.
+#[test]
+fn the_rights_that_charts_are_checked_by_are_up_to_date() {
+    let mut declared = Vec::new();
+    for need in &NEEDS {
+        for access in need.access {
+            declared.push(json!({
+                "process": need.process.component(),
+                "key": need.key,
+                "group": access.group,
+                "resource": access.resource,
+                "verbs": given_verbs(access.verbs, access.names.is_some() && access.group != ADMISSION),
+            }));
+        }
+    }
+    let declared = format!("{:#}\n", Value::from(declared));
+    let file = repository().join("e2e/manifests/rights.json");
+    if Environment::of_process().get("UPDATE").is_some() {
+        fs::write(&file, &declared).unwrap();
+    }
+    let current = fs::read_to_string(&file).unwrap_or_default();
+    let update = "e2e/manifests/rights.json is out of date; run: UPDATE=1 cargo test rights";
+    assert!(current == declared, "{update}");
 }
 
 /// What the manifests switch on, in the components that do.
