@@ -125,11 +125,11 @@ fn is_made_up(part: &str) -> bool {
 
 /// Returns whether an auto scaling group is that of a managed node group: `eks-<name>-<uuid>`.
 fn is_managed_by_eks(group: &str, name: &str) -> bool {
-    let Some(own) = group.strip_prefix("eks-") else {
+    let Some(rest) = group.strip_prefix("eks-") else {
         return false;
     };
     let is_of_uuid = |c: u8| c.is_ascii_hexdigit() || c == b'-';
-    behind_dash(own, name).is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(is_of_uuid))
+    behind_dash(rest, name).is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(is_of_uuid))
 }
 
 /// Returns whether an auto scaling group is one of eksctl: `eksctl-<cluster>-nodegroup-<name>-NodeGroup-<id>`.
