@@ -139,11 +139,11 @@ fn failure_of_run(status: &ContainerStatus, now: SystemTime) -> Option<Container
         .terminated
         .as_ref()
         .or(last_state.terminated.as_ref())?;
-    let started = ended.started_at.as_ref().map(|at| SystemTime::from(at.0));
-    let finished = ended.finished_at.as_ref().map(|at| SystemTime::from(at.0));
     if ended.exit_code == 0 {
         return None;
     }
+    let started = ended.started_at.as_ref().map(|at| SystemTime::from(at.0));
+    let finished = ended.finished_at.as_ref().map(|at| SystemTime::from(at.0));
     if let Some(finished) = finished
         && now
             .duration_since(finished)
