@@ -77,31 +77,35 @@ fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec
         let value: Option<&RawValue> = serde_json::from_str(json)?;
         edit(&mut patch, format_args!("{root}/spec/{name}"), value)?;
     }
-    if pod.has_annotations() {
-        for (key, value) in &edits.annotations {
-            let (prefix, name) = key.split_once('/').unwrap_or_default();
-            let value = Some(value).filter(|value| !value.is_empty());
-            edit(
-                &mut patch,
-                format_args!("{root}/metadata/annotations/{prefix}~1{name}"),
-                value,
-            )?;
-        }
-    } else if !edits.annotations.is_empty() {
-        // The Pod has none, so that none is to be removed.
-        if pod.has_metadata() {
-            edit(
-                &mut patch,
-                format_args!("{root}/metadata/annotations"),
-                Some(&edits.annotations),
-            )?;
-        } else {
-            let metadata = BTreeMap::from([("annotations", &edits.annotations)]);
-            edit(&mut patch, format_args!("{root}/metadata"), Some(metadata))?;
-        }
-    }
+    edit_annotations(&mut patch, root, pod, &edits.annotations)?;
     patch.end()?;
     Ok(json)
+}
+
+fn edit_annotations<S: SerializeSeq>(
+    patch: &mut S,
+    root: &str,
+    pod: &Pod<'_>,
+    annotations: &BTreeMap<&'static str, String>,
+) -> Result<(), S::Error> {
+    if annotations.is_empty() {
+        return Ok(());
+    }
+    // A Pod without annotations has none to remove.
+    if !pod.has_metadata() {
+        let metadata = BTreeMap::from([("annotations", annotations)]);
+        return edit(patch, format_args!("{root}/metadata"), Some(metadata));
+    }
+    let parent = format_args!("{root}/metadata/annotations");
+    if !pod.has_annotations() {
+        return edit(patch, parent, Some(annotations));
+    }
+    for (key, value) in annotations {
+        let (prefix, name) = key.split_once('/').unwrap_or_default();
+        let value = (!value.is_empty()).then_some(value);
+        edit(patch, format_args!("{parent}/{prefix}~1{name}"), value)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

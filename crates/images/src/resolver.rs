@@ -288,8 +288,10 @@ impl Resolver {
         };
         let mut late = LookupError::BudgetExceeded;
         let key = (Some(tenant.clone()), request.key());
-        if let Some(flight) = self.flights.join(&key) {
+        if self.flights.has(&key) {
             host.permission(access)?;
+        }
+        if let Some(flight) = self.flights.join(&key) {
             host.lookup_joined(access);
             return Ok(Pending {
                 flight,

@@ -36,6 +36,11 @@ impl<K, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
+    /// Returns whether a task of this key is in flight.
+    pub fn has(&self, key: &K) -> bool {
+        self.0.lock().contains_key(key)
+    }
+
     /// Joins the task of this key; `None` if there is none.
     pub fn join(&self, key: &K) -> Option<Flight<V>> {
         self.0.lock().get_mut(key).map(Task::join)

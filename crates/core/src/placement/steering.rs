@@ -38,6 +38,15 @@ struct Confinement {
     by_labels: bool,
 }
 
+/// The managed annotations of the features that are on; additions of a feature that is off are not looked for.
+#[derive(Default)]
+struct Annotations<'p> {
+    required: &'p str,
+    preferred: &'p str,
+    /// Requirements that may be managed: those of the Pod, or those before an update.
+    recorded: &'p str,
+}
+
 /// Steers the Pod; `None` if there is nothing to add, and nothing managed to remove.
 pub(super) fn steer(
     pod: &Pod<'_>,
@@ -45,73 +54,80 @@ pub(super) fn steer(
     verdicts: &Verdicts<'_, '_>,
     opened: &[&Pool],
 ) -> Option<Steering> {
-    let Policy {
-        pools,
-        placement: rules,
-        ..
-    } = verdicts.policy;
-    let preference = pod.preference();
+    let rules = &verdicts.policy.placement;
     let requires = rules.requires();
-    let prefers = prefers(pod, preference, verdicts.policy);
+    let prefers = prefers(pod, verdicts.policy);
     if !requires && !prefers {
         return None;
     }
-    let confinement = if requires {
-        confine(ownership, verdicts)
-    } else {
-        Confinement::default()
-    };
-    let is_nowhere = confinement.nodes == Some(PlatformSet::EMPTY);
-    let mut desired = desired_requirements(pod, rules, confinement);
-    if prefers && !is_nowhere {
-        desired.preferred = preference::possible(preference, verdicts, opened);
+    let mut annotations = Annotations::default();
+    let mut confinement = Confinement::default();
+    if requires {
+        confinement = confine(ownership, verdicts);
+        annotations.required = pod.annotation(REQUIRED_KEY);
+        annotations.recorded = ownership.required;
     }
-    // Additions of a feature that is off are not looked for, either.
-    let required = if requires {
-        pod.annotation(REQUIRED_KEY)
-    } else {
-        ""
-    };
-    let recorded = if requires { ownership.required } else { "" };
-    let preferred = if prefers {
-        pod.annotation(PREFERRED_KEY)
-    } else {
-        ""
-    };
-    let is_recorded = has_names(recorded) || has_names(preferred);
+    let mut desired = desired_requirements(pod, rules, confinement);
+    let is_nowhere = confinement.nodes == Some(PlatformSet::EMPTY);
+    if prefers {
+        annotations.preferred = pod.annotation(PREFERRED_KEY);
+        if !is_nowhere {
+            desired.preferred = preference::possible(pod.preference(), verdicts, opened);
+        }
+    }
+    let is_recorded = has_names(annotations.recorded) || has_names(annotations.preferred);
     if desired == Managed::default() && !is_recorded && !is_nowhere {
         return None;
     }
 
     let current = Scheduling::of(pod)?;
     let was_selected = ownership.lasting.as_ref().and_then(|it| it.is_selected);
+    let recorded = annotations.recorded;
     let mut managed = managed_requirements(&current, rules, recorded, pod.applied, was_selected);
-    let preferences = names(preferred).filter_map(|name| Preferred::named(name, pools));
-    managed.preferred = preferences.take(PREFERENCES).collect();
+    managed.preferred = managed_preferences(annotations.preferred, &verdicts.policy.pools);
     let user = managed.taken_out(&current);
     let is_free = desired.restrict(&user);
     let after = desired.put_in(user);
 
-    let mut annotations = BTreeMap::new();
-    annotations.extend(record(REQUIRED_KEY, required, desired.required_text()));
-    annotations.extend(record(PREFERRED_KEY, preferred, desired.preferred_text()));
     Some(Steering {
         is_steered: desired != Managed::default(),
         is_added: desired.is_added(&current, &after),
         is_nowhere: is_nowhere && is_free,
         spec: changes(&current, &after).ok()?,
-        annotations,
+        annotations: annotations.edits(&desired),
     })
 }
 
+impl Annotations<'_> {
+    /// Returns the edits by which the annotations name what is desired.
+    fn edits(&self, desired: &Managed) -> BTreeMap<&'static str, String> {
+        let mut edits = BTreeMap::new();
+        for (key, annotation, text) in [
+            (REQUIRED_KEY, self.required, desired.required_text()),
+            (PREFERRED_KEY, self.preferred, desired.preferred_text()),
+        ] {
+            if !names(annotation).eq(names(&text)) {
+                edits.insert(key, text);
+            }
+        }
+        edits
+    }
+}
+
+/// Returns the managed preferences that an annotation names.
+fn managed_preferences(preferred: &str, pools: &[Pool]) -> Vec<Preferred> {
+    let preferences = names(preferred).filter_map(|name| Preferred::named(name, pools));
+    preferences.take(PREFERENCES).collect()
+}
+
 /// Returns whether the Pod, its pools or the rules prefer some nodes, or the Pod asks for no preference.
-fn prefers(pod: &Pod<'_>, preference: PodPreference<'_>, policy: &Policy) -> bool {
+fn prefers(pod: &Pod<'_>, policy: &Policy) -> bool {
     // The controller of a DaemonSet chooses the nodes, and heeds no preference.
     if pod.is_of_daemon_set() {
         return false;
     }
     let is_set = matches!(
-        preference,
+        pod.preference(),
         PodPreference::None | PodPreference::Architecture(_)
     );
     is_set
@@ -307,12 +323,4 @@ fn recorded_label<'r>(recorded: &'r str, key: &str) -> Option<&'r str> {
         }
     }
     None
-}
-
-/// Returns the edit of an annotation; `None` if it has these names already.
-fn record(key: &'static str, annotation: &str, text: String) -> Option<(&'static str, String)> {
-    if names(annotation).eq(names(&text)) {
-        return None;
-    }
-    Some((key, text))
 }

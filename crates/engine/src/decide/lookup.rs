@@ -46,22 +46,9 @@ impl Snapshot {
         is_enough: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> LookedUp<'a> {
         let mut supports = Supports::of(usages);
-        let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
-        for (place, usage) in usages.iter().enumerate() {
-            let known = match (policy.override_for(usage), &usage.image) {
-                (Some(platforms), _) => Ok(Support::Index(platforms)),
-                (None, Ok(image)) if images.contains(&image) => continue,
-                (None, Ok(image)) if images.len() < IMAGES => {
-                    images.push(image);
-                    continue;
-                }
-                (None, Ok(_)) => Err(LookupError::TooMany),
-                (None, Err(error)) => Err(*error),
-            };
-            if is_enough(supports.set(place, known, None)) {
-                return supports.with(Keyring::default());
-            }
-        }
+        let Some(images) = supports.images(policy, &is_enough) else {
+            return supports.with(Keyring::default());
+        };
         let deadline = match wait {
             Wait::Until { deadline, .. } => deadline,
             Wait::ForAll(limits) => Instant::now() + limits.time,
@@ -146,6 +133,31 @@ impl<'u, 'a> Supports<'u, 'a> {
             usages,
             known: vec![None; usages.len()],
         }
+    }
+
+    /// Sets what is known without a lookup, and returns the images to look up, each once; `None` if one is enough.
+    fn images(
+        &mut self,
+        policy: &Policy,
+        is_enough: impl Fn(&ImageSupport<'_>) -> bool,
+    ) -> Option<Vec<&'u ImageRef>> {
+        let mut images: Vec<&ImageRef> = Vec::with_capacity(self.usages.len());
+        for (place, usage) in self.usages.iter().enumerate() {
+            let known = match (policy.override_for(usage), &usage.image) {
+                (Some(platforms), _) => Ok(Support::Index(platforms)),
+                (None, Ok(image)) if images.contains(&image) => continue,
+                (None, Ok(image)) if images.len() < IMAGES => {
+                    images.push(image);
+                    continue;
+                }
+                (None, Ok(_)) => Err(LookupError::TooMany),
+                (None, Err(error)) => Err(*error),
+            };
+            if is_enough(self.set(place, known, None)) {
+                return None;
+            }
+        }
+        Some(images)
     }
 
     fn is_set(&self, place: usize) -> bool {
