@@ -166,7 +166,8 @@ impl Keyring {
             return Cow::Borrowed(&ANONYMOUS);
         };
         let name = image.name();
-        let pulled = pattern::lookup(self.pulled.iter().map(|secret| &*secret.keyring), name);
+        let keyrings = self.pulled.iter().map(|secret| &*secret.keyring);
+        let pulled = pattern::lookup(keyrings, name);
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.

@@ -76,7 +76,8 @@ pub fn read_or_stream(path: &Path) -> io::Result<Vec<u8>> {
 
 fn bounded(file: File, length: u64, limit: u64) -> io::Result<Vec<u8>> {
     // Large enough from the start, as the file may hold secrets: growing leaves copies.
-    let mut bytes = Vec::with_capacity(usize::try_from(length.min(limit)).unwrap_or(0) + 1);
+    let capacity = usize::try_from(length.min(limit)).unwrap_or(0) + 1;
+    let mut bytes = Vec::with_capacity(capacity);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         let why = format!("larger than {} MiB", limit >> 20);

@@ -60,7 +60,8 @@ fn status(begin: &[u8]) -> Option<u16> {
     if rest.get(1) != Some(&b' ') {
         return None;
     }
-    std::str::from_utf8(rest.get(2..5)?).ok()?.parse().ok()
+    let digits = std::str::from_utf8(rest.get(2..5)?).ok()?;
+    digits.parse().ok()
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Observed<T> {

@@ -44,7 +44,8 @@ pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
         // The digits beyond are less than a nanosecond of any unit.
         let fraction = fraction.get(..18).unwrap_or(fraction);
         let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
-        let term = digits.checked_mul(unit(name)?.into())? / 10_u128.pow(fraction.len() as u32);
+        let scaled = digits.checked_mul(unit(name)?.into())?;
+        let term = scaled / 10_u128.pow(fraction.len() as u32);
         nanos = Some(nanos.unwrap_or(0_u128).checked_add(term)?);
     }
     Some(Duration::from_nanos(nanos?.try_into().ok()?))

@@ -157,7 +157,8 @@ fn decode(auth: &str) -> Option<(String, Sensitive)> {
     // Go skips line breaks.
     packed.retain(|c| !c.is_ascii_whitespace());
     let bytes = Zeroizing::new(BASE64.decode(packed.as_bytes()).ok()?);
-    let (user, password) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
+    let text = std::str::from_utf8(&bytes).ok()?;
+    let (user, password) = text.split_once(':')?;
     Some((user.to_owned(), password.to_owned().into()))
 }
 

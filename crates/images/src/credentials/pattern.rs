@@ -88,7 +88,8 @@ impl FromStr for ImagePattern {
 
 /// Returns host, port (empty for none) and path (with its slash) of a URL without scheme.
 fn parts(text: &str) -> [&str; 3] {
-    let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+    let end = text.find('/').unwrap_or(text.len());
+    let (authority, path) = text.split_at(end);
     // `net.SplitHostPort`: several colons precede a port only after an address in brackets.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') => {
@@ -102,15 +103,12 @@ fn parts(text: &str) -> [&str; 3] {
 
 /// Returns whether a glob matches a part of a host: none beyond DNS's limit, as a glob may take the length squared.
 fn matches(glob: &str, part: &str) -> bool {
-    let is_same = || {
-        glob_matches(
-            glob.bytes(),
-            part.bytes(),
-            |byte| byte == b'*',
-            |own, byte| own == byte,
-        )
-    };
-    glob == part || part.len() <= LABEL && is_same()
+    if glob == part {
+        return true;
+    }
+    let is_wildcard = |byte| byte == b'*';
+    let is_same = |one, other| one == other;
+    part.len() <= LABEL && glob_matches(glob.bytes(), part.bytes(), is_wildcard, is_same)
 }
 
 /// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
@@ -147,7 +145,8 @@ fn key(given: &str) -> Option<ImagePattern> {
         .or_else(|| given.strip_prefix("http://"))
         .unwrap_or(given);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
     let host = authority.rsplit('@').next().unwrap_or_default();
     let path = match path.get(..4) {
         Some("/v1/" | "/v2/") => &path[3..],

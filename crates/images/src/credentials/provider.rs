@@ -181,7 +181,8 @@ impl Protocol for Provider {
     ) -> Result<Response, String> {
         const MALFORMED: &str = "its answer is no CredentialProviderResponse";
         let output = output.map_err(|error| error.to_string())?;
-        let body: ResponseBody = serde_json::from_str(&go::text(&output)).map_err(|_| MALFORMED)?;
+        let text = go::text(&output);
+        let body: ResponseBody = serde_json::from_str(&text).map_err(|_| MALFORMED)?;
         if body.kind != "CredentialProviderResponse" {
             return Err(MALFORMED.into());
         }

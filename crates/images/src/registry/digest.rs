@@ -48,7 +48,8 @@ fn sha256(text: &str) -> Option<[u8; 32]> {
     }
     let mut bytes = [0; 32];
     for (place, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * place..2 * place + 2)?, 16).ok()?;
+        let digits = hex.get(2 * place..2 * place + 2)?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
     }
     Some(bytes)
 }

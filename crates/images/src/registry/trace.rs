@@ -113,7 +113,6 @@ pub(crate) fn request_begins(
     authorization: Option<&HeaderValue>,
 ) -> Option<usize> {
     record(|trace| {
-        let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
         let mut url = url.clone();
         url.set_query(None);
         let mut request = TracedRequest {
@@ -132,6 +131,11 @@ pub(crate) fn request_begins(
         trace.requests.push(request);
         trace.requests.len() - 1
     })
+}
+
+fn scheme(authorization: &HeaderValue) -> Option<String> {
+    let text = authorization.to_str().ok()?;
+    Some(text.split(' ').next()?.to_owned())
 }
 
 pub(crate) fn request_ends(

@@ -130,9 +130,12 @@ impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
         let items = settings.capacity;
         let capacity = settings.capacity as u64;
-        let weigh_tag: fn(&Box<str>, &Tag) -> u64 = |key, _| 1 + (key.len() / KEY_BYTES) as u64;
         let levels = Levels {
-            tags: Level::with_weighter(items, capacity, Weight(weigh_tag)),
+            tags: Level::with_weighter(
+                items,
+                capacity,
+                Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64),
+            ),
             platforms: Level::with_weighter(items, capacity, Weight(|_, _| 1)),
             repositories: std::hash::RandomState::new(),
             metrics,

@@ -117,14 +117,16 @@ pub(super) fn decode(
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);
     verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
-    let set = PlatformSet::from_bits(u32::from_be_bytes(content[2..6].try_into().ok()?))?;
+    let bits = u32::from_be_bytes(content[2..6].try_into().ok()?);
+    let set = PlatformSet::from_bits(bits)?;
     let support = match (content[0], content[1]) {
         (FORMAT, 0) => Support::Index(set),
         (FORMAT, 1) => Support::Single(set),
         (FORMAT, 2) if set.is_empty() => Support::Artifact,
         _ => return None,
     };
-    let written = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
+    let millis = u64::from_be_bytes(content[6..14].try_into().ok()?);
+    let written = Duration::from_millis(millis);
     if written > now.saturating_add(SKEW) {
         return None;
     }

@@ -131,7 +131,8 @@ pub fn read<T: GoStruct>(json: &[u8]) -> Result<T, serde_json::Error> {
 
 /// Reads a struct from the first value of a text, whatever follows, as `json.Decoder` does.
 pub fn read_first<T: GoStruct>(json: &[u8]) -> Result<T, serde_json::Error> {
-    let Go(value) = Go::deserialize(&mut serde_json::Deserializer::from_str(&text(json)))?;
+    let text = text(json);
+    let Go(value) = Go::deserialize(&mut serde_json::Deserializer::from_str(&text))?;
     Ok(value)
 }
 

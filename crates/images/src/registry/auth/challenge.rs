@@ -84,7 +84,8 @@ fn token(text: &str) -> (&str, &str) {
 /// Splits off a quoted string, or everything up to the next separator.
 fn parameter_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
-        let (value, rest) = text.split_at(text.find(is_separator).unwrap_or(text.len()));
+        let end = text.find(is_separator).unwrap_or(text.len());
+        let (value, rest) = text.split_at(end);
         return (value.to_owned(), rest);
     };
     let mut value = String::new();

@@ -49,12 +49,15 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
 
 /// Explains an alert that came after the handshake: in TLS 1.3 a server judges the client's certificate only then.
 pub(super) fn explain_alert(url: &Url, error: &(dyn StdError + 'static)) -> Option<String> {
-    let of_tls =
-        |cause: &'_ io::Error| -> Option<TlsError> { cause.get_ref()?.downcast_ref().cloned() };
-    let alert = causes(error)
-        .filter_map(|cause| cause.downcast_ref())
-        .find_map(of_tls)?;
-    explain_tls(&shown(label(url)), &alert)
+    for cause in causes(error) {
+        if let Some(broken) = cause.downcast_ref::<io::Error>()
+            && let Some(inner) = broken.get_ref()
+            && let Some(alert) = inner.downcast_ref()
+        {
+            return explain_tls(&shown(label(url)), alert);
+        }
+    }
+    None
 }
 
 fn explain_proxy(host: &str, fault: &ProxyFault) -> String {

@@ -129,7 +129,10 @@ impl HttpResponse {
     /// Reads what a limit leaves, and the whole limit, if the registry reports it (Docker Hub:
     /// `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
     fn allowance(&self) -> Option<(u32, Option<u32>)> {
-        let count = |name| self.header(name)?.split(';').next()?.trim().parse().ok();
+        let count = |name| {
+            let number = self.header(name)?.split(';').next()?;
+            number.trim().parse().ok()
+        };
         Some((count("ratelimit-remaining")?, count("ratelimit-limit")))
     }
 
