@@ -117,7 +117,7 @@ pub(super) fn keyring<T>(
 ) -> DockerKeyring<T> {
     entries
         .into_iter()
-        .filter_map(|(given, value)| Some((key(given.as_ref())?, value)))
+        .filter_map(|(text, value)| Some((key(text.as_ref())?, value)))
         .collect()
 }
 
@@ -139,20 +139,21 @@ pub(super) fn lookup<'r, T: 'r>(
 }
 
 /// Normalizes a key: no scheme, user or query, and none of docker's `/v1` and `/v2`.
-fn key(given: &str) -> Option<ImagePattern> {
-    let rest = given
+fn key(text: &str) -> Option<ImagePattern> {
+    let url = text
         .strip_prefix("https://")
-        .or_else(|| given.strip_prefix("http://"))
-        .unwrap_or(given);
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
+        .or_else(|| text.strip_prefix("http://"))
+        .unwrap_or(text);
+    let name = url.split(['?', '#']).next().unwrap_or_default();
+    let end = name.find('/').unwrap_or(name.len());
+    let (authority, mut path) = name.split_at(end);
     let host = authority.rsplit('@').next().unwrap_or_default();
-    let path = match path.get(..4) {
-        Some("/v1/" | "/v2/") => &path[3..],
-        _ => path,
-    };
-    let path = if path == "/" { "" } else { path };
+    if path.starts_with("/v1/") || path.starts_with("/v2/") {
+        path = &path[3..];
+    }
+    if path == "/" {
+        path = "";
+    }
     // `quay.io:` means quay.io, but its key is sorted before `quay.io/team`.
     format!("{host}{path}").parse().ok()
 }

@@ -48,12 +48,12 @@ pub(super) struct Provider {
 struct Config {
     api_version: String,
     kind: String,
-    providers: Option<Vec<Object<Given>>>,
+    providers: Option<Vec<Object<ProviderEntry>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Given {
+struct ProviderEntry {
     name: String,
     match_images: Option<Vec<String>>,
     default_cache_duration: Option<String>,
@@ -76,29 +76,28 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<P
     let document = yaml::read_first(text, Dialect::Kubernetes)
         .map_err(|error| format!("line {}: not YAML", error.line))?
         .ok_or("is empty")?;
-    let Config {
-        api_version,
-        kind,
-        providers: given,
-    } = decode(&document)?;
-    if kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&api_version.as_str()) {
+    let config = decode(&document)?;
+    if config.kind != "CredentialProviderConfig"
+        || !API_VERSIONS.contains(&config.api_version.as_str())
+    {
         return Err(format!(
             "write kind: CredentialProviderConfig and apiVersion: {} (or v1beta1, v1alpha1)",
             API_VERSIONS[0]
         ));
     }
-    let given = given
-        .filter(|given| !given.is_empty())
-        .ok_or("providers: at least one is needed")?;
+    let entries = config.providers.unwrap_or_default();
+    if entries.is_empty() {
+        return Err("providers: at least one is needed".into());
+    }
     let mut providers: Vec<Provider> = Vec::new();
-    for (place, Object(given)) in given.into_iter().enumerate() {
-        if names.contains(&given.name) || providers.iter().any(|other| other.name == given.name) {
+    for (place, Object(entry)) in entries.into_iter().enumerate() {
+        if names.contains(&entry.name) || providers.iter().any(|other| other.name == entry.name) {
             return Err(format!(
                 "providers[{place}].name: there is another of this name"
             ));
         }
-        let needs_token = given.token_attributes.is_some();
-        let provider = given
+        let needs_token = entry.token_attributes.is_some();
+        let provider = entry
             .check(bin_dir)
             .map_err(|fault| format!("providers[{place}].{fault}"))?;
         if needs_token {
@@ -223,7 +222,7 @@ impl Protocol for Provider {
     }
 }
 
-impl Given {
+impl ProviderEntry {
     fn check(self, bin_dir: &Path) -> Result<Provider, String> {
         let Self {
             name,

@@ -148,8 +148,8 @@ impl Registry {
         let mut source = trace::credential();
         let mut credential = None;
         let mut is_redirected = None;
-        let is_own = endpoint.is_own(pull.image);
-        if is_own {
+        let is_registry = endpoint.is_registry_of(pull.image);
+        if is_registry {
             credential = pull.credential;
             is_redirected = pull.is_redirected;
         } else {
@@ -168,7 +168,7 @@ impl Registry {
             endpoint,
             repository: &repository,
             credential,
-            of_pod: is_own && pull.of_pod,
+            of_pod: is_registry && pull.of_pod,
             of_redirect: false,
         };
         let by_tag = is_tag(reference);

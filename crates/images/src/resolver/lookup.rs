@@ -62,7 +62,7 @@ struct Attempt<'a> {
     /// True if the registry has redirected a request to another server.
     is_redirected: AtomicBool,
     /// Time since which the lookup waits for the registry; `None` while it waits for a credential.
-    asked: Option<Instant>,
+    waits_since: Option<Instant>,
 }
 
 /// Reason why a lookup has no good answer.
@@ -175,7 +175,7 @@ impl Fetcher {
             credential: "",
             answered: false,
             is_redirected: AtomicBool::new(false),
-            asked: None,
+            waits_since: None,
         };
         let time = self.time(job);
         let answer = match timeout(time, attempt.try_all()).await {
@@ -231,7 +231,7 @@ fn cached_refusal(cached: Cached) -> Option<Error> {
 impl Attempt<'_> {
     /// Returns the failure of a timeout: the registry's if the registry had answered, or had half of the time to do so.
     fn late(&self, timeout: Duration) -> Failure {
-        match self.asked {
+        match self.waits_since {
             None => Failure::NotAsked(LookupError::Timeout),
             Some(since) if self.answered || since.elapsed() >= timeout / 2 => {
                 Failure::Registry(Error::Timeout)
@@ -306,7 +306,7 @@ impl Attempt<'_> {
                 Some(refusal) => Err(Failure::Registry(refusal)),
                 None => self.try_one(candidate).await,
             };
-            self.asked = None;
+            self.waits_since = None;
             let error = match answer {
                 Err(Failure::NotAsked(_)) => {
                     tracing::debug!(%image, credential = candidate.kind, "too many at a time, of its program or of requests to one server");
@@ -344,7 +344,7 @@ impl Attempt<'_> {
         let mut error = Error::Denied("its source has no credential for the image".into());
         let credentials = candidate.credentials(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
-            self.asked = Some(Instant::now());
+            self.waits_since = Some(Instant::now());
             self.job.host.lookup_started(self.access);
             let answer = self.ask(candidate, credential.as_deref());
             error = match CREDENTIAL.scope(candidate.kind, answer).await {

@@ -66,14 +66,13 @@ impl Fault {
             (None, Failed::Lost) => LOST,
         };
         // What the library says of an answer that it cannot read are its bytes, line by line.
-        let said = match cause {
+        let mut text = match cause {
             Some(Cause::NoRedis) => "what answers is no Valkey or Redis".to_owned(),
             _ => error.to_string(),
         };
-        let text = match cause.and_then(|cause| cause.advice(url)) {
-            Some(advice) => format!("{said}; {advice}"),
-            None => said,
-        };
+        if let Some(advice) = cause.and_then(|cause| cause.advice(url)) {
+            text = format!("{text}; {advice}");
+        }
         Self {
             state: State::Degraded(state),
             text,

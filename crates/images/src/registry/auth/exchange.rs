@@ -182,20 +182,20 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
 
 /// Reads the body of a success: the authorization, and its life.
 fn read_body(json: &[u8]) -> Result<(HeaderValue, Duration), Error> {
-    let given: TokenResponse =
+    let response: TokenResponse =
         go::read_first(json).map_err(|_| Error::Denied(UNREADABLE.into()))?;
     // Of two the specification prefers neither; containerd takes this one.
-    let token = if given.access_token.is_empty() {
-        given.token
+    let token = if response.access_token.is_empty() {
+        response.token
     } else {
-        given.access_token
+        response.access_token
     };
-    Ok((bearer(&token)?, life(given.expires_in)))
+    Ok((bearer(&token)?, life(response.expires_in)))
 }
 
 fn life(expires_in: i64) -> Duration {
-    let given = u64::try_from(expires_in).unwrap_or_default();
-    Duration::from_secs(given).clamp(LIFE, LIFE_MAX)
+    let seconds = u64::try_from(expires_in).unwrap_or_default();
+    Duration::from_secs(seconds).clamp(LIFE, LIFE_MAX)
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {

@@ -99,7 +99,7 @@ impl Endpoint {
             pulls: true,
             fallback: None,
             is_mirror: false,
-            names: Names::Own,
+            names: Names::Unchanged,
             health: Health::default(),
         })
     }
@@ -134,7 +134,7 @@ impl Endpoint {
     }
 
     /// Returns whether this is the registry that the image names; only there do the credentials for the image belong.
-    pub(crate) fn is_own(&self, image: &ImageRef) -> bool {
+    pub(crate) fn is_registry_of(&self, image: &ImageRef) -> bool {
         // URLs leave the usual port of their scheme out.
         let scheme = self.origin.scheme();
         let registry = Url::parse(&format!("{scheme}://{}/", dialled(image.host())));
@@ -156,7 +156,7 @@ impl Endpoint {
     pub(crate) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
         let name = self.name(image).ok()?;
         let mut url = self.base.join(&format!("{name}/{path}")).ok()?;
-        if !self.is_own(image) {
+        if !self.is_registry_of(image) {
             url.query_pairs_mut().append_pair("ns", image.host());
         }
         Some(url)

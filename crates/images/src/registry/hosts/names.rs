@@ -15,7 +15,7 @@ use tolerarch_core::image::ImageRef;
 pub(super) enum Names {
     /// Unchanged names.
     #[default]
-    Own,
+    Unchanged,
     /// Names rewritten by the rules at this place.
     Rewritten {
         rules: Arc<[(Regex, String)]>,
@@ -43,7 +43,7 @@ impl Names {
     /// Returns a note for the operator about the rules, and their place.
     pub(super) fn note(&self) -> Option<(&str, &'static str)> {
         match self {
-            Self::Own => None,
+            Self::Unchanged => None,
             Self::Rewritten { place, .. } => Some((
                 place,
                 "rewrite is followed as k3s and RKE2 do; other nodes pass it over",
@@ -59,7 +59,7 @@ impl Names {
     /// that changes the name, in the order of a map of Go, which differs each time.
     pub(super) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {
         let (rules, place) = match self {
-            Self::Own => return Ok(Cow::Borrowed(repository)),
+            Self::Unchanged => return Ok(Cow::Borrowed(repository)),
             Self::Unclear(place) => return Err(place),
             Self::Rewritten { rules, place } => (rules, place),
         };

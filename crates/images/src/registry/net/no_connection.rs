@@ -68,7 +68,7 @@ fn explain_proxy(host: &str, fault: &ProxyFault) -> String {
     } = fault;
     let proxy = url.origin().ascii_serialization();
     let why = match cause {
-        ProxyCause::Refused(said) => said.clone(),
+        ProxyCause::Refused(answer) => answer.clone(),
         ProxyCause::Silent => {
             "gives no answer in time; a NetworkPolicy or firewall may be in the way, to it or behind it"
                 .to_owned()

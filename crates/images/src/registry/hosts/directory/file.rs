@@ -72,8 +72,8 @@ enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    fn all(given: Option<&Self>) -> &[T] {
-        match given {
+    fn all(values: Option<&Self>) -> &[T] {
+        match values {
             Some(Self::Many(all)) => all,
             Some(Self::One(one)) => slice::from_ref(one),
             None => &[],
@@ -110,7 +110,7 @@ pub(super) fn read(
         Some(hosts) => file.table(hosts)?.into_inner(),
         None => DeTable::default(),
     };
-    let server = file.host("server", None, root, &Names::Own)?;
+    let server = file.host("server", None, root, &Names::Unchanged)?;
     let mut hosts = Vec::with_capacity(tables.len());
     for (number, (url, table)) in (1..).zip(tables) {
         let table_name = format!("[host] table {number}");
@@ -237,7 +237,7 @@ impl File<'_> {
         }
         match rewrite {
             Some((key, rules)) => Names::rewritten(self.decode(rules).ok(), place(&key)),
-            None => Names::Own,
+            None => Names::Unchanged,
         }
     }
 

@@ -53,7 +53,7 @@ fn finds_the_image_at_each_endpoint() {
         url(&hub, "nginx"),
         "https://registry-1.docker.io/v2/library/nginx/manifests/v1"
     );
-    assert!(hub.is_own(&"nginx".parse().unwrap()));
+    assert!(hub.is_registry_of(&"nginx".parse().unwrap()));
     let cache = mirror("https://cache.example.com/hub");
     assert_eq!(
         url(&cache, "nginx"),
@@ -63,7 +63,7 @@ fn finds_the_image_at_each_endpoint() {
         cache.repository(&"nginx".parse().unwrap()).as_deref(),
         Some("hub/library/nginx")
     );
-    assert!(!cache.is_own(&"nginx".parse().unwrap()));
+    assert!(!cache.is_registry_of(&"nginx".parse().unwrap()));
     let own = Endpoint::at("a.b:5000", "", true).unwrap();
     assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
     for (host, plain, expected) in [
@@ -78,7 +78,7 @@ fn finds_the_image_at_each_endpoint() {
     assert!(
         !Endpoint::at("a.b", "", false)
             .unwrap()
-            .is_own(&"a.b:80/x".parse().unwrap())
+            .is_registry_of(&"a.b:80/x".parse().unwrap())
     );
 }
 

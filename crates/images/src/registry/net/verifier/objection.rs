@@ -48,7 +48,7 @@ impl Objection {
                     Some(Self::Flaw(place, flaw(certificate.as_ref()?)?))
                 })
             };
-        let found = match error {
+        let flaw = match error {
             Error::CertExpired { .. }
             | Error::CertNotValidYet { .. }
             | Error::RequiredEkuNotFoundContext(_) => {
@@ -62,14 +62,23 @@ impl Objection {
             Error::InvalidSignatureForPublicKey => find(1, &signs_by_short_key),
             _ => None,
         };
-        found.unwrap_or_else(|| match error {
+        if let Some(flaw) = flaw {
+            return flaw;
+        }
+        match error {
             Error::CertNotValidForName(_) => Self::Flaw(0, "is not for this name".into()),
             Error::CaUsedAsEndEntity => Self::Authority(files.to_owned()),
-            Error::UnknownIssuer | Error::InvalidSignatureForPublicKey => Self::Untrusted(files.to_owned()),
-            Error::UnsupportedCriticalExtension => Self::Chain("one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so that nodes refuse it, too; have them issued with that policy".into()),
+            Error::UnknownIssuer | Error::InvalidSignatureForPublicKey => {
+                Self::Untrusted(files.to_owned())
+            }
+            Error::UnsupportedCriticalExtension => Self::Chain(
+                "one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so that nodes refuse it, too; have them issued with that policy".into(),
+            ),
             // Name of the error, without its content.
-            error => Self::Chain(format!("it is not valid: {}", name(&format!("{error:?}"))).into()),
-        })
+            error => {
+                Self::Chain(format!("it is not valid: {}", name(&format!("{error:?}"))).into())
+            }
+        }
     }
 
     pub(in crate::registry::net) fn in_error(error: &TlsError) -> Option<&Self> {
@@ -83,24 +92,24 @@ impl Objection {
 
     /// Explains the objection, for a host as the configuration names it.
     pub(in crate::registry::net) fn explain(&self, host: &str) -> String {
-        let own = format!("the certificate of {host}");
+        let certificate = format!("the certificate of {host}");
         match self {
             Self::ShortKey(bits) => format!(
-                "{own} has an RSA key of {bits} bits, for which the server has no handshake that can be verified (TLS 1.2 with a signature of PKCS #1 by 1,024 bits at least); give it a key of 2,048 bits"
+                "{certificate} has an RSA key of {bits} bits, for which the server has no handshake that can be verified (TLS 1.2 with a signature of PKCS #1 by 1,024 bits at least); give it a key of 2,048 bits"
             ),
             Self::Untrusted(files) if files.is_empty() => format!(
-                "{own} is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority, or extraCAs of the chart"
+                "{certificate} is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority, or extraCAs of the chart"
             ),
             Self::Untrusted(files) => format!(
-                "{own} is signed by no authority in {files}, nor by one of the system; if it should be trusted, add its authority there, and have the server send the certificates between"
+                "{certificate} is signed by no authority in {files}, nor by one of the system; if it should be trusted, add its authority there, and have the server send the certificates between"
             ),
             Self::Authority(files) if files.is_empty() => format!(
-                "{own} is that of an authority; if it is the right one, set registries.hosts.{host:?}.caFile to that very certificate"
+                "{certificate} is that of an authority; if it is the right one, set registries.hosts.{host:?}.caFile to that very certificate"
             ),
             Self::Authority(files) => format!(
-                "{own} is that of an authority; if it is the right one, add that very certificate to {files}"
+                "{certificate} is that of an authority; if it is the right one, add that very certificate to {files}"
             ),
-            Self::Flaw(0, what) => format!("{own} {what}"),
+            Self::Flaw(0, what) => format!("{certificate} {what}"),
             Self::Flaw(place, what) => {
                 format!("certificate {} of the chain of {host} {what}", place + 1)
             }
