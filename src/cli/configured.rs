@@ -78,17 +78,11 @@ impl Shared {
         notes.extend(without_absent(&mut config));
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, &self.environment);
-        let providers = &mut config.credentials.providers;
-        // Writers of a cluster's ConfigMap must not choose the programs that run on this machine.
-        if matches!(installed, Some(Ok(_))) && *providers != ProviderSettings::default() {
-            *providers = ProviderSettings::default();
-            notes.push("credentials.providers: programs that the cluster names are not run here, so their credentials are not used; --config takes a file that names them".to_owned());
+        if matches!(installed, Some(Ok(_))) {
+            notes.extend(without_programs(&mut config.credentials));
         }
-        let pull_secrets = &mut config.credentials.pull_secrets;
-        // Pull secrets are read through another client.
-        if *pull_secrets && access.is_some_and(Access::is_named) {
-            *pull_secrets = false;
-            notes.push("pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so images that need them may be denied".to_owned());
+        if access.is_some_and(Access::is_named) {
+            notes.extend(without_pull_secrets(&mut config.credentials));
         }
         Ok(Configured {
             config,
@@ -180,6 +174,24 @@ impl Configured {
         }
         Ok(())
     }
+}
+
+/// Removes the programs that a cluster names, and returns a note: writers of its ConfigMap must not choose what runs here.
+fn without_programs(credentials: &mut CredentialSettings) -> Option<String> {
+    if credentials.providers == ProviderSettings::default() {
+        return None;
+    }
+    credentials.providers = ProviderSettings::default();
+    Some("credentials.providers: programs that the cluster names are not run here, so their credentials are not used; --config takes a file that names them".to_owned())
+}
+
+/// Switches off pull secrets, and returns a note: they are read through another client than that of a named cluster.
+fn without_pull_secrets(credentials: &mut CredentialSettings) -> Option<String> {
+    if !credentials.pull_secrets {
+        return None;
+    }
+    credentials.pull_secrets = false;
+    Some("pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so images that need them may be denied".to_owned())
 }
 
 /// Removes the files and directories that cannot be read here; returns a note on the loss for each.

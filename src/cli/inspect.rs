@@ -209,10 +209,8 @@ impl Inspected {
         match state.platforms {
             Some(platforms) => add("platforms", platforms.to_string()),
             None if is_artifact => {
-                add(
-                    "platforms",
-                    "cannot be said: an artifact, no image".to_owned(),
-                );
+                let why = "cannot be said: an artifact, no image";
+                add("platforms", why.to_owned());
             }
             None => {}
         }

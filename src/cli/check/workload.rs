@@ -43,6 +43,20 @@ pub struct Object {
 }
 
 impl Object {
+    fn new(part: &Part<'_>, place: Place, given: Given) -> Self {
+        let mut value = part.node.value();
+        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
+        if is_spec && !matches!(given, Given::Pod) {
+            value = json!({"spec": value});
+        }
+        Self {
+            place,
+            template: (!is_spec).then(|| part.pointer()),
+            given,
+            value,
+        }
+    }
+
     /// Returns the images to look up.
     pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
         let subject = self.subject().ok();
@@ -172,16 +186,22 @@ impl Contents {
         given: Option<(&str, &str)>,
         custom: &[CustomKind],
     ) {
-        let fault = |message: &str| {
-            Err(at.fault(Fault {
-                line: node.line,
-                message: message.to_owned(),
-            }))
-        };
+        if let Err(message) = self.add_object(node, at, given, custom) {
+            let line = node.line;
+            self.objects.push(Err(at.fault(Fault { line, message })));
+        }
+    }
+
+    /// Adds an object, or returns its fault.
+    fn add_object(
+        &mut self,
+        node: &Node,
+        at: &Place,
+        given: Option<(&str, &str)>,
+        custom: &[CustomKind],
+    ) -> Result<(), String> {
         if !matches!(node.data, Data::Map(_)) {
-            return self
-                .objects
-                .push(fault("it is no object with apiVersion and kind"));
+            return Err("it is no object with apiVersion and kind".to_owned());
         }
         let (given_version, given_kind) = given.unwrap_or_default();
         let version = match node.text("apiVersion") {
@@ -193,12 +213,12 @@ impl Contents {
             kind => kind,
         };
         if version.is_empty() || kind.is_empty() {
-            return self.objects.push(fault("it has no apiVersion or no kind"));
+            return Err("it has no apiVersion or no kind".to_owned());
         }
         let group = version.split_once('/').map_or("", |(group, _)| group);
         if let (Some(item), Some(items)) = (kind.strip_suffix("List"), node.get("items")) {
             let Data::List(items) = &items.data else {
-                return self.objects.push(fault("its items are no list"));
+                return Err("its items are no list".to_owned());
             };
             let given = if item.is_empty() {
                 None
@@ -208,16 +228,16 @@ impl Contents {
             for node in items {
                 self.add(node, at, given, custom);
             }
-            return;
+            return Ok(());
         }
         let pods = kinds::pods(node, group, kind, custom);
         match &pods.sought {
             Some(sought) if pods.templates.is_empty() && pods.images.is_empty() => {
-                let message = format!("the {kind} has no {sought}");
-                self.objects.push(fault(&message));
+                return Err(format!("the {kind} has no {sought}"));
             }
             _ => self.add_pods(node, at, group, kind, pods),
         }
+        Ok(())
     }
 
     /// Counts an object if a part of it is passed over, or all of it.
@@ -282,22 +302,13 @@ impl Contents {
                 self.objects.push(Err(at.fault(fault)));
                 continue;
             }
-            let mut value = part.node.value();
-            let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
-            if is_spec && !matches!(given, Given::Pod) {
-                value = json!({"spec": value});
-            }
             let mut place = place(node.line, &part);
             place.label = format!("{kind}/{}", place.name);
             if is_one_of_several {
                 place.label += &place.path;
             }
-            self.objects.push(Ok(Object {
-                place,
-                template: (!is_spec).then(|| part.pointer()),
-                given: given.clone(),
-                value,
-            }));
+            self.objects
+                .push(Ok(Object::new(&part, place, given.clone())));
         }
     }
 }

@@ -135,10 +135,7 @@ fn check_pool(
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
-    for node_pool in node_pools {
-        if !node_pool.is_stuck {
-            continue;
-        }
+    for node_pool in node_pools.iter().filter(|node_pool| node_pool.is_stuck) {
         let stuck = node_pool.name();
         findings.failed(
             "pools",

@@ -31,11 +31,10 @@ pub(super) fn check_calls(entry: &Webhook) -> SubjectFindings {
         );
     }
     if entry.path != "/mutate" && entry.profile().is_none() {
+        let path = &entry.path;
+        let what = format!("calls the path {path:?}, where tolerarch does not answer");
         fault(
-            &format!(
-                "calls the path {:?}, where tolerarch does not answer",
-                entry.path
-            ),
+            &what,
             "set the path in its clientConfig to /mutate, or /mutate/<profile>",
         );
     }
@@ -53,11 +52,10 @@ pub(super) fn check_calls(entry: &Webhook) -> SubjectFindings {
     // `namespaceObject` is declared for expressions and never passed to them: each fails, and the webhook is skipped.
     let mut conditions = webhook.match_conditions.iter().flatten();
     if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
+        let name = &condition.name;
+        let what = format!("is never called: its matchCondition {name} uses namespaceObject");
         fault(
-            &format!(
-                "is never called: its matchCondition {} uses namespaceObject",
-                condition.name
-            ),
+            &what,
             "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks",
         );
     }
