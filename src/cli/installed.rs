@@ -59,18 +59,11 @@ impl Unconfigured {
 impl Installed {
     /// Reads the configuration of the first installation.
     pub(super) async fn read(client: &UserClient) -> Result<Self, Unconfigured> {
-        let all = match webhooks(client).await {
-            Ok(all) => all.into_iter(),
-            Err(error) => {
-                return Err(Unconfigured::of(
-                    "the MutatingWebhookConfigurations",
-                    &error,
-                ));
-            }
-        };
-        let ours: Vec<Webhook> = all
-            .filter(|entry| entry.is_ours() && entry.is_for_pods())
-            .collect();
+        let configurations = "the MutatingWebhookConfigurations";
+        let mut ours = webhooks(client)
+            .await
+            .map_err(|error| Unconfigured::of(configurations, &error))?;
+        ours.retain(|entry| entry.is_ours() && entry.is_for_pods());
         let Some(entry) = ours.first() else {
             return Err(Unconfigured::absent(
                 "the cluster has no webhook of tolerarch",
@@ -81,13 +74,10 @@ impl Installed {
                 "its webhook calls a URL, so its Pods are not known",
             ));
         };
-        let workload = match Workload::behind(client, namespace, service).await {
-            Ok(workload) => workload,
-            Err(error) => {
-                let pods = format!("the Pods of Service {namespace}/{service}");
-                return Err(Unconfigured::of(&pods, &error));
-            }
-        };
+        let pods = format!("the Pods of Service {namespace}/{service}");
+        let workload = Workload::behind(client, namespace, service)
+            .await
+            .map_err(|error| Unconfigured::of(&pods, &error))?;
         let mut installed = Self::mounted(client, namespace, &workload).await?;
         let services: BTreeSet<_> = ours.iter().map(|entry| entry.service()).collect();
         if services.len() > 1 {
@@ -117,10 +107,9 @@ impl Installed {
             });
         };
         let mut source = format!("ConfigMap {namespace}/{name}");
-        let map = match get::<ConfigMap>(client, Some(namespace), name).await {
-            Ok(map) => map,
-            Err(error) => return Err(Unconfigured::of(&source, &error)),
-        };
+        let map = get::<ConfigMap>(client, Some(namespace), name)
+            .await
+            .map_err(|error| Unconfigured::of(&source, &error))?;
         let times = map.managed_fields().iter();
         let changed = times
             .filter_map(|fields| Some(fields.time.as_ref()?.0))

@@ -9,9 +9,12 @@ use super::error::ServeError;
 use super::process::{Process, address};
 use super::reload::FileVersions;
 use super::signals::until_signalled;
+use super::snapshot::Live;
 use crate::config::{Config, Sources};
-use tolerarch_controller::{Context, ControllerMetrics, Elector, LOOPS, Learner, Recorder};
-use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName};
+use tolerarch_controller::{
+    Context, ControllerMetrics, ControllerSettings, Elector, LOOPS, Learner, Recorder,
+};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::Reported;
 use tolerarch_support::logging::Levels;
@@ -31,43 +34,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             .await?;
         process.keep_current(&live, shared_cache)?;
         let watcher = live.watcher().map_err(not_connected)?;
-
-        let owned = |name| OwnedName {
-            namespace: cluster.namespace().to_owned(),
-            name,
-        };
-        let lease = owned(config.controller.lease.clone());
-        let failed_images = owned(config.controller.failed_images());
-        let metrics = ControllerMetrics::register(&process.metrics)?;
-        let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &metrics);
-        let leadership = elector.leadership();
-        let resignation = elector.resignation();
-        process.keep("election", elector.state.clone(), elector, |task| {
-            Box::pin(task.run())
-        });
-        let recorder = Recorder::new(Arc::clone(&cluster), name(environment), metrics.clone());
-        let learner = Arc::new(Learner::new(Arc::clone(&cluster), failed_images));
-        let discovering = live.clone();
-        let context = Context {
-            leadership,
-            cluster,
-            watcher,
-            current: Arc::clone(&live.current),
-            settings,
-            metrics,
-            recorder,
-            learner,
-            is_discovered: Arc::new(move || discovering.is_discovered()),
-            state: Reported::default(),
-        };
-        for (name, run) in LOOPS {
-            let context = Context {
-                state: Reported::default(),
-                ..context.clone()
-            };
-            process.keep(name, context.state.clone(), context, run);
-        }
-
+        let resignation = start_loops(&mut process, &live, cluster, watcher, settings)?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             admin = address(&process.admin),
@@ -83,6 +50,54 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         Ok(())
     })
     .await
+}
+
+/// Starts the election and the loops that act while this replica leads. Returns what ends its lead once they have ended.
+fn start_loops(
+    process: &mut Process,
+    live: &Live,
+    cluster: Arc<Cluster>,
+    watcher: Watcher,
+    settings: watch::Receiver<ControllerSettings>,
+) -> Result<impl Future<Output = ()> + use<>, ServeError> {
+    let environment = &live.environment;
+    let Config { controller, .. } = live.config();
+    let owned = |name| OwnedName {
+        namespace: cluster.namespace().to_owned(),
+        name,
+    };
+    let lease = owned(controller.lease.clone());
+    let failed_images = owned(controller.failed_images());
+    let metrics = ControllerMetrics::register(&process.metrics)?;
+    let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &metrics);
+    let leadership = elector.leadership();
+    let resignation = elector.resignation();
+    process.keep("election", elector.state.clone(), elector, |task| {
+        Box::pin(task.run())
+    });
+    let recorder = Recorder::new(Arc::clone(&cluster), name(environment), metrics.clone());
+    let learner = Arc::new(Learner::new(Arc::clone(&cluster), failed_images));
+    let discovering = live.clone();
+    let context = Context {
+        leadership,
+        cluster,
+        watcher,
+        current: Arc::clone(&live.current),
+        settings,
+        metrics,
+        recorder,
+        learner,
+        is_discovered: Arc::new(move || discovering.is_discovered()),
+        state: Reported::default(),
+    };
+    for (name, run) in LOOPS {
+        let context = Context {
+            state: Reported::default(),
+            ..context.clone()
+        };
+        process.keep(name, context.state.clone(), context, run);
+    }
+    Ok(resignation)
 }
 
 fn name(environment: &Environment) -> String {

@@ -75,21 +75,31 @@ fn dry_run(namespace: &str) -> String {
     format!("{path}?dryRun=All&fieldManager=tolerarch")
 }
 
-/// Creates the Pod. Returns whether a webhook of tolerarch has answered, and the time that the creation took.
+/// Answer of the API server to the Pod.
+struct Answer {
+    /// Whether a webhook of tolerarch has answered the API server.
+    is_reviewed: bool,
+    took: Duration,
+}
+
+/// Creates the Pod.
 async fn attempt(
     client: &UserClient,
     namespace: &str,
     labels: &Labels,
-) -> Result<(bool, Duration), RequestError> {
+) -> Result<Answer, RequestError> {
     let value = nonce();
     let begun = Instant::now();
     let pod = pod(&json!(labels), &json!({MODE_KEY: value}), &json!([]));
     let (created, warnings) = client.post::<Value>(&dry_run(namespace), &pod).await;
-    let has_answered = warnings.iter().any(|warning| warning.contains(&value));
-    if !has_answered {
+    let is_reviewed = warnings.iter().any(|warning| warning.contains(&value));
+    if !is_reviewed {
         created?;
     }
-    Ok((has_answered, begun.elapsed()))
+    Ok(Answer {
+        is_reviewed,
+        took: begun.elapsed(),
+    })
 }
 
 /// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
@@ -104,13 +114,12 @@ pub(super) async fn check_unseen(
     let namespace = only.unwrap_or(&client.namespace);
     let pod = format!("a dry-run Pod in {namespace}");
     match attempt(client, namespace, &ordinary()).await {
-        Ok((true, took)) => {
-            findings.ok(
-                "dry-run",
-                format!("tolerarch answered for {pod}, in {} ms", took.as_millis()),
-            );
+        Ok(answer) if answer.is_reviewed => {
+            let took = answer.took.as_millis();
+            let message = format!("tolerarch answered for {pod}, in {took} ms");
+            findings.ok("dry-run", message);
         }
-        Ok((false, _)) => {
+        Ok(_) => {
             let message = format!("{pod} came back without an answer of tolerarch");
             let fix = "let somebody look who may list mutatingwebhookconfigurations and namespaces";
             findings.add(Status::failed_if(only.is_some()), "dry-run", message, fix);
@@ -151,37 +160,51 @@ pub(super) async fn check(
     let mut refused = String::new();
     for namespace in selected.take(TRIES) {
         let pod = format!("a dry-run Pod{with} in {namespace}");
-        let (has_answered, took) = match attempt(client, namespace, &labels).await {
-            Ok(answer) => answer,
+        match attempt(client, namespace, &labels).await {
+            Ok(answer) => {
+                let calls = before.zip(Calls::read(client, webhook).await.ok());
+                return report(exam, entry, &pod, &answer, calls, leads).await;
+            }
             Err(error) => {
                 refused = format!("{pod} was refused, so that {name} is not proven: {error}");
-                continue;
             }
-        };
-        let calls = before.zip(Calls::read(client, webhook).await.ok());
-        if !has_answered {
-            let (why, fix) = diagnose(client, &entry.spec, took, calls).await;
-            let message = format!("{pod} came back without an answer of {name}: {why}");
-            exam.findings.failed("dry-run", message, fix);
-            return Status::Failed;
         }
-        let answered = format!("{name} answered for {pod}, in {} ms", took.as_millis());
-        // Where the Service leads nowhere, API servers keep connections to where it led before.
-        let status = if leads {
-            exam.findings.ok("dry-run", answered);
-            Status::Ok
-        } else {
-            let message = answered + ", by a connection from before";
-            exam.findings.unknown("dry-run", message);
-            Status::Unknown
-        };
-        if let Some((before, now)) = calls {
-            check_fail_open(webhook, before, now, &mut exam.findings);
-        }
-        return status;
     }
     exam.findings.unknown("dry-run", refused);
     Status::Unknown
+}
+
+/// Reports whether a webhook has answered for a Pod; `calls` are its calls before and after.
+async fn report(
+    exam: &mut Exam<'_>,
+    entry: &Webhook,
+    pod: &str,
+    answer: &Answer,
+    calls: Option<(Calls, Calls)>,
+    leads: bool,
+) -> Status {
+    let name = entry.name();
+    if !answer.is_reviewed {
+        let (why, fix) = diagnose(exam.client, &entry.spec, answer.took, calls).await;
+        let message = format!("{pod} came back without an answer of {name}: {why}");
+        exam.findings.failed("dry-run", message, fix);
+        return Status::Failed;
+    }
+    let took = answer.took.as_millis();
+    let message = format!("{name} answered for {pod}, in {took} ms");
+    // Where the Service leads nowhere, API servers keep connections to where it led before.
+    let status = if leads {
+        exam.findings.ok("dry-run", message);
+        Status::Ok
+    } else {
+        let message = message + ", by a connection from before";
+        exam.findings.unknown("dry-run", message);
+        Status::Unknown
+    };
+    if let Some((before, now)) = calls {
+        check_fail_open(&entry.spec.name, before, now, &mut exam.findings);
+    }
+    status
 }
 
 /// Returns labels for which a webhook is called: those of any Deployment's Pods as well, unless it excludes them.
