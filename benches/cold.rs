@@ -6,6 +6,12 @@
 //!
 //! `-- --quick` asks for two kinds only. Nothing here asserts a time. That each Pod is tolerated is asserted.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+
 mod support;
 
 mod cold {

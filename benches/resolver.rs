@@ -4,6 +4,12 @@
 //!
 //! `cargo bench --bench resolver`
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::hint::black_box;

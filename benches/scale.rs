@@ -10,6 +10,12 @@
 //! `-- flood`, `-- kept` or `-- day` runs one of them; `--tenth` and `--quick` run them with a tenth and a hundredth of the
 //! load. Nothing here asserts a time. That Pods get their answer is asserted.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+
 mod support;
 
 #[path = "../e2e/support/redis.rs"]

@@ -16,6 +16,12 @@
 //!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+
 mod support;
 
 mod serve {

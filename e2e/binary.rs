@@ -2,6 +2,11 @@
 //! breaks on demand; signals, certificates, wrong use.
 
 #![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -12,6 +12,12 @@
 //! It ends by itself, with exit code 0 if everything was as expected, else 1. `-- --keep` leaves it running until
 //! ctrl-c, and tells how to ask it with curl.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::Path;

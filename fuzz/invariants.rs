@@ -2,6 +2,11 @@
 //! broken, and tells whether it was something that is read at all. The tests run the committed seeds through them, so that
 //! none of it rots between fuzzing runs. Invariants that need the inside of a crate stand there, behind its feature `testing`.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 #![allow(
     unreachable_pub,

@@ -1,5 +1,10 @@
 //! The committed seeds hold the invariants.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod invariants;

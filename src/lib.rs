@@ -9,6 +9,15 @@
 //!
 //! This crate is the program: its [`config`], the services of its processes ([`serve`]), and its commands ([`cli`]).
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod cli;
 pub mod config;
 mod rights;

@@ -36,13 +36,15 @@ struct Need {
     access: &'static [Access],
 }
 
+type Names = fn(&Config) -> Vec<ObjectName>;
+
 struct Access {
     /// Verbs without which what needs them does not work.
     verbs: &'static str,
     group: &'static str,
     resource: &'static str,
     /// Names of the only objects; `None` for all.
-    names: Option<fn(&Config) -> Vec<ObjectName>>,
+    names: Option<Names>,
 }
 
 const CORE: &str = "";
@@ -174,7 +176,7 @@ fn managed_secrets(config: &Config) -> Vec<ObjectName> {
 }
 
 impl Access {
-    const fn only(self, names: fn(&Config) -> Vec<ObjectName>) -> Self {
+    const fn only(self, names: Names) -> Self {
         Self {
             names: Some(names),
             ..self

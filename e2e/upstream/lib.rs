@@ -1,5 +1,10 @@
 //! Cases of one kind with what the node's own libraries make of them, as the Go program beside this file has written them.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's own crate")]
 
 use std::fmt::Debug;

@@ -195,6 +195,7 @@ fn without_pull_secrets(credentials: &mut CredentialSettings) -> Option<String> 
 }
 
 /// Removes the files and directories that cannot be read here; returns a note on the loss for each.
+#[expect(clippy::too_many_lines, reason = "a table of what may be absent")]
 fn without_absent(config: &mut Config) -> Vec<String> {
     let mut notes = Vec::new();
     let mut take = |key: &str, lost: &str, files: &mut [&mut Option<PathBuf>]| {

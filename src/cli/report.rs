@@ -21,13 +21,12 @@ use super::output::{columns, count, document, print};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
-use tolerarch_core::image::ImageRef;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Coverage, Shape, Summary};
 use tolerarch_engine::decide::Examined;
 
-/// Maximal number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
+/// Maximum number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
 /// registry do not delay the others. Each takes a few kilobytes.
 const AT_A_TIME: usize = 2048;
 
@@ -86,21 +85,18 @@ impl Command {
             let mut session =
                 Session::start(shared, configured, progress, Some(&client), images).await?;
             let examined = examine(&session, &survey).await;
-            let lacks_pull_secrets = |shape: &usize| {
-                let known = examined.get(*shape).zip(survey.shapes.get_index(*shape));
-                known.is_some_and(|(known, shape)| {
-                    session.lacks_pull_secrets(Coverage::of(known).1, &shape.pod)
-                })
-            };
-            let unread = survey
-                .pods
-                .iter()
-                .filter_map(|pod| pod.shape)
-                .filter(lacks_pull_secrets)
-                .count();
-            session
-                .notes
-                .extend(unread_pull_secrets(unread, "the Pods"));
+            let mut unread = 0;
+            for pod in &survey.pods {
+                let Some(place) = pod.shape else { continue };
+                if let (Some(examined), Some(shape)) =
+                    (examined.get(place), survey.shapes.get_index(place))
+                {
+                    let (_, reason) = Coverage::of(examined);
+                    unread += usize::from(session.lacks_pull_secrets(reason, &shape.pod));
+                }
+            }
+            let notes = unread_pull_secrets(unread, "the Pods");
+            session.notes.extend(notes);
             // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
             drop(mem::take(&mut survey.shapes));
             Ok((session, survey, examined))
@@ -121,41 +117,16 @@ impl Command {
         survey: &'p Survey,
         examined: &'p [Examined],
     ) -> Report<'p> {
-        let summary = Summary::of(survey.pods.iter().map(|pod| {
+        let pods = survey.pods.iter().map(|pod| {
             let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
-            (
-                pod,
-                platform,
-                pod.shape
-                    .and_then(|shape| examined.get(shape))
-                    .unwrap_or(&UNREADABLE),
-            )
-        }));
+            let examined = pod.shape.and_then(|shape| examined.get(shape));
+            (pod, platform, examined.unwrap_or(&UNREADABLE))
+        });
+        let summary = Summary::of(pods);
         let mut notes = [&*survey.notes, &session.notes].concat();
-        let unknown = summary
-            .images
-            .iter()
-            .filter(|((_, cause), _)| matches!(cause, Cause::Unknown(_)));
-        let mut unused_secrets: BTreeMap<&str, &[String]> = BTreeMap::new();
-        for state in examined
-            .iter()
-            .flat_map(|one| &one.images)
-            .filter(|one| !one.unused_secrets.is_empty())
-        {
-            unused_secrets.insert(&state.image, &state.unused_secrets);
-        }
-        let mut causes = BTreeMap::new();
-        for ((image, _), _) in unknown {
-            let unused = unused_secrets.get(image).copied().unwrap_or_default();
-            let parsed: Option<ImageRef> = image.parse().ok();
-            if let Some(cause) = parsed.and_then(|parsed| session.cause(&parsed, unused)) {
-                causes.insert(*image, cause);
-            }
-        }
-        let excluded = summary
-            .missed
-            .iter()
-            .filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
+        let is_excluded = |namespace: &str| EXCLUDED.contains(&namespace);
+        let missed = summary.missed.iter();
+        let excluded = missed.filter(|(pod, _)| is_excluded(&pod.workload.namespace));
         let excluded = excluded.count() as u64;
         if excluded > 0 {
             notes.push(format!(
@@ -165,11 +136,10 @@ impl Command {
             ));
         }
         let rate_limits = session.snapshot.resolver.allowances().left();
-        let left = rate_limits.iter().map(|(host, left)| {
+        for (host, left) in &rate_limits {
             let left = count((*left).into(), "more request");
-            format!("{host} lets {left} pass")
-        });
-        notes.extend(left);
+            notes.push(format!("{host} lets {left} pass"));
+        }
         let of = match self.access.namespace.as_deref() {
             Some(namespace) => format!("Namespace {namespace}"),
             None => "All namespaces".to_owned(),
@@ -177,26 +147,49 @@ impl Command {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let of = format!("{of}, {}, {now}.", count(survey.pods.len() as u64, "Pod"));
         Report {
+            causes: causes(&summary, examined, &session),
             summary,
             of,
-            causes,
             rate_limits,
             notes,
         }
     }
 }
 
+/// Returns the messages on failed lookups, by the image.
+fn causes<'p>(
+    summary: &Summary<'p>,
+    examined: &'p [Examined],
+    session: &Session,
+) -> BTreeMap<&'p str, String> {
+    let mut unused_secrets: BTreeMap<&str, &[String]> = BTreeMap::new();
+    for state in examined.iter().flat_map(|examined| &examined.images) {
+        if !state.unused_secrets.is_empty() {
+            unused_secrets.insert(&state.image, &state.unused_secrets);
+        }
+    }
+    let mut causes = BTreeMap::new();
+    for ((image, cause), _) in &summary.images {
+        if let Cause::Unknown(_) = cause
+            && let Ok(parsed) = image.parse()
+        {
+            let unused = unused_secrets.get(image).copied().unwrap_or_default();
+            let message = session.cause(&parsed, unused);
+            causes.extend(message.map(|message| (*image, message)));
+        }
+    }
+    causes
+}
+
 /// Decides once for each shape, as the webhook would and within its limits on lookups.
 async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
-    let (
-        Session {
-            snapshot,
-            limits,
-            progress,
-            ..
-        },
-        all,
-    ) = (session, survey.shapes.len());
+    let Session {
+        snapshot,
+        limits,
+        progress,
+        ..
+    } = session;
+    let all = survey.shapes.len();
     let show = |done: usize| {
         progress.show(&format!(
             "looked up the images of {done} of {all} kinds of Pods"
@@ -204,17 +197,13 @@ async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
     };
     let done = Cell::new(0);
     let one = async |shape: &Shape| {
-        let examined = shape
-            .examine(snapshot, limits, survey.terms(&shape.namespace))
-            .await;
+        let settings = survey.terms(&shape.namespace);
+        let examined = shape.examine(snapshot, limits, settings).await;
         done.set(done.get() + 1);
         show(done.get());
         examined
     };
     show(0);
-    stream::iter(&survey.shapes)
-        .map(one)
-        .buffered(AT_A_TIME)
-        .collect()
-        .await
+    let shapes = stream::iter(&survey.shapes).map(one);
+    shapes.buffered(AT_A_TIME).collect().await
 }

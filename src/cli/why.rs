@@ -11,12 +11,11 @@ use serde_json::json;
 use super::advice::unread_pull_secrets;
 use super::check::{Object, objects_of};
 use super::doctor::ignored_labels;
-use super::output::{Output, columns, json, paragraphs, print, tell};
+use super::output::{Output, Progress, columns, json, paragraphs, print, tell};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
-use tolerarch_core::pod::Pod;
 use tolerarch_kubernetes::cluster::{ServedKinds, UserClient};
 use types::Target;
 
@@ -32,6 +31,13 @@ pub(super) struct Why {
     output: Output,
 }
 
+struct Explanation {
+    objects: Vec<Explained>,
+    notes: Vec<String>,
+    /// Messages about objects that could not be read.
+    faults: Vec<String>,
+}
+
 impl Why {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         if self.access.all_namespaces {
@@ -39,75 +45,75 @@ impl Why {
                 "a name is looked for in one namespace: write -n NAMESPACE in place of -A";
             return Err(Failure::Usage(message.to_owned()));
         }
-        let (explained, notes, faults) = run(shared, async |progress| {
-            progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment)?;
-            let mut configured = self.access.configured(shared, &client).await?;
-            let namespace = self
-                .access
-                .namespace
-                .as_deref()
-                .unwrap_or(&client.namespace);
-            let (objects, faults) = self.find(&client, namespace).await;
-            let mut survey = Survey::default();
-            if !objects.is_empty() {
-                match Survey::read(&client, Some(namespace), &progress).await {
-                    Ok(read) => survey = read,
-                    Err(error) if error.is_forbidden() || error.is_missing() => {
-                        if error.is_forbidden() {
-                            survey = Survey::without_pods(&client, namespace).await?;
-                        }
-                        let note = format!(
-                            "Pods cannot be listed, so it is not told where they run: {error}"
-                        );
-                        survey.notes.push(note);
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            let reviewed = configured.reviewed.take();
-            let scope = reviewed.as_ref().zip(survey.namespaces.get(namespace));
-            let ignored = scope
-                .iter()
-                .flat_map(|(scope, labels)| ignored_labels(scope, labels));
-            survey.notes.extend(ignored.map(|(key, value)| {
-                format!("{key}={value} means nothing as a label of a namespace: it is ignored")
-            }));
-            let images = objects.iter().flat_map(Object::images);
-            let session =
-                Session::start(shared, configured, progress, Some(&client), images).await?;
-            session.progress.show("looking up images");
-            let (mut all, mut notes, mut unread) =
-                (Vec::new(), std::mem::take(&mut survey.notes), 0);
-            for object in &objects {
-                let one =
-                    Explained::of(&session, &survey, namespace, scope, object, &mut notes).await;
-                let lacks = |pod: Pod<'_>| session.lacks_pull_secrets(one.today.reason, &pod);
-                unread += usize::from(object.pod().is_ok_and(lacks));
-                all.push(one);
-            }
-            notes.extend(session.notes);
-            notes.extend(unread_pull_secrets(unread, "these objects"));
-            Ok((all, notes, faults))
+        let Explanation {
+            objects,
+            notes,
+            faults,
+        } = run(shared, async |progress| {
+            self.explain(shared, progress).await
         })?;
-        faults
-            .iter()
-            .for_each(|fault| tell(&format!("tolerarch: {fault}")));
+        for fault in &faults {
+            tell(&format!("tolerarch: {fault}"));
+        }
         let text = match self.output {
             Output::Table => {
-                notes
-                    .iter()
-                    .for_each(|note| tell(&format!("tolerarch: note: {note}")));
+                for note in &notes {
+                    tell(&format!("tolerarch: note: {note}"));
+                }
                 let width = columns();
-                paragraphs(explained.iter().map(|one| one.table(width)))
+                paragraphs(objects.iter().map(|object| object.table(width)))
             }
-            Output::Json => json(&json!({"objects": explained, "notes": notes}))?,
+            Output::Json => json(&json!({"objects": objects, "notes": notes}))?,
         };
         print(&text)?;
-        Ok(if faults.is_empty() {
-            ExitCode::SUCCESS
+        if faults.is_empty() {
+            Ok(ExitCode::SUCCESS)
         } else {
-            ExitCode::FAILURE
+            Ok(ExitCode::FAILURE)
+        }
+    }
+
+    async fn explain(&self, shared: &Shared, progress: Progress) -> Result<Explanation, Failure> {
+        progress.show("asking the API server");
+        let client = self.access.connect(&shared.environment)?;
+        let mut configured = self.access.configured(shared, &client).await?;
+        let namespace = self.access.namespace.as_deref();
+        let namespace = namespace.unwrap_or(&client.namespace);
+        let (objects, faults) = self.find(&client, namespace).await;
+        let mut survey = Survey::default();
+        if !objects.is_empty() {
+            survey = survey_of(&client, namespace, &progress).await?;
+        }
+        let reviewed = configured.reviewed.take();
+        let scope = reviewed.as_ref().zip(survey.namespaces.get(namespace));
+        let mut notes = std::mem::take(&mut survey.notes);
+        if let Some((scope, labels)) = scope {
+            for (key, value) in ignored_labels(scope, labels) {
+                notes.push(format!(
+                    "{key}={value} means nothing as a label of a namespace: it is ignored"
+                ));
+            }
+        }
+        let images = objects.iter().flat_map(Object::images);
+        let session = Session::start(shared, configured, progress, Some(&client), images).await?;
+        session.progress.show("looking up images");
+        let mut explained = Vec::new();
+        let mut unread = 0;
+        for object in &objects {
+            let one = Explained::of(&session, &survey, namespace, scope, object, &mut notes).await;
+            if let Ok(pod) = object.pod()
+                && session.lacks_pull_secrets(one.today.reason, &pod)
+            {
+                unread += 1;
+            }
+            explained.push(one);
+        }
+        notes.extend(session.notes);
+        notes.extend(unread_pull_secrets(unread, "these objects"));
+        Ok(Explanation {
+            objects: explained,
+            notes,
+            faults,
         })
     }
 
@@ -143,4 +149,26 @@ impl Why {
         }
         (objects, faults)
     }
+}
+
+/// Reads the Pods of a namespace and what is around them; without the Pods if these cannot be listed.
+async fn survey_of(
+    client: &UserClient,
+    namespace: &str,
+    progress: &Progress,
+) -> Result<Survey, Failure> {
+    let error = match Survey::read(client, Some(namespace), progress).await {
+        Ok(survey) => return Ok(survey),
+        Err(error) => error,
+    };
+    let mut survey = if error.is_forbidden() {
+        Survey::without_pods(client, namespace).await?
+    } else if error.is_missing() {
+        Survey::default()
+    } else {
+        return Err(error.into());
+    };
+    let note = format!("Pods cannot be listed, so it is not told where they run: {error}");
+    survey.notes.push(note);
+    Ok(survey)
 }

@@ -13,6 +13,7 @@ use tolerarch_images::registry::{HostSettings, Mirror};
 use tolerarch_webhook::tls::{Lifetimes, TlsMode};
 
 impl Slot for Config {
+    #[expect(clippy::too_many_lines, reason = "the table of the configuration")]
     fn shape(&mut self) -> Shape<'_> {
         Shape::section(vec![
             key("mode", &mut self.policy.mode).means("or observe: decide, count and log, but change nothing"),

@@ -21,12 +21,14 @@ use tolerarch_images::credentials::{ImagePattern, PatternError};
 use tolerarch_kubernetes::cluster::ObjectName;
 
 type Read<T> = Box<dyn Fn(&str) -> Option<T>>;
+type Write<T> = Box<dyn Fn(&T) -> Json>;
+
 /// Parser and formatter of a `T`, with the accepted texts.
 pub(super) struct Kind<T> {
     domain: Domain,
     read: Read<T>,
     /// Form in the file: a scalar, or null for nothing.
-    write: Box<dyn Fn(&T) -> Json>,
+    write: Write<T>,
 }
 
 impl<T: 'static> Kind<T> {

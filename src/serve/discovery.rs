@@ -60,6 +60,10 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
     }
 
     /// Takes over a change. Returns whether the known objects differ.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "three log lines, whose macros count"
+    )]
     fn take<K: cluster::Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         let name = self.name;
         match &change {

@@ -3,6 +3,15 @@
 //! Several replicas run, and one of them leads, by a Lease: only the leader changes anything. Each loop is a task that
 //! works while its replica leads, and begins its work anew when the settings change.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 mod census;
 mod container_failure;
 mod evictor;

@@ -36,6 +36,10 @@ const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
 const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
 const FORBIDDEN: &str = "Pods cannot be repaired: a right is missing, or the fence is in the way";
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one loop, whose arms share their futures"
+)]
 pub(super) async fn follow(context: &Context) {
     let writer = &Writer::new(context, Pace::new(repair::PER_SECOND, repair::BURST));
     let mut changes = context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));

@@ -5,6 +5,15 @@
 //! edits of the Pod, [`decision`] joins verdicts and edits and gives the [`reason`], and [`patch`] writes the edits as
 //! a JSON patch that is known to apply.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod decision;
 pub mod image;
 pub mod patch;

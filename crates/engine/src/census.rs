@@ -18,7 +18,7 @@ pub use summary::{
     WorkloadTotal,
 };
 
-use crate::decide::Examined;
+use crate::decide::{BlockingImage, Examined};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
@@ -53,7 +53,7 @@ impl<'p> Sums<'p> {
         let (coverage, reason) = Coverage::of(examined);
         // Of Pods that are not decided on, the images count for their nodes only.
         let is_decided = coverage != Coverage::Skipped;
-        let blockers: &[(String, Cause)] = if is_decided { &examined.blockers } else { &[] };
+        let blockers: &[BlockingImage] = if is_decided { &examined.blockers } else { &[] };
         // A decision that is only observed counts, too: the Pod could use the pool.
         let would_open =
             is_decided && matches!(examined.reason, Reason::Tolerated | Reason::Observed);
@@ -80,20 +80,21 @@ impl<'p> Sums<'p> {
         });
         (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
         total.amount.add(pod.requests);
-        total
-            .images
-            .extend(blockers.iter().map(|(image, _)| image.as_str()));
+        for blocker in blockers {
+            total.images.insert(&blocker.image);
+        }
         total.missed += u64::from(!missed.is_empty());
         total.misplaced += u64::from(!misplaced.is_empty());
 
         let of_reason = self.reasons.entry((coverage, reason)).or_default();
         of_reason.amount.add(pod.requests);
         of_reason.workloads.insert(workload);
-        for (image, cause) in blockers {
-            if Reason::from(*cause) == reason {
+        for blocker in blockers {
+            let image = blocker.image.as_str();
+            if blocker.reason() == reason {
                 of_reason.images.insert(image);
             }
-            let of_image = self.images.entry((image, *cause)).or_default();
+            let of_image = self.images.entry((image, blocker.cause)).or_default();
             of_image.keeps.add(pod.requests);
             of_image.workloads.insert(workload);
             if blockers.len() == 1 {

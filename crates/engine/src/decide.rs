@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use tokio::time::{Duration, Instant};
 
 pub use batch::BatchLimits;
-pub use examined::{Examined, ImageState, PoolState};
+pub use examined::{BlockingImage, Examined, ImageState, PoolState};
 pub use lookup::LookedUp;
 
 use crate::lessons::{Lessons, Timestamp};

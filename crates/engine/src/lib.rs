@@ -4,6 +4,15 @@
 //! with the credentials that the Pod may use, then applies the core's rules. [`census`] adds up decisions on a cluster;
 //! [`lessons`] records what fails despite its manifest; [`warm_start`] looks up images at start.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod census;
 pub mod decide;
 pub mod lessons;

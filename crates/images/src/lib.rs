@@ -4,6 +4,15 @@
 //! breakers. A lookup reads the [`shared_cache`] of all replicas, if there is one, and then queries the [`registry`],
 //! with the credentials that [`credentials`] finds in files, helpers, plugins and the Pod's pull secrets.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod credentials;
 mod meter;
 pub mod registry;

@@ -4,6 +4,15 @@
 //! [`discovery`] is pure: from NodePools and nodes to pools, their nodes' platforms, and the next node's NodePool.
 //! [`autoscaler`] is pure as well: what the cluster-autoscaler makes of its priorities.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod autoscaler;
 pub mod cluster;
 pub mod discovery;

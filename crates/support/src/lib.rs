@@ -5,6 +5,15 @@
 //! Requests: [`proxy`] (those of the environment), [`tunnel`] (what one answers), [`header`] (values that are secret).
 //! Output for operators: [`logging`], [`metrics`], [`health`]. [`environment`] alone reads the process's variables.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod body;
 pub mod concurrency;
 pub mod environment;

@@ -4,6 +4,15 @@
 //! value with its line; [`go_duration`] reads durations; [`escape`] knows the characters that no log line, table or
 //! annotation may contain; [`list`] writes lists that may be long.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod escape;
 pub mod go_duration;
 pub mod json;

@@ -3,6 +3,15 @@
 //! [`listener`] accepts connections and bounds what each may cost, with the certificate that [`tls`] keeps; [`admission`]
 //! answers `POST /mutate`, always with an answer that admits; [`admin`] answers probes and serves metrics.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::too_many_lines,
+        clippy::cognitive_complexity,
+        reason = "a test tells one story, however long"
+    )
+)]
+
 pub mod admin;
 pub mod admission;
 pub mod listener;

@@ -7,6 +7,11 @@
 //! [`Karpenter`] and [`ClusterAutoscaler`] are the autoscalers. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
 
 #![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

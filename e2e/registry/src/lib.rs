@@ -23,6 +23,11 @@
 //! ```
 
 #![allow(
+    clippy::too_many_lines,
+    clippy::cognitive_complexity,
+    reason = "a test tells one story, however long"
+)]
+#![allow(
     clippy::expect_used,
     reason = "a test's own crate: it fails at once, and says which assumption did not hold"
 )]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
 use super::super::output::{MOST, Row, document, paragraphs, print, rest, shown, table, tell};
 use super::super::session::colour;
-use super::verdict::{BlockingImage, Verdict};
+use super::verdict::Verdict;
 use super::workload::{Contents, InputError, Place, UnseenImage};
 use tolerarch_core::reason::Reason;
 
@@ -38,92 +38,72 @@ impl Report {
         // The name of a single file says nothing.
         let first = usize::from(self.files < 2);
         let mut rows = Vec::new();
-        let mut add =
-            |reason: Reason, image: &str, [file, namespace, label, decision, pools]: [&str; 5]| {
-                let cells = [
-                    file,
-                    namespace,
-                    label,
-                    decision,
-                    pools,
-                    reason.as_str(),
-                    image,
-                ];
-                let cells = cells[first..].iter().map(ToString::to_string).collect();
+        for verdict in &self.results {
+            for (reason, cells) in verdict_rows(verdict) {
                 rows.push(Row {
                     colour: colour(reason),
-                    cells,
+                    cells: cells[first..].to_vec(),
                 });
-            };
-        // A row for the decision, and one for each other image that keeps the Pod closed.
-        for Verdict {
-            place,
-            decision,
-            reason,
-            pools,
-            blockers,
-            image,
-            ..
-        } in &self.results
-        {
-            let (file, pools) = (format!("{}:{}", place.file, place.line), pools.join(","));
-            let image = image.as_deref().unwrap_or_default();
-            add(
-                *reason,
-                image,
-                [&file, &place.namespace, &place.label, decision, &pools],
-            );
-            for other in blockers.iter().filter(|other| other.image != image) {
-                add(other.reason, &other.image, Default::default());
             }
         }
         let table = table(&header[first..], rows, "", width);
-        paragraphs(
-            [table, self.warnings()]
-                .into_iter()
-                .chain(self.notes())
-                .chain([self.footer()]),
-        )
+        let [lacking, causes, unseen] = self.notes();
+        paragraphs([
+            table,
+            self.warnings(),
+            lacking,
+            causes,
+            unseen,
+            self.footer(),
+        ])
     }
 
     /// Returns the warnings that the API server would send to the creator of the Pod.
     fn warnings(&self) -> String {
-        let of_one = |Verdict {
-                          place, warnings, ..
-                      }: &Verdict| {
-            let line = |warning| shown(&format!("warning: {}: {warning}", place.label)) + "\n";
-            warnings.iter().map(line).collect::<String>()
-        };
-        self.results.iter().map(of_one).collect()
+        let mut lines = String::new();
+        for Verdict {
+            place, warnings, ..
+        } in &self.results
+        {
+            for warning in warnings {
+                lines += &shown(&format!("warning: {}: {warning}", place.label));
+                lines += "\n";
+            }
+        }
+        lines
     }
 
     /// Returns the platforms that images lack, why other images are unknown, and the images that are not looked up.
     fn notes(&self) -> [String; 3] {
-        let blockers = self.results.iter().flat_map(|verdict| &verdict.blockers);
-        let (lacking, unknown): (Vec<&BlockingImage>, Vec<_>) =
-            blockers.partition(|blocker| !blocker.lacks.is_empty());
-        let lacking = lacking
-            .iter()
-            .map(|blocker| format!("{} lacks {}", blocker.image, blocker.lacks));
-        let causes = self.results.iter();
-        let causes = causes
-            .filter_map(|verdict| Some((verdict.image.as_deref()?, verdict.cause.as_deref()?)));
-        let meanings = unknown
-            .iter()
-            .filter_map(|one| Some((&*one.image, placeholder(&one.image)?)));
-        let causes = causes
-            .chain(meanings)
-            .map(|(image, cause)| format!("{image}: {cause}"));
-        let unseen = self
-            .contents
-            .unseen_images
-            .iter()
-            .map(|UnseenImage { place, image }| {
-                format!(
-                    "not looked at: {}/{}{} is {image}",
-                    place.kind, place.name, place.path
-                )
-            });
+        let mut lacking = Vec::new();
+        let mut causes = Vec::new();
+        for Verdict {
+            blockers,
+            image,
+            cause,
+            ..
+        } in &self.results
+        {
+            if let (Some(image), Some(cause)) = (image, cause) {
+                causes.push(format!("{image}: {cause}"));
+            }
+            for blocker in blockers {
+                let image = &blocker.image;
+                let lacks = blocker.lacks();
+                if !lacks.is_empty() {
+                    lacking.push(format!("{image} lacks {lacks}"));
+                } else if let Some(meaning) = placeholder(image) {
+                    causes.push(format!("{image}: {meaning}"));
+                }
+            }
+        }
+        let mut unseen = Vec::new();
+        for UnseenImage { place, image } in &self.contents.unseen_images {
+            let Place {
+                kind, name, path, ..
+            } = place;
+            unseen.push(format!("not looked at: {kind}/{name}{path} is {image}"));
+        }
         [
             lines(lacking, usize::MAX),
             lines(causes, MOST),
@@ -139,9 +119,13 @@ impl Report {
             .filter(|verdict| verdict.lacks_pull_secrets)
             .count();
         let mut hints = Vec::from_iter(unread_pull_secrets(lacking, "them"));
-        let changed = |verdict: &&Verdict| verdict.decision != "unchanged";
-        let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.place.namespace.as_str());
-        let excluded = self.results.iter().filter(changed).filter(excluded).count();
+        let mut excluded = 0;
+        for verdict in &self.results {
+            let namespace = verdict.place.namespace.as_str();
+            if verdict.decision != "unchanged" && EXCLUDED.contains(&namespace) {
+                excluded += 1;
+            }
+        }
         if excluded > 0 {
             hints.push(format!(
                 "{excluded} of them are in namespaces that the shipped manifests exclude ({}), \
@@ -201,11 +185,47 @@ impl Report {
     }
 }
 
+/// Returns the cells of the decision, and of each other image that keeps the Pod closed.
+fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; 7])> {
+    let Verdict {
+        place,
+        decision,
+        reason,
+        pools,
+        blockers,
+        image,
+        ..
+    } = verdict;
+    let image = image.clone().unwrap_or_default();
+    let decided = [
+        format!("{}:{}", place.file, place.line),
+        place.namespace.clone(),
+        place.label.clone(),
+        (*decision).to_owned(),
+        pools.join(","),
+        reason.to_string(),
+        image.clone(),
+    ];
+    let mut rows = vec![(*reason, decided)];
+    for other in blockers {
+        if other.image != image {
+            let mut cells: [String; 7] = Default::default();
+            cells[5] = other.reason().to_string();
+            cells[6].clone_from(&other.image);
+            rows.push((other.reason(), cells));
+        }
+    }
+    rows
+}
+
 /// Joins untrusted texts as lines: each once, and `most` at most.
-fn lines(all: impl Iterator<Item = String>, most: usize) -> String {
-    let all: BTreeSet<String> = all.map(|line| shown(&line) + "\n").collect();
-    let rest = rest(all.len(), most);
-    all.into_iter().take(most).chain(rest).collect()
+fn lines(texts: Vec<String>, most: usize) -> String {
+    let mut lines = BTreeSet::new();
+    for text in texts {
+        lines.insert(shown(&text) + "\n");
+    }
+    let rest = rest(lines.len(), most);
+    lines.into_iter().take(most).chain(rest).collect()
 }
 
 /// Formats counts: `3 checked (1 daemonset, 2 tolerated)`.

@@ -7,12 +7,10 @@ use super::super::advice::placeholder;
 use super::super::session::{FailOn, Session};
 use super::workload::{Object, Place};
 use tolerarch_core::decision::Decision;
-use tolerarch_core::image::PlatformSet;
 use tolerarch_core::patch;
-use tolerarch_core::policy::Blocker;
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{Subject, TEMPLATE};
-use tolerarch_engine::decide::{self, Wait};
+use tolerarch_engine::decide::{self, BlockingImage, Wait};
 use tolerarch_text::escape::shortened;
 
 /// Decision on an object, in the form of `-o json`. Members are added, never renamed.
@@ -43,44 +41,25 @@ pub(super) struct Verdict {
     pub(super) lacks_pull_secrets: bool,
 }
 
-#[derive(Serialize)]
-pub(super) struct BlockingImage {
-    /// Image as the Pod names it, shortened.
-    pub(super) image: String,
-    pub(super) reason: Reason,
-    /// Platforms of pools that the image lacks; none if the image's platforms are unknown.
-    pub(super) lacks: PlatformSet,
-}
-
 impl Verdict {
     /// Decides as the webhook, but waits for every image. An error says why the API server would refuse the Pod.
     pub(super) async fn of(object: &Object, session: &Session) -> Result<Self, String> {
-        let (subject, namespace) = (object.subject()?, &object.place.namespace);
-        let Session {
-            snapshot,
-            policy,
-            limits,
-            ..
-        } = session;
-        let wait = Wait::ForAll(limits);
-        let verdict = |decision: Decision<'_>| Self::new(object, &subject, decision, session);
+        let subject = object.subject()?;
         let decided = async {
-            verdict(match &subject {
-                Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
-                Subject::DaemonSet(set) => {
-                    snapshot
-                        .decide_daemon_set(policy, namespace, set, wait)
-                        .await
-                }
-                Subject::Skipped(reason) => Decision::unchanged(*reason),
-            })
+            let decision = decide(session, &subject, &object.place.namespace).await;
+            Self::new(object, &subject, decision, session)
         };
-        let failed = || verdict(Decision::unchanged(Reason::Unknown(LookupError::Internal)));
-        let verdict = decide::caught(decided).await.unwrap_or_else(failed);
-        match (&subject, verdict.reason) {
-            (Subject::Pod(_), Reason::Malformed) => Err(object.malformed("it has no containers")),
-            _ => Ok(verdict),
+        let verdict = match decide::caught(decided).await {
+            Some(verdict) => verdict,
+            None => {
+                let decision = Decision::unchanged(Reason::Unknown(LookupError::Internal));
+                Self::new(object, &subject, decision, session)
+            }
+        };
+        if matches!(subject, Subject::Pod(_)) && verdict.reason == Reason::Malformed {
+            return Err(object.malformed("it has no containers"));
         }
+        Ok(verdict)
     }
 
     fn new(
@@ -89,48 +68,70 @@ impl Verdict {
         decision: Decision<'_>,
         session: &Session,
     ) -> Self {
-        let done = decision.done();
-        let Decision {
-            reason,
-            image,
-            blockers,
-            opened,
-            edits,
-            warnings,
-            unused_secrets,
-        } = decision;
         let pod = subject.pod().map(|(_, pod)| pod);
         let root = match subject {
             Subject::DaemonSet(_) => Some(TEMPLATE),
             _ => object.template.as_deref(),
         };
-        let patch = pod
-            .zip(root)
-            .map(|(pod, root)| patch::build(root, pod, &edits));
-        let patch = patch.filter(|patch| !patch.is_empty());
-        let blocking = |&Blocker { image, cause }: &Blocker<'_>| {
-            let image = shortened(image).to_owned();
-            BlockingImage {
-                image,
-                reason: cause.into(),
-                lacks: cause.lacks().unwrap_or_default(),
-            }
-        };
-        let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
-        let placeholder = unknown.and_then(placeholder);
-        let asked = || session.cause(&unknown?.parse().ok()?, &unused_secrets);
-        let refused = pod.filter(|_| placeholder.is_none());
-        Self {
-            place: object.place.clone(),
-            decision: done,
-            reason,
-            pools: opened.iter().map(|pool| pool.name.clone()).collect(),
-            blockers: blockers.iter().map(blocking).collect(),
-            warnings,
-            image: image.map(|image| shortened(image).to_owned()),
-            cause: placeholder.map(ToOwned::to_owned).or_else(asked),
-            patch: patch.and_then(|patch| RawValue::from_string(patch).ok()),
-            lacks_pull_secrets: refused.is_some_and(|pod| session.lacks_pull_secrets(reason, pod)),
+        let mut patch = None;
+        if let (Some(pod), Some(root)) = (pod, root) {
+            let text = patch::build(root, pod, &decision.edits);
+            patch = RawValue::from_string(text).ok();
         }
+        let mut verdict = Self {
+            place: object.place.clone(),
+            decision: decision.done(),
+            reason: decision.reason,
+            pools: decision
+                .opened
+                .iter()
+                .map(|pool| pool.name.clone())
+                .collect(),
+            blockers: decision.blockers.iter().map(BlockingImage::of).collect(),
+            image: decision.image.map(|image| shortened(image).to_owned()),
+            warnings: decision.warnings,
+            cause: None,
+            patch,
+            lacks_pull_secrets: false,
+        };
+        let mut is_placeholder = false;
+        if let Some(image) = decision.image
+            && FailOn::of(decision.reason).contains(&FailOn::Unknown)
+        {
+            if let Some(meaning) = placeholder(image) {
+                is_placeholder = true;
+                verdict.cause = Some(meaning.to_owned());
+            } else if let Ok(image) = image.parse() {
+                verdict.cause = session.cause(&image, &decision.unused_secrets);
+            }
+        }
+        if let Some(pod) = pod
+            && !is_placeholder
+        {
+            verdict.lacks_pull_secrets = session.lacks_pull_secrets(decision.reason, pod);
+        }
+        verdict
+    }
+}
+
+async fn decide<'a>(
+    session: &'a Session,
+    subject: &'a Subject<'_>,
+    namespace: &str,
+) -> Decision<'a> {
+    let Session {
+        snapshot,
+        policy,
+        limits,
+        ..
+    } = session;
+    let wait = Wait::ForAll(limits);
+    match subject {
+        Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
+        Subject::DaemonSet(set) => {
+            let decision = snapshot.decide_daemon_set(policy, namespace, set, wait);
+            decision.await
+        }
+        Subject::Skipped(reason) => Decision::unchanged(*reason),
     }
 }

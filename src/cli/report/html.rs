@@ -39,7 +39,8 @@ impl Report<'_> {
 
     /// Renders two bars, of CPU and of memory, with a legend.
     fn bars(&self) -> String {
-        let (all, totals) = (self.summary.all(), &self.summary.totals);
+        let all = self.summary.all();
+        let totals = &self.summary.totals;
         let bar = |title: &str, whole: String, of: fn(Amount) -> u64| {
             let parts = totals.iter().filter(|(_, part, _)| of(*part) > 0);
             let parts = parts.map(|(coverage, part, _)| {
@@ -59,7 +60,8 @@ impl Report<'_> {
         });
         let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
         let meaning = |(coverage, part, _): &(Coverage, Amount, u64)| {
-            let (name, share) = (coverage.as_str(), percent(part.cpu_millis, all.cpu_millis));
+            let name = coverage.as_str();
+            let share = percent(part.cpu_millis, all.cpu_millis);
             format!("<span class=\"{name}\">{name} {share}%</span>")
         };
         let legend: String = totals.iter().map(meaning).collect();
@@ -74,16 +76,9 @@ fn table(section: Section) -> String {
         columns,
         rows,
     } = section;
-    let is_number = |at: usize| {
-        rows.first()
-            .is_some_and(|row| matches!(row.get(at), Some(Cell::Number(..))))
-    };
-    let class = |at| {
-        if is_number(at) {
-            " class=\"number\""
-        } else {
-            ""
-        }
+    let class = |place: usize| match rows.first().and_then(|row| row.get(place)) {
+        Some(Cell::Number(..)) => " class=\"number\"",
+        _ => "",
     };
     let head = |(at, name): (usize, &&str)| format!("<th{}>{name}</th>", class(at));
     let header: String = columns.iter().enumerate().map(head).collect();
@@ -119,7 +114,9 @@ fn escaped(text: &str) -> String {
         ('"', "&quot;"),
         ('\'', "&#39;"),
     ];
-    entities
-        .iter()
-        .fold(shown(text), |text, (c, entity)| text.replace(*c, entity))
+    let mut escaped = shown(text);
+    for (c, entity) in entities {
+        escaped = escaped.replace(c, entity);
+    }
+    escaped
 }

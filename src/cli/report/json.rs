@@ -4,82 +4,78 @@ use serde_json::{Value, json};
 
 use super::super::advice::fix;
 use super::Report;
+use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, Coverage, IndexedPod, ReasonTotal, Summary, Workload};
+use tolerarch_engine::census::{
+    Amount, Coverage, ImageTotal, IndexedPod, NamespaceTotal, ReasonTotal, Workload, WorkloadTotal,
+};
 
 impl Report<'_> {
     pub(super) fn json(&self) -> Value {
-        let Summary {
-            totals,
-            workloads,
-            images,
-            namespaces,
-            unknown,
-            skipped,
-            missed,
-            misplaced,
-        } = &self.summary;
-        let totals = totals.iter().map(|(coverage, part, workloads)| {
-            (
-                coverage.as_str(),
-                with(amount(*part), json!({"workloads": workloads})),
-            )
-        });
-        let workloads = workloads.iter().map(|(of, one)| {
-            let more = json!({
-                "support": one.coverage.as_str(), "reason": one.reason, "images": one.images,
-                "missed": one.missed, "misplaced": one.misplaced,
-            });
-            with(with(workload(of), amount(one.amount)), more)
-        });
-        let images = images.iter().map(|((image, cause), one)| {
-            let more = json!({
-                "image": image, "reason": Reason::from(*cause), "lacks": cause.lacks().unwrap_or_default(),
-                "workloads": one.workloads.len(), "alone": amount(one.alone), "error": self.causes.get(*image),
-            });
-            with(amount(one.keeps), more)
-        });
-        let namespaces = namespaces.iter().map(|(namespace, one)| {
-            let of = |coverage: Coverage| one.amounts.get(&coverage).copied().unwrap_or_default();
-            let amounts = Coverage::ALL.map(|coverage| (coverage.as_str(), amount(of(coverage))));
-            let own = json!({"namespace": namespace, "workloads": one.workloads});
-            with(own, amounts.into_iter().collect())
-        });
-        let of_reason = |(reason, one): &(Reason, ReasonTotal<'_>)| {
-            with(
-                json!({"reason": reason, "workloads": one.workloads.len()}),
-                amount(one.amount),
-            )
-        };
-        let unknown = unknown.iter().map(|known| {
-            let (reason, one) = known;
-            let more = json!({"images": one.images, "fix": fix(*reason).unwrap_or_default()});
-            with(of_reason(known), more)
-        });
-        let missed = missed
-            .iter()
-            .map(|(own, pools)| with(pod(own), json!({"pools": pools})));
-        let misplaced = misplaced.iter().map(|(own, platform, images)| {
-            let (node, platform) = (own.node.as_deref(), platform.to_string());
-            with(
-                pod(own),
-                json!({"node": node, "platform": platform, "images": images}),
-            )
-        });
+        let summary = &self.summary;
         json!({
             "complete": true,
-            "totals": totals.collect::<Value>(),
-            "workloads": workloads.collect::<Value>(),
-            "images": images.collect::<Value>(),
-            "namespaces": namespaces.collect::<Value>(),
-            "unknown": unknown.collect::<Value>(),
-            "skipped": skipped.iter().map(of_reason).collect::<Value>(),
-            "missed": missed.collect::<Value>(),
-            "misplaced": misplaced.collect::<Value>(),
+            "totals": self.totals_of_coverages(),
+            "workloads": all(&summary.workloads, |(of, total)| workload_total(of, total)),
+            "images": all(&summary.images, |((image, cause), total)| self.image_total(image, *cause, total)),
+            "namespaces": all(&summary.namespaces, |(name, total)| namespace_total(name, total)),
+            "unknown": all(&summary.unknown, |(reason, total)| {
+                let more = json!({"images": total.images, "fix": fix(*reason).unwrap_or_default()});
+                with(reason_total(*reason, total), more)
+            }),
+            "skipped": all(&summary.skipped, |(reason, total)| reason_total(*reason, total)),
+            "missed": all(&summary.missed, |(missed, pools)| with(pod(missed), json!({"pools": pools}))),
+            "misplaced": all(&summary.misplaced, |(misplaced, platform, images)| {
+                let platform = platform.to_string();
+                let more = json!({"node": misplaced.node.as_deref(), "platform": platform, "images": images});
+                with(pod(misplaced), more)
+            }),
             "rateLimits": self.rate_limits,
             "notes": self.notes,
         })
     }
+
+    fn totals_of_coverages(&self) -> Value {
+        let mut totals = json!({});
+        for (coverage, part, workloads) in &self.summary.totals {
+            totals[coverage.as_str()] = with(amount(*part), json!({"workloads": workloads}));
+        }
+        totals
+    }
+
+    fn image_total(&self, image: &str, cause: Cause, total: &ImageTotal<'_>) -> Value {
+        let more = json!({
+            "image": image, "reason": Reason::from(cause), "lacks": cause.lacks().unwrap_or_default(),
+            "workloads": total.workloads.len(), "alone": amount(total.alone), "error": self.causes.get(image),
+        });
+        with(amount(total.keeps), more)
+    }
+}
+
+fn all<T>(items: &[T], json: impl Fn(&T) -> Value) -> Value {
+    items.iter().map(json).collect()
+}
+
+fn workload_total(of: &Workload, total: &WorkloadTotal<'_>) -> Value {
+    let more = json!({
+        "support": total.coverage.as_str(), "reason": total.reason, "images": total.images,
+        "missed": total.missed, "misplaced": total.misplaced,
+    });
+    with(with(workload(of), amount(total.amount)), more)
+}
+
+fn namespace_total(name: &str, total: &NamespaceTotal) -> Value {
+    let mut json = json!({"namespace": name, "workloads": total.workloads});
+    for coverage in Coverage::ALL {
+        let of_coverage = total.amounts.get(&coverage).copied();
+        json[coverage.as_str()] = amount(of_coverage.unwrap_or_default());
+    }
+    json
+}
+
+fn reason_total(reason: Reason, total: &ReasonTotal<'_>) -> Value {
+    let more = json!({"reason": reason, "workloads": total.workloads.len()});
+    with(more, amount(total.amount))
 }
 
 fn amount(amount: Amount) -> Value {

@@ -139,15 +139,13 @@ impl Report<'_> {
         let kept = workloads
             .filter(|(_, one)| matches!(one.coverage, Coverage::Partial | Coverage::Unknown));
         let rows = kept.map(|(workload, one)| {
-            let (support, reason) = (
+            let cells = vec![
                 Cell::Coverage(one.coverage),
                 Cell::Text(one.reason.to_string()),
-            );
-            let (namespace, name) = (
                 Cell::name(&workload.namespace),
                 Cell::Name(workload.label()),
-            );
-            row(vec![], one.amount, vec![support, reason, namespace, name])
+            ];
+            row(vec![], one.amount, cells)
         });
         section(
             "Workloads that images keep from the pools",
@@ -194,16 +192,12 @@ impl Report<'_> {
 
     fn unknown(&self) -> Section {
         let rows = self.summary.unknown.iter().map(|(reason, one)| {
-            let (images, fix) = (
+            let before = vec![Cell::Text(reason.to_string())];
+            let after = vec![
                 Cell::number(one.images.len() as u64),
-                fix(*reason).unwrap_or_default(),
-            );
-            let reason = Cell::Text(reason.as_str().to_owned());
-            row(
-                vec![reason],
-                one.amount,
-                vec![images, Cell::Text(fix.to_owned())],
-            )
+                Cell::Text(fix(*reason).unwrap_or_default().to_owned()),
+            ];
+            row(before, one.amount, after)
         });
         section(
             "Unknown, and what to do",
@@ -222,20 +216,17 @@ impl Report<'_> {
 
     fn missed(&self) -> Section {
         // Missed Pods are sorted by workload.
-        let alike = self
-            .summary
-            .missed
-            .chunk_by(|(one, pools), (other, others)| {
-                one.workload == other.workload && pools == others
-            });
+        let missed = &self.summary.missed;
+        let alike = missed.chunk_by(|(one, pools), (other, others)| {
+            one.workload == other.workload && pools == others
+        });
         let mut alike: Vec<_> = alike.collect();
         alike.sort_by_key(|pods| Reverse(pods.len()));
         let rows = alike.into_iter().filter_map(|pods| {
             let (IndexedPod { workload, .. }, pools) = pods.first()?;
-            let (number, pools) = (Cell::number(pods.len() as u64), Cell::Name(pools.join(",")));
             Some(vec![
-                number,
-                pools,
+                Cell::number(pods.len() as u64),
+                Cell::Name(pools.join(",")),
                 Cell::name(&workload.namespace),
                 Cell::Name(workload.label()),
             ])
@@ -249,36 +240,23 @@ impl Report<'_> {
     }
 
     fn misplaced(&self) -> Section {
-        let rows = self
-            .summary
-            .misplaced
-            .iter()
-            .flat_map(|(pod, platform, images)| {
-                let IndexedPod {
-                    name,
-                    workload,
-                    node,
-                    ..
-                } = pod;
-                let row = move |image: &&str| {
-                    let names = [
-                        node.as_deref().unwrap_or_default(),
-                        &workload.namespace,
-                        name,
-                        image,
-                    ];
-                    [Cell::Text(platform.to_string())]
-                        .into_iter()
-                        .chain(names.map(Cell::name))
-                        .collect()
-                };
-                images.iter().map(row)
-            });
+        let mut rows = Vec::new();
+        for (pod, platform, images) in &self.summary.misplaced {
+            for image in images {
+                rows.push(vec![
+                    Cell::Text(platform.to_string()),
+                    Cell::name(pod.node.as_deref().unwrap_or_default()),
+                    Cell::name(&pod.workload.namespace),
+                    Cell::name(&pod.name),
+                    Cell::name(image),
+                ]);
+            }
+        }
         section(
             "Misplaced: Pods on nodes that their images do not support",
             "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity.",
             &["Platform", "Node", "Namespace", "Pod", "Image"],
-            rows,
+            rows.into_iter(),
         )
     }
 }
@@ -286,9 +264,11 @@ impl Report<'_> {
 /// Formats memory, such as `1.5Gi`, in the unit that gives one to four digits.
 pub(super) fn memory(amount: Amount) -> String {
     const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
-    let (mut tenths, mut unit) = (u128::from(amount.memory_bytes) * 10, 0);
+    let mut tenths = u128::from(amount.memory_bytes) * 10;
+    let mut unit = 0;
     while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        (tenths, unit) = ((tenths + 512) / 1024, unit + 1);
+        tenths = (tenths + 512) / 1024;
+        unit += 1;
     }
     let decimal = if tenths % 10 == 0 || tenths >= 1000 {
         String::new()
@@ -300,7 +280,8 @@ pub(super) fn memory(amount: Amount) -> String {
 
 /// Returns the rounded percentage of a whole; 0 for a whole of 0.
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
-    let (part, whole) = (u128::from(part), u128::from(whole));
+    let part = u128::from(part);
+    let whole = u128::from(whole);
     u64::try_from((part * 200 + whole) / (whole * 2).max(1)).unwrap_or(100)
 }
 

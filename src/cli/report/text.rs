@@ -87,7 +87,7 @@ mod tests {
     use tolerarch_core::policy::Cause;
     use tolerarch_core::reason::Reason;
     use tolerarch_engine::census::{Amount, IndexedPod, Summary, Workload};
-    use tolerarch_engine::decide::{Examined, ImageState, PoolState};
+    use tolerarch_engine::decide::{BlockingImage, Examined, ImageState, PoolState};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
@@ -98,7 +98,10 @@ mod tests {
             .into_iter()
             .enumerate()
         {
-            let blockers = vec![(image.clone(), Cause::Unknown(error))];
+            let blockers = vec![BlockingImage {
+                image: image.clone(),
+                cause: Cause::Unknown(error),
+            }];
             let amd64 = Some("linux/amd64".parse().unwrap());
             let state = ImageState {
                 image: image.clone(),

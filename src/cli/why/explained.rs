@@ -12,7 +12,7 @@ use super::super::survey::Survey;
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::{LookupError, Reason};
-use tolerarch_engine::census::IndexedPod;
+use tolerarch_engine::census::{IndexedPod, Workload};
 use tolerarch_engine::decide::{Examined, ImageState, PoolState};
 use tolerarch_kubernetes::cluster::{Called, Scope};
 use tolerarch_text::escape::shortened;
@@ -107,10 +107,12 @@ impl Explained {
             label,
             ..
         } = object.place.clone();
-        let own = BTreeMap::deserialize(&object.value["metadata"]["labels"]).unwrap_or_default();
-        let called = scope.map_or(Called::For(None), |(scope, labels)| {
-            scope.called(labels, &own)
-        });
+        let mut called = Called::For(None);
+        if let Some((scope, of_namespace)) = scope {
+            let labels = &object.value["metadata"]["labels"];
+            let labels = BTreeMap::deserialize(labels).unwrap_or_default();
+            called = scope.called(of_namespace, &labels);
+        }
         match called {
             Called::For(_) => {}
             Called::No => notes.push(format!(
@@ -121,39 +123,30 @@ impl Explained {
             )),
         }
         let pod = object.pod().ok();
-        let terms = survey.terms(namespace);
-        let policy = session
-            .snapshot
-            .policy_for(terms.profile)
-            .unwrap_or(&session.snapshot.policy);
+        let settings = survey.terms(namespace);
+        let policy = session.snapshot.policy_for(settings.profile);
+        let policy = policy.unwrap_or(&session.snapshot.policy);
         let mut today = match &pod {
             Some(pod) => session.examine(policy, namespace, pod).await,
             None => Examined::skipped(Reason::Malformed),
         };
-        if terms.is_opted_out || called == Called::No {
-            let reason = if terms.is_opted_out {
-                Reason::OptedOut
-            } else {
-                Reason::NotApplicable
-            };
-            (today.decision, today.reason) = ("unchanged", reason);
+        if settings.is_opted_out {
+            today.decision = "unchanged";
+            today.reason = Reason::OptedOut;
+        } else if called == Called::No {
+            today.decision = "unchanged";
+            today.reason = Reason::NotApplicable;
         }
-        let is_of_object = |pod: &&IndexedPod| {
-            let owners = [Some(&pod.workload), pod.between.as_ref()]
-                .into_iter()
-                .flatten();
-            let owners = owners.map(|owner| (&*owner.kind, &*owner.name));
-            owners
-                .chain([("Pod", &*pod.name)])
-                .any(|one| one == (&*kind, &*name))
+        let mut pods = Vec::new();
+        for pod in &survey.pods {
+            if is_of_object(pod, &kind, &name) {
+                pods.push(PodState::of(survey, &today.images, pod));
+            }
+        }
+        let decided = match pod {
+            Some(pod) if kind == "Pod" => Some(Marks::of(Some(&pod))),
+            _ => None,
         };
-        let pods = survey.pods.iter().filter(is_of_object);
-        let pods = pods
-            .map(|pod| PodState::of(survey, &today.images, pod))
-            .collect();
-        let decided = pod
-            .filter(|_| kind == "Pod")
-            .map(|pod| Marks::of(Some(&pod)));
         Self {
             label,
             kind,
@@ -201,23 +194,25 @@ impl Explained {
             "  ",
             width,
         );
-        let unknown = images
-            .iter()
-            .filter_map(|image| Some((image, image.unknown?)));
-        let advice = unknown.map(|(image, reason)| {
-            let cause = image.cause.as_deref().unwrap_or(reason.as_str());
-            // The cause of a failed connection includes advice already.
-            let fix = fix(reason).filter(|_| {
-                reason != Reason::Unknown(LookupError::Unreachable) || image.cause.is_none()
-            });
-            let fix = fix.map(|fix| format!("; {fix}")).unwrap_or_default();
-            wrapped(&format!("  {}: {cause}{fix}", image.image), "    ", width)
-        });
+        let mut advice = String::new();
+        for image in images {
+            if let Some(reason) = image.unknown {
+                advice += &wrapped(&advise(image, reason), "    ", width);
+            }
+        }
         let rows = self.pods.iter().take(MOST).map(PodState::row);
         let mut pods = table(&["POD", "NODE", "PLATFORM", "DECIDED"], rows, "  ", width);
         pods.extend(rest(self.pods.len(), MOST).map(|rest| format!("  {rest}")));
-        paragraphs([text, image_table, advice.collect(), pods])
+        paragraphs([text, image_table, advice, pods])
     }
+}
+
+/// Returns whether the Pod is this object, or belongs to it.
+fn is_of_object(pod: &IndexedPod, kind: &str, name: &str) -> bool {
+    let is_owner = |owner: &Workload| *owner.kind == *kind && *owner.name == *name;
+    kind == "Pod" && *pod.name == *name
+        || is_owner(&pod.workload)
+        || pod.between.as_ref().is_some_and(|owner| is_owner(owner))
 }
 
 fn state(pool: &PoolState) -> String {
@@ -238,6 +233,22 @@ fn state(pool: &PoolState) -> String {
     };
     let tolerated = if *is_tolerated { ", tolerated" } else { "" };
     format!("{name} ({platforms}): {state}{tolerated}")
+}
+
+/// Says why an image is unknown, and what to do.
+fn advise(image: &ImageState, reason: Reason) -> String {
+    let name = &image.image;
+    let Some(cause) = &image.cause else {
+        let fix = fix(reason).map(|fix| format!("; {fix}"));
+        return format!("  {name}: {reason}{}", fix.unwrap_or_default());
+    };
+    match fix(reason) {
+        // The cause of a failed connection includes advice already.
+        Some(fix) if reason != Reason::Unknown(LookupError::Unreachable) => {
+            format!("  {name}: {cause}; {fix}")
+        }
+        _ => format!("  {name}: {cause}"),
+    }
 }
 
 fn row(image: &ImageState) -> Row {

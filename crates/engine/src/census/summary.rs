@@ -76,11 +76,11 @@ impl Coverage {
             ..
         }: &Examined,
     ) -> (Self, Reason) {
-        let lacking = blockers.iter().find(|(_, cause)| cause.lacks().is_some());
+        let lacking = blockers.iter().find(|it| it.cause.lacks().is_some());
         match (skipped, lacking, blockers.first()) {
             (Some(reason), ..) => (Self::Skipped, *reason),
-            (None, Some((_, lacking)), _) => (Self::Partial, (*lacking).into()),
-            (None, None, Some((_, unknown))) => (Self::Unknown, (*unknown).into()),
+            (None, Some(lacking), _) => (Self::Partial, lacking.reason()),
+            (None, None, Some(unknown)) => (Self::Unknown, unknown.reason()),
             (None, None, None) if *reason == Reason::Unknown(LookupError::Internal) => {
                 (Self::Unknown, *reason)
             }

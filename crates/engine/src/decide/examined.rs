@@ -1,12 +1,13 @@
 //! View of a decision: the facts about each image of a Pod, and about each pool.
 
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{Failure, PlatformSet};
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::{Cause, ImageSupport, Policy, Pool, Verdicts};
+use tolerarch_core::policy::{Blocker, Cause, ImageSupport, Policy, Pool, Verdicts};
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
@@ -22,9 +23,45 @@ pub struct Examined {
     /// Reason why the Pod is not decided on, if it is not.
     #[serde(skip)]
     pub skipped: Option<Reason>,
-    /// Images that keep the Pod from every pool, shortened.
+    /// Images that keep the Pod from every pool.
     #[serde(skip)]
-    pub blockers: Vec<(String, Cause)>,
+    pub blockers: Vec<BlockingImage>,
+}
+
+/// An image that keeps a Pod from pools, as commands show it.
+#[derive(Clone)]
+pub struct BlockingImage {
+    /// Image as the Pod names it, shortened.
+    pub image: String,
+    pub cause: Cause,
+}
+
+impl BlockingImage {
+    pub fn of(blocker: &Blocker<'_>) -> Self {
+        Self {
+            image: shortened(blocker.image).to_owned(),
+            cause: blocker.cause,
+        }
+    }
+
+    pub fn reason(&self) -> Reason {
+        self.cause.into()
+    }
+
+    /// Returns the platforms of pools that the image lacks; none if the image's platforms are unknown.
+    pub fn lacks(&self) -> PlatformSet {
+        self.cause.lacks().unwrap_or_default()
+    }
+}
+
+impl Serialize for BlockingImage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_struct("BlockingImage", 3)?;
+        members.serialize_field("image", &self.image)?;
+        members.serialize_field("reason", &self.reason())?;
+        members.serialize_field("lacks", &self.lacks())?;
+        members.end()
+    }
 }
 
 #[derive(Serialize)]
@@ -98,8 +135,8 @@ impl Examined {
         states.shrink_to_fit();
         let blocking = verdicts.blockers();
         let mut blockers = Vec::with_capacity(blocking.len());
-        for blocker in blocking {
-            blockers.push((shortened(blocker.image).to_owned(), blocker.cause));
+        for blocker in &blocking {
+            blockers.push(BlockingImage::of(blocker));
         }
         let mut skipped = pod.skipped();
         if skipped.is_none() && !pod.has_containers() {

@@ -234,6 +234,7 @@ fn highest<'a>(priorities: &Priorities, groups: &[&'a NodeGroup]) -> Option<(i64
 
 /// Writes a sentence whose subject is the cluster-autoscaler.
 impl fmt::Display for Choice {
+    #[expect(clippy::too_many_lines, reason = "a table of sentences")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First { own, priority } => {

@@ -82,9 +82,11 @@ pub(super) struct Scalar {
     pub is_beyond_go: bool,
 }
 
+type Input<'t> = BufReader<Chain<&'t [u8], &'t [u8]>>;
+
 pub(super) struct Events<'t> {
     text: &'t str,
-    parser: Parser<BufReader<Chain<&'t [u8], &'t [u8]>>>,
+    parser: Parser<Input<'t>>,
     has_ended: bool,
     /// Flow collections that have begun.
     flow: usize,

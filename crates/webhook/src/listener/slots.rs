@@ -42,6 +42,9 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
 }
 
+/// Rank of a connection among those that may make room, the least first; its address, and its activity.
+type Waiting<'o> = ((bool, Instant), IpAddr, &'o Arc<Activity>);
+
 impl Slots {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
@@ -80,7 +83,7 @@ impl Slots {
         let is_forced = !is_crowded && own + 1 < most;
         let before = Instant::now().checked_sub(if is_forced { Duration::ZERO } else { spared })?;
         let mut first = None;
-        let mut longest: Option<((bool, Instant), IpAddr, &Arc<Activity>)> = None;
+        let mut longest: Option<Waiting<'_>> = None;
         for (&address, activities) in &*open {
             let has_most = activities.len() == most;
             let may_go = if is_crowded {

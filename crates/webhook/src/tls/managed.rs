@@ -167,6 +167,10 @@ impl CertificateIssuer {
     }
 
     /// Carries out what [`plan`] has decided. Returns whether anything was written.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "a log line for each kind of write, whose macros count"
+    )]
     async fn write(
         &self,
         write: Write,

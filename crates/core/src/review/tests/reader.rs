@@ -271,6 +271,9 @@ fn nesting_has_no_limit_but_ends() {
     }
 }
 
+/// A place in a review for a string.
+type Place<'p> = &'p dyn Fn(&str) -> String;
+
 #[test]
 fn hostile_texts_are_read_as_serde_json_reads_them() {
     let deep = |depth: usize, open: &str, close: &str| {
@@ -308,7 +311,7 @@ fn hostile_texts_are_read_as_serde_json_reads_them() {
         "-0.0".into(),
         "{\"a\":1,\"a\":2,\"a\":{}}".into(),
     ];
-    let places: [&dyn Fn(&str) -> String; 6] = [
+    let places: [Place<'_>; 6] = [
         &|value| value.to_owned(),
         &|value| format!("{{\"skipped\":{value}}}"),
         &|value| format!("{{\"metadata\":{{\"name\":{value}}}}}"),

@@ -46,6 +46,10 @@ impl HostsDirectory {
         })
     }
 
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "three log lines, whose macros count"
+    )]
     pub(crate) fn log_ignored(&self) {
         for (name, namespace) in &self.namespaces {
             let path = self.root.join(name).join(file::NAME);

@@ -25,9 +25,12 @@ pub struct ApiServer {
     server: tokio::task::JoinHandle<()>,
 }
 
+/// Status and body, by namespace and name.
+type Answers = HashMap<(String, String), (u16, String)>;
+
 #[derive(Default)]
 struct Api {
-    answers: Mutex<HashMap<(String, String), (u16, String)>>,
+    answers: Mutex<Answers>,
     token: Mutex<String>,
     requests: AtomicUsize,
 }

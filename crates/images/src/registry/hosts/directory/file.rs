@@ -284,6 +284,7 @@ impl File<'_> {
 }
 
 /// Returns the URLs of a server's API in the order of trying: with settings of TLS, TLS is tried for `http`, too.
+#[expect(clippy::fn_params_excessive_bools, reason = "two settings of the file")]
 fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, String> {
     if server.is_empty() {
         return Ok(Vec::new());
