@@ -29,9 +29,10 @@ pub struct Decision<'a> {
     pub reason: Reason,
     /// The image that decided, as the Pod names it; `None` if no image did.
     pub image: Option<&'a str>,
-    /// All known blockers, each once; empty if every image runs on all platforms of some pool.
+    /// All blockers, each once; empty if every image runs on all platforms of some pool.
     pub blockers: Vec<Blocker<'a>>,
-    /// The pools that are open to the Pod by managed tolerations after this pass.
+    /// The pools that are open to the Pod by managed tolerations after this pass; in the mode `observe` those that would
+    /// be.
     pub opened: Vec<&'a Pool>,
     pub edits: Edits<'a>,
     /// Warnings for the creator of the Pod: short, and plain ASCII.
@@ -84,7 +85,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Decides without the images if they do not matter: the Pod is skipped, or tolerates every pool.
+    /// Decides without the images where they cannot matter.
     pub fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
         let mut warnings = Vec::new();
         let reason = if let Some(reason) = pod.skipped() {
@@ -127,8 +128,8 @@ impl<'a> Decision<'a> {
         let verdicts = policy.verdicts(rank, images);
         let placement = placement::place(pod, ownership, verdicts);
         if !placement.edits.fit(pod) {
-            return if placement.edits.takes_back() && !images.is_empty() {
-                Self::retracted(ownership, policy, pod, rank)
+            return if placement.edits.changes_existing() && !images.is_empty() {
+                Self::retract(ownership, policy, pod, rank)
             } else {
                 Self::unchanged(Reason::NoRoom)
             };
@@ -157,7 +158,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Removes additions that have become wrong where there is no room for those that would replace them.
-    fn retracted(ownership: &Ownership<'_>, policy: &'a Policy, pod: &Pod<'_>, rank: Rank) -> Self {
+    fn retract(ownership: &Ownership<'_>, policy: &'a Policy, pod: &Pod<'_>, rank: Rank) -> Self {
         let decision = Self::with_ownership(ownership, policy, pod, rank, &[]);
         match decision.reason {
             Reason::Retracted | Reason::Observed => decision,

@@ -73,7 +73,7 @@ fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec
         }
     }
     for (name, json) in &edits.spec {
-        // Only a member that exists can be removed.
+        // Placement removes only members that the Pod has.
         let value: Option<&RawValue> = serde_json::from_str(json)?;
         edit(&mut patch, format_args!("{root}/spec/{name}"), value)?;
     }
@@ -91,7 +91,7 @@ fn edit_annotations<S: SerializeSeq>(
     if annotations.is_empty() {
         return Ok(());
     }
-    // A Pod without annotations has none to remove.
+    // Of a Pod without annotations none are removed.
     if !pod.has_metadata() {
         let metadata = BTreeMap::from([("annotations", annotations)]);
         return edit(patch, format_args!("{root}/metadata"), Some(metadata));

@@ -21,7 +21,7 @@ pub(crate) fn is_needless(pod: &Pod<'_>, policy: &Policy) -> bool {
         && policy.pools.iter().all(|pool| is_tolerated(pod, pool))
 }
 
-/// Returns whether the Pod tolerates all taints of the pool, by whosever tolerations.
+/// Returns whether the Pod tolerates all taints of the pool, whoever added the tolerations.
 pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     let is_covered = |toleration| {
         let mut present = pod.tolerations().iter();
@@ -48,7 +48,7 @@ pub fn place<'a>(
         placement.is_steered = steering.is_steered;
         placement.is_nowhere = steering.is_nowhere;
         placement.edits.spec = steering.spec;
-        placement.edits.steers = steering.is_added;
+        placement.edits.steers = steering.is_addition;
         placement.edits.annotations.extend(steering.annotations);
     }
     placement
@@ -62,7 +62,7 @@ fn opened<'a>(
 ) -> Vec<&'a Pool> {
     // The nodes on which the Pod may run while an image is unknown.
     let possible = if ownership.is_lasting() {
-        verdicts.possible()
+        verdicts.possible_if_unknown()
     } else {
         None
     };
@@ -75,8 +75,8 @@ fn opened<'a>(
         if !verdicts.is_open(pool) && !stays_open(pool) {
             continue;
         }
-        // A pool is opened with all its tolerations or not at all: the annotation names pools, so a later removal must
-        // cover a whole pool, and nothing that was there before.
+        // A pool gets all of its tolerations, even those that the user covers in part: the annotation names pools, and a
+        // removal takes whole pools.
         let covers = |toleration| is_covered_by_user(pod, ownership, toleration);
         if !pool.tolerations.iter().all(covers) {
             opened.push(pool);

@@ -1,5 +1,5 @@
-//! From the platforms of a Pod's images to a verdict for each pool: pure, and from scratch for each review. Everything
-//! fails open here and only here: an image whose platforms are unknown opens no pool.
+//! From the platforms of a Pod's images to a verdict for each pool: pure, and from scratch for each review. An unknown
+//! platform never fails a Pod: it only keeps tolerations off.
 
 mod rules;
 mod share;
@@ -27,7 +27,7 @@ pub struct Policy {
     pub placement: PlacementRules,
     /// Platforms of images for which no registry is contacted; the first match counts.
     pub overrides: Vec<Override>,
-    /// Set if a Pod that stays closed gets an annotation that says why.
+    /// Set if a Pod that stays ineligible gets an annotation that says why.
     pub explain: bool,
     /// Set if the templates of DaemonSets are decided like Pods.
     pub daemon_sets: bool,
@@ -148,6 +148,7 @@ impl<'a> ImageSupport<'a> {
                 Usable::on(PlatformSet::ALL)
             }
         };
+        // A failure says nothing about other nodes: what is unknown stays unknown.
         if let Some(failure) = self.failure
             && self.purpose == Purpose::Run
         {
@@ -157,9 +158,18 @@ impl<'a> ImageSupport<'a> {
     }
 
     /// Returns the nodes on which the Pod may be able to use the image.
-    fn possible(&self) -> PlatformSet {
+    fn possible_nodes(&self) -> PlatformSet {
         let usable = self.usable();
         usable.nodes.union(usable.unknown)
+    }
+
+    /// Returns the image as a blocker if its platforms are unknown.
+    fn unknown(&self) -> Option<Blocker<'a>> {
+        let cause = Cause::Unknown(self.usable().error?);
+        Some(Blocker {
+            image: self.given,
+            cause,
+        })
     }
 
     /// Returns what keeps the image from the pool's nodes for certain: platforms that it lacks.
@@ -168,7 +178,8 @@ impl<'a> ImageSupport<'a> {
         blocker.is_known().then_some(blocker)
     }
 
-    /// Returns what keeps the image from nodes with all of these platforms, if anything; for none, whatever is unknown.
+    /// Returns what keeps the image from nodes with all of these platforms, if anything; without any, whether the image
+    /// is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let usable = self.usable();
         let lacks = platforms.difference(usable.nodes.union(usable.unknown));
@@ -195,7 +206,7 @@ impl<'a> ImageSupport<'a> {
 /// The nodes on which a Pod can use an image.
 struct Usable {
     nodes: PlatformSet,
-    /// Nodes of which that is unknown.
+    /// Nodes for which this is unknown.
     unknown: PlatformSet,
     /// Reason why it is unknown; `None` if it is known of all nodes.
     error: Option<LookupError>,
@@ -343,7 +354,7 @@ impl Policy {
 impl<'a> Verdicts<'a, '_> {
     /// Returns whether every image runs on every platform of the pool, and the pool is open to the Pod's workload.
     pub fn is_open(&self, pool: &Pool) -> bool {
-        self.fit(pool) && self.rank.is_within(pool.share)
+        self.is_eligible(pool) && self.rank.is_within(pool.share)
     }
 
     /// Returns the platforms on which every image runs; `None` if one is unknown, or without images.
@@ -358,13 +369,13 @@ impl<'a> Verdicts<'a, '_> {
     fn possible_nodes(&self) -> PlatformSet {
         let mut nodes = PlatformSet::ALL;
         for image in self.images {
-            nodes = nodes.intersection(image.possible());
+            nodes = nodes.intersection(image.possible_nodes());
         }
         nodes
     }
 
     /// Returns the platforms on which the Pod may run if an image is unknown; `None` if none is.
-    pub fn possible(&self) -> Option<PlatformSet> {
+    pub fn possible_if_unknown(&self) -> Option<PlatformSet> {
         self.unknown()?;
         Some(self.possible_nodes())
     }
@@ -372,7 +383,7 @@ impl<'a> Verdicts<'a, '_> {
     /// Returns the first image that is unknown.
     pub fn unknown(&self) -> Option<Blocker<'a>> {
         let mut images = self.images.iter();
-        images.find_map(|image| image.blocker(PlatformSet::EMPTY))
+        images.find_map(ImageSupport::unknown)
     }
 
     /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
@@ -392,7 +403,7 @@ impl<'a> Verdicts<'a, '_> {
     }
 
     /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
-    pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
+    pub(crate) fn narrowing_image(&self) -> Option<Blocker<'a>> {
         let mut unknown = None;
         for image in self.images {
             let blocker = image.blocker(self.policy.placement.platforms);
@@ -404,7 +415,8 @@ impl<'a> Verdicts<'a, '_> {
         unknown
     }
 
-    fn fit(&self, pool: &Pool) -> bool {
+    /// Returns whether every image runs on every platform of the pool.
+    fn is_eligible(&self, pool: &Pool) -> bool {
         let mut images = self.images.iter();
         !self.images.is_empty() && images.all(|image| image.blocker(pool.platforms).is_none())
     }
@@ -412,11 +424,11 @@ impl<'a> Verdicts<'a, '_> {
     /// Returns the first pool that the Pod could use, but that is not open to its workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
         let mut pools = self.policy.pools.iter();
-        pools.find(|pool| self.fit(pool) && !self.rank.is_within(pool.share))
+        pools.find(|pool| self.is_eligible(pool) && !self.rank.is_within(pool.share))
     }
 
-    /// Returns the blocker that decides: `None` if every pool is open. If known images close every pool, unknown ones
-    /// change nothing, so that the blocker does not depend on which image was looked up first.
+    /// Returns the blocker that decides; `None` if no image keeps the Pod ineligible for a pool. If known images close
+    /// every pool, unknown ones change nothing, so that among the images that were awaited the order does not matter.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
         let pools = &self.policy.pools;
         let first = pools.first()?;
@@ -437,9 +449,9 @@ impl<'a> Verdicts<'a, '_> {
         self.images.iter().find_map(|image| image.lacking(pool))
     }
 
-    /// Returns every image that keeps the Pod closed, each once and in the Pod's order, with all that it lacks.
+    /// Returns every image that keeps the Pod ineligible, each once and in the Pod's order, with all that it lacks.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
-        if self.policy.pools.iter().any(|pool| self.fit(pool)) {
+        if self.policy.pools.iter().any(|pool| self.is_eligible(pool)) {
             return Vec::new();
         }
         let pools = &self.policy.pools;

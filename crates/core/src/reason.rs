@@ -53,7 +53,8 @@ reasons! {
     /// Owned by a DaemonSet, whose controller chooses the nodes from its template.
     DaemonSet => "daemonset",
     Windows => "windows",
-    /// Not the creation of a Pod: another kind, operation or subresource.
+    /// Not the creation of a Pod: another kind, operation or subresource; or a DaemonSet that is not decided on, cannot be
+    /// compared with its former version, or has nothing to keep.
     NotApplicable => "not-applicable",
     /// An image lacks a platform of every pool.
     PlatformMissing => "platform-missing",

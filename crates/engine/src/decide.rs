@@ -52,7 +52,7 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 /// Time for which a Pod waits for its images.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
-    /// The time until a deadline, but no longer than the decision depends on the images.
+    /// Until a deadline, or until an image is enough.
     Until {
         deadline: Instant,
         /// UID of the review, for the log; `None` without a review.

@@ -155,8 +155,8 @@ impl Resolver {
     }
 
     /// Begins the lookups of all images at once. `candidates` are an image's in the order of trying
-    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. The lookups
-    /// go on where their outcomes are not awaited.
+    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. Lookups
+    /// continue even if nobody awaits them.
     pub fn lookups<'r>(
         &'r self,
         requester: Requester<'_>,
@@ -290,15 +290,15 @@ impl Resolver {
         let key = (Some(tenant.clone()), request.key());
         if self.flights.has(&key) {
             host.permission(access)?;
-        }
-        if let Some(flight) = self.flights.join(&key) {
-            host.lookup_joined(access);
-            return Ok(Pending {
-                flight,
-                joined: true,
-                patience,
-                late,
-            });
+            if let Some(flight) = self.flights.join(&key) {
+                host.lookup_joined(access);
+                return Ok(Pending {
+                    flight,
+                    joined: true,
+                    patience,
+                    late,
+                });
+            }
         }
         let mut probe = None;
         let mut refused = None;
@@ -337,7 +337,8 @@ impl Resolver {
         })
     }
 
-    /// Waits for the tenant's permit, then begins a request, or joins another tenant's, which outlives this lookup.
+    /// Reads the shared cache. Then waits for the tenant's permit, and begins a request, or joins another tenant's, which
+    /// outlives this lookup.
     async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
         let Self {
             fetcher, requests, ..
@@ -362,7 +363,7 @@ impl Resolver {
                 job.host.lookup_joined(job.access);
             }
             match flight.await {
-                // The tenant that began the request may not ask the registry now, but maybe this one may.
+                // The tenant that began the request had no turn; this one may.
                 Ok(Err(
                     LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded,
                 )) if joined => {}

@@ -54,7 +54,7 @@ const PACE: Pace = Pace {
     grace: Duration::from_secs(2),
     rate: 1 << 20,
 };
-/// Maximum bytes of a body that is too large that are read and discarded, and the maximum time for that.
+/// Maximum bytes of an oversized body to read and discard, and the maximum time for that.
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// Part of the API server's timeout that is left for the way back.
@@ -129,14 +129,16 @@ impl Webhook {
                 () = reservation.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
             }
         };
-        let profile = match profile {
+        // A client may send any path: what is counted and logged stays bounded.
+        let label = match profile {
             Some(_) if policy.is_none() => Some(UNKNOWN_PROFILE),
             profile => profile,
         };
-        Ok(self.answer_with(&review, profile, begun, decision).await)
+        Ok(self.answer_with(&review, label, begun, decision).await)
     }
 
-    /// Counts and logs the decision, and returns the answer. After a panic in `decision` the Pod is left unchanged.
+    /// Counts and logs the decision, and returns the answer. After a panic in `decision`, or in rendering its patch, the
+    /// Pod is left unchanged.
     fn answer_with<'a>(
         &self,
         review: &Review<'_>,
@@ -164,7 +166,7 @@ impl Webhook {
     }
 }
 
-/// Decides on what is reviewed.
+/// Decides on the subject of a review.
 async fn decide<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
@@ -214,7 +216,7 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
     let is_json = is_json(&head.headers);
     let timeout = timeout_of(head.uri.query());
     let profile = head.uri.path().strip_prefix("/mutate/").map(str::to_owned);
-    // What is passed through the router's layers stays small.
+    // Boxed, so that the router's layers pass a pointer.
     Box::pin(async move {
         if !is_json {
             return refuse(

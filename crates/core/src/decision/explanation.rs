@@ -16,7 +16,7 @@ pub(super) fn by_share(Pool { name, share, .. }: &Pool) -> String {
 }
 
 /// Explains by the image that decides: `platform-missing: app lacks linux/arm64 (and 2 more images)`. A long image is
-/// cut at its begin, as its end says more. The text is independent of this pass's edits, so that the next pass agrees.
+/// cut at its beginning, as its end says more. The text is independent of this pass's edits, so that the next pass agrees.
 pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'_>]) -> String {
     let whole = all.iter().find(|blocker| blocker.image == decisive.image);
     let Blocker { image, cause } = *whole.unwrap_or(&decisive);

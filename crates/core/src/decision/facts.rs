@@ -18,15 +18,15 @@ pub(super) struct Facts<'a, 'i> {
     is_only_steered: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
     is_nowhere: bool,
-    /// Set if the images run in some pool, or additions to the Pod last.
+    /// Set if a pool is open to the Pod: by its images, or because managed tolerations stay.
     is_open: bool,
     /// The pool that is not open to the Pod's workload yet, where no other is open.
     held_back: Option<&'a Pool>,
-    /// Set if the Pod tolerates that pool by itself.
+    /// Set if the Pod's present tolerations cover that pool's.
     is_held_back_tolerated: bool,
     /// The unknown image for which additions of an earlier pass stay.
-    awaited: Option<Blocker<'a>>,
-    /// The image that decides; `None` if every pool is open.
+    keeping: Option<Blocker<'a>>,
+    /// The image that decides; `None` if no image keeps the Pod ineligible for a pool, or a toleration is added.
     blocker: Option<Blocker<'a>>,
 }
 
@@ -46,14 +46,17 @@ impl<'a, 'i> Facts<'a, 'i> {
         let mut pools = verdicts.policy.pools.iter();
         let is_open = !opened.is_empty() || pools.any(|pool| verdicts.is_open(pool));
         let held_back = if is_open { None } else { verdicts.held_back() };
-        let takes_back = edits.takes_back();
-        let awaited = if ownership.is_lasting() && !takes_back {
-            verdicts.unknown()
-        } else {
-            None
-        };
-        let has_additions = *is_steered || ownership.is_lasting() && !opened.is_empty();
-        let is_rewritten = has_additions && !takes_back;
+        let changes_existing = edits.changes_existing();
+        let mut keeping = None;
+        // Additions that stay may only change their form: in a Pod those that steer, in a template tolerations as well.
+        let mut keeps_additions = *is_steered;
+        if ownership.is_lasting() {
+            keeps_additions |= !opened.is_empty();
+            if !changes_existing {
+                keeping = verdicts.unknown();
+            }
+        }
+        let is_rewritten = keeps_additions && !changes_existing;
         let mut facts = Self {
             verdicts,
             adds_toleration: !edits.add.is_empty(),
@@ -64,13 +67,13 @@ impl<'a, 'i> Facts<'a, 'i> {
             is_open,
             held_back,
             is_held_back_tolerated: held_back.is_some_and(|pool| is_tolerated(pod, pool)),
-            awaited,
+            keeping,
             blocker: None,
         };
         if !facts.adds_toleration {
-            facts.blocker = awaited.or_else(|| verdicts.decisive());
+            facts.blocker = keeping.or_else(|| verdicts.decisive());
             if facts.blocker.is_none() && (*is_steered || *is_nowhere) {
-                facts.blocker = verdicts.narrowing();
+                facts.blocker = verdicts.narrowing_image();
             }
         }
         facts
@@ -84,7 +87,7 @@ impl<'a, 'i> Facts<'a, 'i> {
             Reason::Placed
         } else if self.retracts {
             Reason::Retracted
-        } else if let Some(unknown) = self.awaited {
+        } else if let Some(unknown) = self.keeping {
             unknown.cause.into()
         } else if self.is_only_steered {
             Reason::Placed
@@ -95,7 +98,7 @@ impl<'a, 'i> Facts<'a, 'i> {
         } else if self.held_back.is_some() {
             Reason::NotInShare
         } else {
-            match self.blocker.or_else(|| self.verdicts.narrowing()) {
+            match self.blocker.or_else(|| self.verdicts.narrowing_image()) {
                 Some(blocker) => blocker.cause.into(),
                 None => Reason::Unknown(LookupError::Internal),
             }
@@ -104,7 +107,7 @@ impl<'a, 'i> Facts<'a, 'i> {
 
     /// Returns whether there are no pools, as in some profiles, and no image narrows the nodes either.
     fn needs_nothing(&self) -> bool {
-        self.verdicts.policy.pools.is_empty() && self.verdicts.narrowing().is_none()
+        self.verdicts.policy.pools.is_empty() && self.verdicts.narrowing_image().is_none()
     }
 
     /// Returns the image that decides; `None` if no image does.
@@ -117,18 +120,16 @@ impl<'a, 'i> Facts<'a, 'i> {
 
     /// Returns the text of the Pod's annotation with the reason, empty to remove it; `None` to leave it.
     pub(super) fn explanation(&self, policy: &Policy, blockers: &[Blocker<'_>]) -> Option<String> {
-        let is_settled =
-            self.is_open || self.held_back.is_some() && self.reason() == Reason::AlreadyTolerated;
-        if is_settled {
-            return Some(String::new());
-        }
-        match (self.held_back, self.blocker) {
-            (None, None) => Some(String::new()),
-            _ if !policy.explain => None,
-            (Some(pool), _) => Some(explanation::by_share(pool)),
-            (None, Some(blocker)) => {
-                Some(explanation::by_image(self.is_nowhere, blocker, blockers))
-            }
-        }
+        let is_tolerated_already = self.reason() == Reason::AlreadyTolerated;
+        let text = match (self.held_back, self.blocker) {
+            _ if self.is_open => String::new(),
+            (Some(_), _) if is_tolerated_already => String::new(),
+            (None, None) => String::new(),
+            // What is written stays true while the Pod is ineligible.
+            _ if !policy.explain => return None,
+            (Some(pool), _) => explanation::by_share(pool),
+            (None, Some(blocker)) => explanation::by_image(self.is_nowhere, blocker, blockers),
+        };
+        Some(text)
     }
 }

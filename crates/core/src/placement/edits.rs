@@ -12,7 +12,7 @@ pub const ANNOTATION_BYTES: usize = 256 << 10;
 /// encryption at rest. An API request may have 3 MiB and binds less.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
-const AROUND: usize = 128;
+const OVERHEAD: usize = 128;
 
 #[derive(Debug)]
 pub struct Placement<'a> {
@@ -46,16 +46,18 @@ impl Edits<'_> {
             && self.annotations.is_empty()
     }
 
-    /// Returns whether additions of an earlier pass are removed or replaced.
-    pub(crate) fn takes_back(&self) -> bool {
+    /// Returns whether the edits do more than append: they remove tolerations, or replace a member of the spec.
+    pub(crate) fn changes_existing(&self) -> bool {
         !self.remove.is_empty() || !self.spec.is_empty()
     }
 
     /// Sets the annotation with the reason to a text, or removes it if the text is empty. Leaves the annotation out if
-    /// there is no room for it beside the other edits; returns whether there is room for it, or are others.
+    /// there is no room for it beside the other edits. Returns false only if the annotation was the sole edit and has no
+    /// room.
     pub(crate) fn explain(&mut self, pod: &Pod<'_>, text: String) -> bool {
-        let is_set = pod.has_annotation(REASON_KEY);
-        if is_set != text.is_empty() && pod.annotation(REASON_KEY) == text {
+        // An empty annotation is removed, too.
+        let is_wanted = !text.is_empty();
+        if pod.has_annotation(REASON_KEY) == is_wanted && pod.annotation(REASON_KEY) == text {
             return true;
         }
         let is_alone = self.is_empty();
@@ -83,7 +85,7 @@ impl Edits<'_> {
         if written > 0 && pod.annotation_bytes() + written > ANNOTATION_BYTES {
             return false;
         }
-        // The annotations become shorter than before in this case, except for an explanation.
+        // Removals alone shorten the Pod; only an explanation can lengthen it.
         if self.add.is_empty() && !self.steers && !self.remove.is_empty() && !explains {
             return true;
         }
@@ -93,9 +95,12 @@ impl Edits<'_> {
         } else {
             0
         };
+        if count == 0 && steering == 0 {
+            // Nothing is added.
+            return true;
+        }
         let tolerations: usize = self.add.iter().map(|it| it.held()).sum();
-        let added = tolerations + steering + written + count * AROUND;
-        let after = pod.bytes.saturating_add(added);
-        count == 0 && steering == 0 || after <= OBJECT
+        let added = tolerations + steering + written + count * OVERHEAD;
+        pod.bytes.saturating_add(added) <= OBJECT
     }
 }

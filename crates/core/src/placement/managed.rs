@@ -35,8 +35,8 @@ impl Managed {
         managed
     }
 
-    /// Drops what contradicts the user's own constraints: everything, and returns false, if these constrain the
-    /// architecture or match no node.
+    /// Removes what the user's constraints exclude. Removes everything, and returns false, if they name the architecture
+    /// or match no node.
     pub(super) fn restrict(&mut self, users: &Scheduling<'_>) -> bool {
         let matches_nothing = users
             .required()
@@ -65,7 +65,7 @@ impl Managed {
         let terms_before = before.terms();
         let terms = after.terms();
         for managed in &self.required {
-            // If a managed term gives way to others, these get its requirements.
+            // If the managed term is dropped, the user's terms carry its requirements.
             if count_with(managed, terms) > count_with(managed, terms_before)
                 || terms.len() < terms_before.len()
             {
@@ -90,7 +90,7 @@ impl Managed {
     }
 
     /// Returns the user's own constraints. A list or term that is empty without the managed parts is removed as well.
-    pub(super) fn taken_out<'p>(&self, current: &Scheduling<'p>) -> Scheduling<'p> {
+    pub(super) fn without_managed<'p>(&self, current: &Scheduling<'p>) -> Scheduling<'p> {
         let mut users = current.clone();
         if self.selected.is_some() {
             users.selector.remove(ARCH_KEY);
@@ -121,7 +121,7 @@ impl Managed {
     }
 
     /// Adds all managed parts to the user's constraints. An empty term matches no node, so it stays.
-    pub(super) fn put_in<'p>(&self, mut users: Scheduling<'p>) -> Scheduling<'p> {
+    pub(super) fn with_managed<'p>(&self, mut users: Scheduling<'p>) -> Scheduling<'p> {
         if let Some(architecture) = self.selected {
             users.selector.insert(ARCH_KEY.into(), architecture.into());
         }

@@ -1,11 +1,11 @@
-//! Additions of tolerarch to a Pod, known by the Pod's annotations. Only this module uses that of the pools.
+//! Additions of tolerarch to a Pod, known by the Pod's annotations.
 
 use std::collections::HashSet;
 
 use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Pool;
 
-/// Additions of an earlier pass to a Pod, whose tolerations and constraints are managed.
+/// Managed additions of an earlier pass.
 #[derive(Debug)]
 pub struct Ownership<'p> {
     /// The annotation's list of opened pools, as text.
@@ -15,7 +15,7 @@ pub struct Ownership<'p> {
     /// The annotation's list of managed requirements, as text.
     pub(super) required: &'p str,
     /// Additions that stay while an image is unknown, as far as the known images do not contradict them; `None` for a
-    /// Pod, from which they are removed.
+    /// Pod, which loses them.
     pub(super) lasting: Option<Lasting<'p>>,
 }
 
@@ -26,7 +26,8 @@ pub(super) struct Lasting<'p> {
     pub(super) pools: &'p str,
     /// List of managed requirements, as text.
     pub(super) required: &'p str,
-    /// Whether the node selector, rather than the affinity, has the managed architecture; `None` if neither has it.
+    /// Whether the node selector, rather than the affinity, has the managed architecture; `None` if neither has anything
+    /// managed.
     pub(super) is_selected: Option<bool>,
 }
 

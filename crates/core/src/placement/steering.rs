@@ -20,7 +20,7 @@ pub(super) struct Steering {
     /// Set if a managed constraint or preference steers the Pod after this pass.
     pub(super) is_steered: bool,
     /// Set if the edits add something that steers the Pod, rather than only remove it.
-    pub(super) is_added: bool,
+    pub(super) is_addition: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
     pub(super) is_nowhere: bool,
     /// Members of the Pod's spec that are replaced, as JSON; `null` removes the member.
@@ -47,7 +47,8 @@ struct Annotations<'p> {
     recorded: &'p str,
 }
 
-/// Steers the Pod; `None` if there is nothing to add, and nothing managed to remove.
+/// Steers the Pod; `None` if there is nothing to add and nothing managed to remove, or if the Pod's constraints cannot be
+/// read.
 pub(super) fn steer(
     pod: &Pod<'_>,
     ownership: &Ownership<'_>,
@@ -85,13 +86,13 @@ pub(super) fn steer(
     let recorded = annotations.recorded;
     let mut managed = managed_requirements(&current, rules, recorded, pod.applied, was_selected);
     managed.preferred = managed_preferences(annotations.preferred, &verdicts.policy.pools);
-    let user = managed.taken_out(&current);
+    let user = managed.without_managed(&current);
     let is_free = desired.restrict(&user);
-    let after = desired.put_in(user);
+    let after = desired.with_managed(user);
 
     Some(Steering {
         is_steered: desired != Managed::default(),
-        is_added: desired.is_added(&current, &after),
+        is_addition: desired.is_added(&current, &after),
         is_nowhere: is_nowhere && is_free,
         spec: changes(&current, &after).ok()?,
         annotations: annotations.edits(&desired),
@@ -122,7 +123,7 @@ fn managed_preferences(preferred: &str, pools: &[Pool]) -> Vec<Preferred> {
 
 /// Returns whether the Pod, its pools or the rules prefer some nodes, or the Pod asks for no preference.
 fn prefers(pod: &Pod<'_>, policy: &Policy) -> bool {
-    // The controller of a DaemonSet chooses the nodes, and heeds no preference.
+    // The controller of a DaemonSet chooses the nodes, and ignores preferences.
     if pod.is_of_daemon_set() {
         return false;
     }
@@ -149,11 +150,13 @@ fn changes(
         };
         members.insert("nodeSelector", json);
     }
-    let was = &before.affinity.nodes;
-    let is = &after.affinity.nodes;
-    let has_same_preferences = was.preferred.len() == is.preferred.len()
-        && is.preferred.iter().all(|term| was.preferred.contains(term));
-    if was.required != is.required || !has_same_preferences {
+    let nodes_before = &before.affinity.nodes;
+    let nodes = &after.affinity.nodes;
+    let preferred_before = &nodes_before.preferred;
+    let mut preferred = nodes.preferred.iter();
+    let has_same_preferences = preferred.len() == preferred_before.len()
+        && preferred.all(|term| preferred_before.contains(term));
+    if nodes_before.required != nodes.required || !has_same_preferences {
         let json = if after.affinity == Affinity::default() {
             "null".to_owned()
         } else {
@@ -187,9 +190,9 @@ fn confine(ownership: &Ownership<'_>, verdicts: &Verdicts<'_, '_>) -> Confinemen
     }
 }
 
-/// Returns what an earlier pass required, if not every image is known and the known ones run there.
+/// Returns the earlier requirements that stay: an image is unknown, and the known images run there.
 fn lasting_confinement(required: &str, verdicts: &Verdicts<'_, '_>) -> Option<Confinement> {
-    let possible = verdicts.possible()?;
+    let possible = verdicts.possible_if_unknown()?;
     let by_labels = names(required).any(|name| name.contains('='));
     let recorded = platforms(required);
     if recorded.is_empty() {
@@ -210,7 +213,7 @@ fn lasting_confinement(required: &str, verdicts: &Verdicts<'_, '_>) -> Option<Co
     })
 }
 
-/// Returns what the images allow to require, whatever the Pod says of its nodes.
+/// Returns the requirements that follow from the images, whatever the Pod says of its nodes.
 fn desired_requirements(
     pod: &Pod<'_>,
     rules: &PlacementRules,
@@ -236,8 +239,8 @@ fn desired_requirements(
     Managed::requiring(&nodes.architectures(), selects, labels)
 }
 
-/// Returns what of the current constraints an earlier pass has required. `recorded` is the annotation that says so, and
-/// `was_selected` whether the node selector had it before an update, rather than the affinity.
+/// Returns the managed part of the current constraints. `recorded` is the annotation that names it, and `was_selected`
+/// whether the node selector had it before an update, rather than the affinity.
 fn managed_requirements(
     current: &Scheduling<'_>,
     rules: &PlacementRules,
@@ -258,7 +261,7 @@ fn managed_requirements(
         }
     }
     let mut managed = Managed::requiring(&architectures, is_selected, labels);
-    // An owner who applies a required affinity applies a term: if all terms look managed, that one is among them.
+    // A field manager that applied a required affinity owns at least one term.
     let is_alone = || {
         let terms = current.required();
         terms.is_some_and(|terms| managed.users_terms(terms).is_none())
@@ -300,7 +303,7 @@ pub(super) fn is_selected(template: &Pod<'_>, rules: &PlacementRules) -> Option<
     let current = Scheduling::of(template)?;
     let recorded = template.annotation(REQUIRED_KEY);
     let managed = managed_requirements(&current, rules, recorded, template.applied, None);
-    if managed.taken_out(&current) == current {
+    if managed.without_managed(&current) == current {
         return None;
     }
     Some(managed.selected.is_some())

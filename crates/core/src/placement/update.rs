@@ -1,5 +1,5 @@
 //! The update of a template: its former version says, too, which additions are managed, as an update may drop the
-//! annotations or the lists. Nothing else here knows that there was a version before.
+//! annotations or the lists. The rest of placement knows what is managed and what lasts, and no former version.
 
 use super::ownership::{Lasting, Ownership, count, has_names, managed_tolerations};
 use super::steering;
@@ -13,7 +13,7 @@ impl<'p> Ownership<'p> {
         let opened_before = Self::opened(before, &policy.pools);
         let users = |toleration: &Toleration<'_>| {
             let mut managed = opened_before.iter().flat_map(|pool| &pool.tolerations);
-            // A template whose annotation names no pool counts as new: none of its tolerations is the user's.
+            // Where the former annotation does not name the pool, no equal toleration is reserved for the user.
             if managed.any(|other| other.same(toleration)) {
                 count(before, toleration).saturating_sub(1)
             } else {

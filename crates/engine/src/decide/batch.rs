@@ -11,12 +11,11 @@ use tolerarch_images::credentials::CredentialCandidate;
 use tolerarch_images::resolver::{LookupSettings, Lookups, Outcome, Requester, Resolver, Tenant};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit};
 
-/// Time beyond that of any lookup for which an image is waited for, so that the lookup's own outcome is seen.
-const LONGER: Duration = Duration::from_secs(2);
+/// Time added to a lookup's timeout, so that the lookup's own outcome is seen.
+const GRACE: Duration = Duration::from_secs(2);
 
-/// Limits on the lookups of a batch. All images of a Pod are waited for, each with its own time, so that which is known
-/// first does not matter. No more lookups begin than may run: none is refused, or spends its time in the queue. What is
-/// cached needs no lookup, and waits for none.
+/// Limits on the lookups of a batch. Each image has its own time. A lookup begins only with a permit, so that none is
+/// refused or times out in the queue. Cached images need no permit.
 pub struct BatchLimits {
     /// Time for one image, once its lookup has begun.
     pub(super) time: Duration,
@@ -33,7 +32,7 @@ impl BatchLimits {
             waiting: Semaphore::MAX_PERMITS,
         });
         Self {
-            time: lookup.timeout + LONGER,
+            time: lookup.timeout + GRACE,
             limit,
             end: None,
         }

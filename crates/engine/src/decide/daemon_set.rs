@@ -45,7 +45,7 @@ impl Snapshot {
         if let Some(decision) = without_change(policy, template, before) {
             return decision;
         }
-        // An unknown image counts whatever the other images lack, so that none may be left out.
+        // Every image is awaited: an unknown one preserves managed additions, whatever the others lack.
         let usages = pod.images();
         let looked_up = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
         let images = looked_up.await.images;
@@ -62,21 +62,21 @@ fn without_change<'a>(
     before: &Template<'_>,
 ) -> Option<Decision<'a>> {
     // Templates that are too large, or nested too deep, cannot be compared: they may be equal.
-    let unknown = || Some(Decision::unchanged(Reason::NotApplicable));
+    let incomparable = || Some(Decision::unchanged(Reason::NotApplicable));
     let Some(value) = after.value() else {
-        return unknown();
+        return incomparable();
     };
     let Some(value_before) = before.value() else {
-        return unknown();
+        return incomparable();
     };
     let ownership = Ownership::of_update(&after.pod, &before.pod, policy);
     let Some(users) = stripped(policy, &after.pod, &ownership, value.clone()) else {
-        return unknown();
+        return incomparable();
     };
     let ownership = Ownership::of(&before.pod, &policy.pools);
     let users_before = stripped(policy, &before.pod, &ownership, value_before.clone());
     let Some(users_before) = users_before else {
-        return unknown();
+        return incomparable();
     };
     if users != users_before {
         return None;
@@ -90,7 +90,7 @@ fn without_change<'a>(
     }
     // The members fitted before, so that their size needs no check.
     if !edits.fit(&after.pod) {
-        return Some(kept(policy, &before.pod, Edits::default()));
+        return Some(keep_additions(policy, &before.pod, Edits::default()));
     }
     for name in MEMBERS {
         let member_before = &value_before["spec"][name];
@@ -99,11 +99,11 @@ fn without_change<'a>(
             edits.steers |= name != TOLERATIONS;
         }
     }
-    Some(kept(policy, &before.pod, edits))
+    Some(keep_additions(policy, &before.pod, edits))
 }
 
 /// Decides to keep managed additions as they were before.
-fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<'a> {
+fn keep_additions<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<'a> {
     if !edits.is_empty() && policy.mode_for(before) == Mode::Observe {
         return Decision::unchanged(Reason::Observed);
     }
@@ -143,15 +143,15 @@ fn stripped(
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
     // Members that were created for managed additions may be left, empty.
-    is_pruned(&mut template);
+    prune(&mut template);
     Some(template)
 }
 
 /// Removes members that are empty, or have only empty members, outside of lists. Returns whether nothing is left.
-fn is_pruned(value: &mut Value) -> bool {
+fn prune(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {
-            members.retain(|_, member| !is_pruned(member));
+            members.retain(|_, member| !prune(member));
             members.is_empty()
         }
         Value::Array(items) => items.is_empty(),

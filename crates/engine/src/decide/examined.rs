@@ -73,7 +73,7 @@ pub struct PoolState {
     pub is_open: bool,
     #[serde(rename = "tolerated")]
     pub is_tolerated: bool,
-    /// Platforms of the pool that some image lacks; `None` if an image is unknown.
+    /// Platforms of the pool that some image lacks; `None` if an image is unknown, or without images.
     pub lacks: Option<PlatformSet>,
 }
 
@@ -98,7 +98,7 @@ pub struct ImageState {
 }
 
 impl Examined {
-    /// Returns that a Pod is not decided on, for this reason.
+    /// Makes the result of a skipped Pod.
     pub fn skipped(reason: Reason) -> Self {
         Self {
             decision: "unchanged",

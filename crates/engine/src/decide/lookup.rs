@@ -46,8 +46,8 @@ impl Snapshot {
         is_enough: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> LookedUp<'a> {
         let mut supports = Supports::of(usages);
-        let Some(images) = supports.images(policy, &is_enough) else {
-            return supports.with(Keyring::default());
+        let Some(images) = supports.set_known(policy, &is_enough) else {
+            return supports.into_looked_up(Keyring::default());
         };
         let deadline = match wait {
             Wait::Until { deadline, .. } => deadline,
@@ -66,20 +66,21 @@ impl Snapshot {
             }
             Wait::ForAll(limits) => limits.lookups(&self.resolver, &images, candidates),
         };
-        let mut is_settled = false;
+        let mut is_decided = false;
         while let Some((place, outcome)) = lookups.next().await {
             let image = images[place];
             let failure = self.failure(namespace, image, outcome, &keyring);
             for (place, usage) in usages.iter().enumerate() {
                 if !supports.is_set(place) && usage.image.as_ref() == Ok(image) {
-                    is_settled |= is_enough(supports.set(place, outcome, failure));
+                    is_decided |= is_enough(supports.set(place, outcome, failure));
                 }
             }
-            if is_settled && !lookups.is_next_known() {
+            // Outcomes that are known now all count, so that the reason does not depend on the images' order.
+            if is_decided && !lookups.is_next_known() {
                 break;
             }
         }
-        supports.with(keyring)
+        supports.into_looked_up(keyring)
     }
 
     /// Returns the recorded failure of an image that was found, whatever its manifest says.
@@ -121,22 +122,22 @@ impl Snapshot {
     }
 }
 
-/// What is known of each usage of an image so far.
+/// The outcome for each usage of an image, as far as it has come.
 struct Supports<'u, 'a> {
     usages: &'u [Usage<'a>],
-    known: Vec<Option<ImageSupport<'a>>>,
+    outcomes: Vec<Option<ImageSupport<'a>>>,
 }
 
 impl<'u, 'a> Supports<'u, 'a> {
     fn of(usages: &'u [Usage<'a>]) -> Self {
         Self {
             usages,
-            known: vec![None; usages.len()],
+            outcomes: vec![None; usages.len()],
         }
     }
 
     /// Sets what is known without a lookup, and returns the images to look up, each once; `None` if one is enough.
-    fn images(
+    fn set_known(
         &mut self,
         policy: &Policy,
         is_enough: impl Fn(&ImageSupport<'_>) -> bool,
@@ -161,7 +162,7 @@ impl<'u, 'a> Supports<'u, 'a> {
     }
 
     fn is_set(&self, place: usize) -> bool {
-        self.known[place].is_some()
+        self.outcomes[place].is_some()
     }
 
     fn set(
@@ -171,7 +172,7 @@ impl<'u, 'a> Supports<'u, 'a> {
         failure: Option<Failure>,
     ) -> &ImageSupport<'a> {
         let Usage { given, purpose, .. } = self.usages[place];
-        self.known[place].insert(ImageSupport {
+        self.outcomes[place].insert(ImageSupport {
             given,
             purpose,
             support,
@@ -179,9 +180,9 @@ impl<'u, 'a> Supports<'u, 'a> {
         })
     }
 
-    fn with(self, keyring: Keyring) -> LookedUp<'a> {
+    fn into_looked_up(self, keyring: Keyring) -> LookedUp<'a> {
         LookedUp {
-            images: self.known.into_iter().flatten().collect(),
+            images: self.outcomes.into_iter().flatten().collect(),
             keyring,
         }
     }

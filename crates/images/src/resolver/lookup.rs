@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    /// Returns how many other Pods have waited for the outcome.
+    /// Returns how many others have asked for the outcome meanwhile.
     fn others(&self) -> usize {
         let (only, key) = self.request().shared_key(&self.tenant);
         let is_same =
