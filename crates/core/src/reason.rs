@@ -1,4 +1,9 @@
 //! The closed list of reasons: one enum for the log field, the metric label, the audit annotation and the command line.
+//!
+//! Where each comes from: Pods that are skipped, `pod.rs`, and what needs no images, `decision.rs`; what follows from pools
+//! and images, the table in `decision/facts.rs`; DaemonSets, `engine/decide/daemon_set.rs`; owners that recreate their
+//! Pods, `engine/decide.rs`; profiles, memory and internal errors, `webhook/admission.rs`. Lookups give the reasons of
+//! unknown images: `images/resolver.rs` and below, and before any lookup `engine/decide/lookup.rs`.
 
 use serde::{Serialize, Serializer};
 
