@@ -21,7 +21,7 @@ pub(crate) fn is_needless(pod: &Pod<'_>, policy: &Policy) -> bool {
         && policy.pools.iter().all(|pool| is_tolerated(pod, pool))
 }
 
-/// Returns whether the Pod tolerates all taints of the pool, whoever added the tolerations.
+/// Returns whether the Pod's tolerations, managed ones and the user's, cover all those of the pool.
 pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     let is_covered = |toleration| {
         let mut present = pod.tolerations().iter();

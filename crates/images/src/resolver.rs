@@ -155,8 +155,8 @@ impl Resolver {
     }
 
     /// Begins the lookups of all images at once. `candidates` are an image's in the order of trying
-    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. Lookups
-    /// continue even if nobody awaits them.
+    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. A
+    /// lookup continues when its outcome is no longer awaited.
     pub fn lookups<'r>(
         &'r self,
         requester: Requester<'_>,

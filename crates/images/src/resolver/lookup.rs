@@ -80,7 +80,8 @@ impl Job {
         }
     }
 
-    /// Returns how many others have asked for the outcome meanwhile.
+    /// Returns how many others have asked for the outcome meanwhile. Compares the keys of all lookups in flight, which the
+    /// queue bounds (`QUEUE`).
     fn others(&self) -> usize {
         let (only, key) = self.request().shared_key(&self.tenant);
         let is_same =

@@ -13,7 +13,7 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-/// Maximum bytes of a member's name; longer ones are nobody's.
+/// Maximum bytes of a member's name; no struct has a longer one.
 const NAME: usize = 32;
 
 /// A struct as Go reads it. No two members may have names that differ in case only.
