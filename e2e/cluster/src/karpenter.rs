@@ -67,16 +67,7 @@ impl Karpenter {
             "nodeclaims.karpenter.sh",
             "kwoknodeclasses.karpenter.kwok.sh",
         ];
-        let kinds = kinds.map(|kind| format!("crd/{kind}"));
-        let wait = ["wait", "--for=condition=Established", "--timeout=240s"];
-        local
-            .kubectl(
-                &wait
-                    .into_iter()
-                    .chain(kinds.iter().map(String::as_str))
-                    .collect::<Vec<_>>(),
-            )
-            .await;
+        local.until_established(&kinds).await;
 
         let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
         let kubeconfig = local.kubeconfig().display().to_string();

@@ -11,6 +11,7 @@ use tokio::process::Command;
 use crate::control_plane::ControlPlane;
 use crate::programs;
 use crate::tolerarch::Tolerarch;
+use crate::wait::until;
 
 /// What there is only on this machine.
 pub struct Local {
@@ -196,12 +197,26 @@ impl Local {
         let definitions = cert_manager.join("deploy/crds").display().to_string();
         self.kubectl(&["apply", "--server-side", "-f", &definitions])
             .await;
-        let kinds = [
-            "crd/issuers.cert-manager.io",
-            "crd/certificates.cert-manager.io",
-        ];
-        let wait = ["wait", "--for=condition=Established", "--timeout=240s"];
-        self.kubectl(&[&wait[..], &kinds].concat()).await;
+        let kinds = ["issuers.cert-manager.io", "certificates.cert-manager.io"];
+        self.until_established(&kinds).await;
+    }
+
+    /// Waits until the API server serves these kinds, which are defined. `kubectl wait` fails on a definition that has no
+    /// conditions yet, as in the first moment after its creation.
+    pub async fn until_established(&self, definitions: &[&str]) {
+        for definition in definitions {
+            let get = ["get", "crd", definition, "-o", "json"];
+            until(&format!("{definition} is established"), async || {
+                let text = self.kubectl(&get).await;
+                let object: Value = serde_json::from_str(&text).unwrap();
+                let mut conditions = object["status"]["conditions"].as_array()?.iter();
+                let is_established = |condition: &Value| {
+                    condition["type"] == "Established" && condition["status"] == "True"
+                };
+                conditions.any(is_established).then_some(())
+            })
+            .await;
+        }
     }
 
     /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
