@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
+use std::io::{self, Write};
 
-use serde::ser::SerializeSeq;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::placement::Edits;
@@ -16,23 +16,19 @@ use crate::pod::Pod;
 /// Initial capacity in bytes, enough for most patches.
 const PATCH: usize = 512;
 
-/// An operation of RFC 6902.
-#[derive(Serialize)]
-struct Operation<'a, V> {
-    op: &'static str,
-    path: Arguments<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<V>,
-}
-
-/// Adds `value` at `path`, or removes the member there if `value` is `None`.
-fn edit<S: SerializeSeq>(
-    patch: &mut S,
-    path: Arguments<'_>,
-    value: Option<impl Serialize>,
-) -> Result<(), S::Error> {
-    let op = if value.is_some() { "add" } else { "remove" };
-    patch.serialize_element(&Operation { op, path, value })
+/// Appends an operation of RFC 6902, which adds `value` at `path`, or removes the member there if `value` is `None`.
+/// `path` has names that the program knows and numbers, hence nothing to escape.
+fn edit(patch: &mut Vec<u8>, path: Arguments<'_>, value: Option<impl Serialize>) -> io::Result<()> {
+    let separator = if patch.is_empty() { "[" } else { "," };
+    match value {
+        Some(value) => {
+            write!(patch, r#"{separator}{{"op":"add","path":"{path}","value":"#)?;
+            serde_json::to_writer(&mut *patch, &value)?;
+        }
+        None => write!(patch, r#"{separator}{{"op":"remove","path":"{path}""#)?,
+    }
+    patch.push(b'}');
+    Ok(())
 }
 
 /// Renders edits of `pod`, which is at the JSON pointer `root` in the object, as a JSON patch. Empty without edits.
@@ -41,14 +37,12 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
         return String::new();
     }
     // No patch is better than a part of one; writing to memory does not fail, however.
-    let json = write(root, pod, edits).unwrap_or_default();
-    String::from_utf8(json).unwrap_or_default()
+    let patch = write(root, pod, edits).unwrap_or_default();
+    String::from_utf8(patch).unwrap_or_default()
 }
 
-fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec<u8>> {
-    let mut json = Vec::with_capacity(PATCH);
-    let mut serializer = serde_json::Serializer::new(&mut json);
-    let mut patch = serializer.serialize_seq(None)?;
+fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> io::Result<Vec<u8>> {
+    let mut patch = Vec::with_capacity(PATCH);
     for place in edits.remove.iter().rev() {
         edit(
             &mut patch,
@@ -78,16 +72,16 @@ fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec
         edit(&mut patch, format_args!("{root}/spec/{name}"), value)?;
     }
     edit_annotations(&mut patch, root, pod, &edits.annotations)?;
-    patch.end()?;
-    Ok(json)
+    patch.push(b']');
+    Ok(patch)
 }
 
-fn edit_annotations<S: SerializeSeq>(
-    patch: &mut S,
+fn edit_annotations(
+    patch: &mut Vec<u8>,
     root: &str,
     pod: &Pod<'_>,
     annotations: &BTreeMap<&'static str, String>,
-) -> Result<(), S::Error> {
+) -> io::Result<()> {
     if annotations.is_empty() {
         return Ok(());
     }
