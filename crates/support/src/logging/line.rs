@@ -22,6 +22,9 @@ pub enum Format {
     Text,
 }
 
+/// Initial capacity of a line in bytes, enough for that of most reviews.
+const LINE: usize = 512;
+
 /// Formats events. There are no spans, and their fields would not be written.
 pub(super) struct Line {
     pub(super) format: Format,
@@ -41,58 +44,61 @@ where
     ) -> fmt::Result {
         let time = humantime::format_rfc3339_micros(SystemTime::now());
         let level = event.metadata().level().as_str();
+        // Fields are many short texts, which a string takes faster than the writer.
+        let mut line = String::with_capacity(LINE);
         match self.format {
-            Format::Json => write!(writer, "{{\"timestamp\":\"{time}\",\"level\":\"{level}\"")?,
-            Format::Text if self.timed => write!(writer, "{time} {level:>5}")?,
-            Format::Text => write!(writer, "{level:>5}")?,
+            Format::Json => write!(line, "{{\"timestamp\":\"{time}\",\"level\":\"{level}\"")?,
+            Format::Text if self.timed => write!(line, "{time} {level:>5}")?,
+            Format::Text => write!(line, "{level:>5}")?,
         }
         let mut fields = Fields {
-            writer,
+            line,
             format: self.format,
             written: Ok(()),
         };
         event.record(&mut fields);
         fields.written?;
-        fields.writer.write_str(if self.format == Format::Json {
+        fields.line.push_str(if self.format == Format::Json {
             "}\n"
         } else {
             "\n"
-        })
+        });
+        writer.write_str(&fields.line)
     }
 }
 
-struct Fields<'w> {
-    writer: Writer<'w>,
+struct Fields {
+    line: String,
     format: Format,
     written: fmt::Result,
 }
 
-impl Fields<'_> {
+impl Fields {
     /// Writes a field, with its value between two `quote`s.
     fn field(
         &mut self,
         field: &Field,
         quote: &str,
-        value: impl FnOnce(&mut Writer<'_>) -> fmt::Result,
+        value: impl FnOnce(&mut String) -> fmt::Result,
     ) {
         let name = field.name();
-        let writer = &mut self.writer;
         let begin = match self.format {
             Format::Json => [",\"", name, "\":", quote],
             Format::Text if name == "message" => [" ", "", "", quote],
             Format::Text => [" ", name, "=", quote],
         };
-        self.written = self.written.and_then(|()| {
-            for part in begin {
-                writer.write_str(part)?;
-            }
-            value(writer)?;
-            writer.write_str(quote)
-        });
+        if self.written.is_err() {
+            return;
+        }
+        for part in begin {
+            self.line.push_str(part);
+        }
+        self.written = value(&mut self.line);
+        self.line.push_str(quote);
     }
 }
 
-impl Visit for Fields<'_> {
+impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         let context = if self.format == Format::Json {
             Context::Json
