@@ -9,6 +9,7 @@ use std::mem::take;
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
 use super::source::{NotRead, Source};
+use super::unread::is_compact;
 
 /// Name of the newtype that takes the text of a value in place of the value.
 pub(super) const TEXT: &str = "tolerarch::Unread";
@@ -102,7 +103,11 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
         }
         let begin = self.at;
         self.value()?;
-        visitor.visit_borrowed_str(&self.text[begin..self.at])
+        let value = &self.text[begin..self.at];
+        if !is_compact(value) {
+            return Err(NotRead);
+        }
+        visitor.visit_borrowed_str(value)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {

@@ -37,13 +37,12 @@ struct Marks {
 }
 
 impl<'a> Source<'a> {
-    /// Scans the text. [`NotRead`] if there are blanks outside of strings, or control characters anywhere.
+    /// Scans the text. [`NotRead`] if there are control characters, which in JSON are blanks at best.
     pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
         let mut least = u8x16::splat(u8::MAX);
-        let mut blanks = 0;
         let mut is_escaped = false;
         let mut in_string = 0;
         let marks = |block: &Block| {
@@ -57,7 +56,6 @@ impl<'a> Source<'a> {
             } else {
                 u64::MAX
             };
-            blanks |= places(block, b' ') & !strings;
             Marks {
                 special,
                 opening: brackets(block, b'{') & !strings,
@@ -65,7 +63,7 @@ impl<'a> Source<'a> {
             }
         };
         let marks: Vec<Marks> = blocks.iter().chain([&last]).map(marks).collect();
-        if blanks != 0 || least.to_array().iter().any(|&byte| byte < b' ') {
+        if least.to_array().iter().any(|&byte| byte < b' ') {
             return Err(NotRead);
         }
         let left = marks[0].special;

@@ -48,7 +48,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
                 self,
                 source: D,
             ) -> Result<Self::Value, D::Error> {
-                let value = Box::<RawValue>::deserialize(source)?;
+                let value: Box<str> = Box::<RawValue>::deserialize(source)?.into();
                 Ok(Unread(compact(value.into()).into()))
             }
         }
@@ -56,9 +56,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
     }
 }
 
+/// Returns whether the reader takes this JSON, which has no control characters: there are no blanks between values.
+pub(super) fn is_compact(json: &str) -> bool {
+    !json.contains(' ') || compact(json.to_owned()) == json
+}
+
 /// Removes blanks between values, which the reader does not take.
-fn compact(json: Box<str>) -> String {
-    let mut json = String::from(json);
+fn compact(mut json: String) -> String {
     let mut in_string = false;
     let mut is_escaped = false;
     json.retain(|c| {
