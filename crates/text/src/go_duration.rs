@@ -43,12 +43,22 @@ pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         // The digits beyond are less than a nanosecond of any unit.
         let fraction = fraction.get(..18).unwrap_or(fraction);
-        let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
-        let scaled = digits.checked_mul(unit(name)?.into())?;
+        let scaled = digits(whole, fraction)?.checked_mul(unit(name)?.into())?;
         let term = scaled / 10_u128.pow(fraction.len() as u32);
         nanos = Some(nanos.unwrap_or(0_u128).checked_add(term)?);
     }
     Some(Duration::from_nanos(nanos?.try_into().ok()?))
+}
+
+/// Reads the digits of both texts as one number, of which at least one digit must exist.
+fn digits(whole: &str, fraction: &str) -> Option<u128> {
+    let mut number = None;
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        let value = char::from(digit).to_digit(10)?;
+        let before = number.unwrap_or(0_u128);
+        number = Some(before.checked_mul(10)?.checked_add(value.into())?);
+    }
+    number
 }
 
 /// Parses a duration; a negative one becomes zero.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 use url::Host;
 
 use super::host::{DOCKER_HUB, DOCKER_HUB_INDEX};
@@ -126,10 +126,14 @@ impl FromStr for ImageRef {
             Some(digest) => ("@", digest),
             None => (":", tag.unwrap_or("latest")),
         };
-        let mut text = [host, "/", library, repository, mark, target].concat();
+        let mut text = String::with_capacity(repository_end + mark.len() + target.len());
+        text.push_str(host);
         // No other place folds hosts. Without a dot or port, only its capitals make it a host.
         if has_dot_or_colon(host) {
-            text[..host_end].make_ascii_lowercase();
+            text.make_ascii_lowercase();
+        }
+        for part in ["/", library, repository, mark, target] {
+            text.push_str(part);
         }
         Ok(Self {
             text: text.into(),
@@ -214,7 +218,10 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
 
 /// Returns whether a URL has to take `name` for an address ("ends in a number" of the URL standard).
 fn ends_in_number(name: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or_default();
+    let last = match memrchr(b'.', name.as_bytes()) {
+        Some(dot) => &name[dot + 1..],
+        None => name,
+    };
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
     last.bytes().all(|b| b.is_ascii_digit())
         || hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))

@@ -1,6 +1,6 @@
 //! Additions of tolerarch to a Pod, known by the Pod's annotations.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Pool;
@@ -76,7 +76,7 @@ impl<'p> Ownership<'p> {
     /// configuration knows stay named, as the tolerations that were added for them are unknown here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<(&'static str, String)> {
         // The annotation is untrusted input and may be long.
-        let mut listed = HashSet::new();
+        let mut listed = BTreeSet::new();
         let mut after = Vec::new();
         for name in names(self.pools).chain(names(self.lasting_pools())) {
             let is_configured = pools.iter().any(|pool| pool.name == name);
@@ -89,7 +89,7 @@ impl<'p> Ownership<'p> {
                 after.push(&pool.name);
             }
         }
-        let before: HashSet<&str> = names(self.pools).collect();
+        let before: BTreeSet<&str> = names(self.pools).collect();
         (before != listed).then(|| (POOLS_KEY, after.join(",")))
     }
 }
