@@ -10,7 +10,7 @@ use url::Url;
 
 use super::Registry;
 use super::auth::TokenRequest;
-use super::error::Error;
+use super::error::{Error, FailureClass};
 use super::hosts::{Endpoint, in_order};
 use super::metrics::RequestKind;
 use super::net::{HttpResponse, names};
@@ -77,21 +77,22 @@ impl Registry {
                 record_health(endpoint, pull, result.as_ref().err());
             }
             let error = match result {
-                Err(error) if endpoint.is_mirror || !error.is_answer() => error,
+                Err(error) if endpoint.is_mirror || !error.class().is_answer() => error,
                 result => return result,
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
+            let class = error.class();
             mirror_answered |=
-                endpoint.is_mirror && !error.is_fault() && !matches!(error, Error::TlsSetup(_));
+                endpoint.is_mirror && !class.is_fault() && class != FailureClass::NotAsked;
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }
         }
         match failure {
             // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
-            Some(error) if mirror_answered && error.is_fault() => Err(Error::Unexpected(format!(
-                "no mirror has the image; of the registry itself: {error}"
-            ))),
+            Some(error) if mirror_answered && error.class().is_fault() => Err(Error::Unexpected(
+                format!("no mirror has the image; of the registry itself: {error}"),
+            )),
             Some(error) => Err(error),
             None => Err(Error::Unexpected(
                 "no endpoint serves it (see hosts.toml)".into(),
@@ -257,7 +258,7 @@ fn locate(
 /// Records whether a mirror works. An answer that is no fault shows that it does.
 fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
     match error {
-        Some(error) if error.is_fault() => {
+        Some(error) if error.class().is_fault() => {
             let has_no_connection = matches!(error, Error::NoConnection(_));
             mirror
                 .health

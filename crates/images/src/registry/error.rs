@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::manifest::ManifestError;
-use tolerarch_core::image::PlatformSet;
+use tolerarch_core::image::{LookupError, PlatformSet};
 
 /// Part of a registry that a fault shows to have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,23 @@ pub(crate) enum FaultScope {
     Registry,
     /// The registry answered with a redirect, whose target failed: a repository's owner may choose the target.
     Repository,
+}
+
+/// What a failure says about the registry, the image and the credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureClass {
+    /// This credential may not read the image; another one may.
+    Refused,
+    /// There is no such image, or none that this credential may see.
+    Missing,
+    /// A definite answer, by which no node can run the image.
+    Unusable,
+    /// An answer that means neither yes nor no.
+    Unclear,
+    /// A server failed: no answer in time, no connection, a status of 500 or above.
+    Fault(FaultScope),
+    /// No request was sent, so that nothing is known of the registry.
+    NotAsked,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -82,19 +99,26 @@ impl Error {
         }
     }
 
-    /// Returns whether a server failed: no answer in time, no connection, a status of 500 or above. An entry of an index
-    /// that fails is no fault, as a registry that gave the index works.
-    pub(crate) fn is_fault(&self) -> bool {
-        self.fault_scope().is_some()
-    }
-
-    /// Returns what a fault counts against; `None` if there is none.
-    pub(crate) fn fault_scope(&self) -> Option<FaultScope> {
-        use Error::{Closed, NoConnection, Redirected, Timeout, Unreachable};
+    /// Classifies the failure. All that follows from one follows from its class.
+    pub(crate) fn class(&self) -> FailureClass {
         match self {
-            Timeout | NoConnection(_) | Closed(_) | Unreachable(_) => Some(FaultScope::Registry),
-            Redirected { cause, .. } if cause.is_fault() => Some(FaultScope::Repository),
-            _ => None,
+            Self::Denied(_) | Self::TokenHost { .. } => FailureClass::Refused,
+            Self::NotFound => FailureClass::Missing,
+            Self::BadManifest(_) | Self::AddressNotAllowed => FailureClass::Unusable,
+            Self::Throttled(_) | Self::Unexpected(_) => FailureClass::Unclear,
+            Self::Timeout | Self::NoConnection(_) | Self::Closed(_) | Self::Unreachable(_) => {
+                FailureClass::Fault(FaultScope::Registry)
+            }
+            Self::TlsSetup(_) | Self::Crowded | Self::NotAllowed => FailureClass::NotAsked,
+            Self::Redirected { cause, .. } => match cause.class() {
+                FailureClass::Fault(_) => FailureClass::Fault(FaultScope::Repository),
+                class => class,
+            },
+            // A registry that gave the index works.
+            Self::Partly { cause, .. } => match cause.class() {
+                FailureClass::Fault(_) => FailureClass::Unclear,
+                class => class,
+            },
         }
     }
 
@@ -106,23 +130,49 @@ impl Error {
             _ => false,
         }
     }
+}
+
+impl FailureClass {
+    /// Returns whether the failure holds for one credential only, so that the next one has its turn.
+    pub(crate) fn is_of_credential(self) -> bool {
+        matches!(self, Self::Refused | Self::Missing)
+    }
 
     /// Returns whether the registry gave a definite answer about the image.
-    pub(crate) fn is_answer(&self) -> bool {
-        matches!(
-            self.cause(),
-            Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed
-        ) || self.is_refusal()
+    pub(crate) fn is_answer(self) -> bool {
+        matches!(self, Self::Refused | Self::Missing | Self::Unusable)
     }
 
     /// Returns whether an older good answer is invalid now. An older answer outlives a 404: caches (distribution 2.8,
     /// Harbor) say 404, too, if the registry behind them fails; and nodes that still have the image have the older one.
-    pub(crate) fn ends_older_answers(&self) -> bool {
-        self.is_answer() && !matches!(self.cause(), Self::NotFound)
+    pub(crate) fn ends_older_answers(self) -> bool {
+        matches!(self, Self::Refused | Self::Unusable)
     }
 
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self.cause(), Self::Denied(_) | Self::TokenHost { .. })
+    pub(crate) fn is_fault(self) -> bool {
+        matches!(self, Self::Fault(_))
+    }
+}
+
+/// The one translation of a registry's failure for those who decide.
+impl From<&Error> for LookupError {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::NotFound => Self::NotFound,
+            Error::Denied(_) | Error::TokenHost { .. } => Self::Denied,
+            Error::Throttled(_) => Self::Throttled,
+            Error::Timeout => Self::Timeout,
+            Error::NoConnection(_)
+            | Error::TlsSetup(_)
+            | Error::Closed(_)
+            | Error::Unreachable(_)
+            | Error::Unexpected(_) => Self::Unreachable,
+            Error::Crowded => Self::Overloaded,
+            Error::NotAllowed => Self::NotAllowed,
+            Error::AddressNotAllowed => Self::AddressNotAllowed,
+            Error::BadManifest(_) => Self::BadManifest,
+            Error::Redirected { cause, .. } | Error::Partly { cause, .. } => (&**cause).into(),
+        }
     }
 }
 

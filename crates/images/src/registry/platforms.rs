@@ -5,7 +5,7 @@ use futures_util::stream::{self, StreamExt};
 use super::Registry;
 use super::client::{Pull, is_tag};
 use super::digest::{self, Digest};
-use super::error::Error;
+use super::error::{Error, FailureClass};
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::metrics::RequestKind;
 use super::net::{HttpResponse, PARTS};
@@ -262,7 +262,9 @@ fn is_of_head(error: &Error) -> bool {
     match error {
         // A signed URL of an object store is for GET alone.
         Error::Redirected { cause, .. } if matches!(**cause, Error::NotFound) => true,
-        error => error.is_refusal() || matches!(error.cause(), Error::Unexpected(_)),
+        error => {
+            error.class() == FailureClass::Refused || matches!(error.cause(), Error::Unexpected(_))
+        }
     }
 }
 

@@ -309,7 +309,7 @@ impl Cache {
 
     /// Records a failed lookup, beside the last good answer if that may be served.
     pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) {
-        let why = lookup_error(error);
+        let why = LookupError::from(error);
         let settings = &self.settings;
         let life = match why {
             LookupError::NotFound => settings.not_found,
@@ -317,10 +317,19 @@ impl Cache {
             LookupError::Throttled => self.pauses(error).repository,
             LookupError::Timeout => settings.timeout,
             LookupError::BadManifest => settings.bad_manifest,
-            _ => settings.unreachable,
+            LookupError::Unreachable
+            | LookupError::AddressNotAllowed
+            | LookupError::NotAllowed
+            | LookupError::Overloaded
+            | LookupError::BudgetExceeded
+            | LookupError::CircuitOpen
+            | LookupError::Invalid
+            | LookupError::PullNever
+            | LookupError::TooMany
+            | LookupError::Internal => settings.unreachable,
         };
         let until = self.now() + jittered(life);
-        let serves = !error.ends_older_answers() && self.last_good(image, access).is_some();
+        let serves = !error.class().ends_older_answers() && self.last_good(image, access).is_some();
         let tag = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points {
                 to,
@@ -446,25 +455,6 @@ fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
         CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),
         access => Cow::Owned(format!("{image} {:x}", access.0)),
-    }
-}
-
-pub(super) fn lookup_error(error: &Error) -> LookupError {
-    match error {
-        Error::NotFound => LookupError::NotFound,
-        Error::Denied(_) | Error::TokenHost { .. } => LookupError::Denied,
-        Error::Throttled(_) => LookupError::Throttled,
-        Error::Timeout => LookupError::Timeout,
-        Error::NoConnection(_)
-        | Error::TlsSetup(_)
-        | Error::Closed(_)
-        | Error::Unreachable(_)
-        | Error::Unexpected(_) => LookupError::Unreachable,
-        Error::Crowded => LookupError::Overloaded,
-        Error::NotAllowed => LookupError::NotAllowed,
-        Error::AddressNotAllowed => LookupError::AddressNotAllowed,
-        Error::BadManifest(_) => LookupError::BadManifest,
-        Error::Redirected { cause, .. } | Error::Partly { cause, .. } => lookup_error(cause),
     }
 }
 

@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::{Duration, Instant, timeout};
 
-use super::cache::{Cache, Cached, Outcome, lookup_error};
+use super::cache::{Cache, Cached, Outcome};
 use super::circuit::PROBE_TIME;
 use super::host::{Host, Probe};
 use super::metrics::{LookupResult, ResolverMetrics};
-use super::request::{Access, FlightKey, Request, is_refusal, says_more};
+use super::request::{Access, FlightKey, Request, says_more};
 use super::throttling::Throttler;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{Digest, Error, FaultScope, Found, Pull, Registry, on_behalf_of};
+use crate::registry::{
+    Digest, Error, FailureClass, FaultScope, Found, Pull, Registry, on_behalf_of,
+};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
@@ -260,32 +262,32 @@ impl Attempt<'_> {
             };
             host.throttled(access, throttler, fetcher.cache.pauses(error));
         }
-        match self.fault_scope(error) {
-            Some(scope) => host.failed(access, scope, job.probe.is_some()),
-            None => host.answered(access),
+        match self.class(error) {
+            FailureClass::Fault(scope) => host.failed(access, scope, job.probe.is_some()),
+            _ => host.answered(access),
         }
-        let why = lookup_error(error);
-        // A refusal is cached already, for each candidate.
-        if !is_refusal(why) {
+        // Cached for each candidate already, if it holds for one only.
+        if !error.class().is_of_credential() {
             fetcher.cache.fail(image, access.credential, error);
         }
-        let outcome = fetcher.stale_or(job.request(), why);
+        let outcome = fetcher.stale_or(job.request(), error.into());
         job.log_failure(error, credential, is_stale(&outcome));
         outcome
     }
 
-    /// Returns what the failure counts against; `None` if the registry has answered.
-    fn fault_scope(&self, error: &Error) -> Option<FaultScope> {
-        // Many candidates may have taken the time of a timeout.
-        if self.answered {
-            return None;
+    /// Classifies the failure of the lookup as a whole.
+    fn class(&self, error: &Error) -> FailureClass {
+        match error.class() {
+            // Many candidates may have taken the time of a timeout.
+            FailureClass::Fault(_) if self.answered => FailureClass::Unclear,
+            FailureClass::Fault(_)
+                if matches!(error, Error::Timeout)
+                    && self.is_redirected.load(Ordering::Relaxed) =>
+            {
+                FailureClass::Fault(FaultScope::Repository)
+            }
+            class => class,
         }
-        let scope = error.fault_scope()?;
-        let is_redirected = self.is_redirected.load(Ordering::Relaxed);
-        if matches!(error, Error::Timeout) && is_redirected {
-            return Some(FaultScope::Repository);
-        }
-        Some(scope)
     }
 
     async fn try_all(&mut self) -> Result<Support, Failure> {
@@ -314,7 +316,7 @@ impl Attempt<'_> {
                     busy = true;
                     continue;
                 }
-                Err(Failure::Registry(error)) if is_refusal(lookup_error(&error)) => error,
+                Err(Failure::Registry(error)) if error.class().is_of_credential() => error,
                 answer => return answer,
             };
             if matches!(error, Error::Denied(_)) {
@@ -322,8 +324,8 @@ impl Attempt<'_> {
             }
             tracing::debug!(%image, credential = candidate.kind, %error, "refused with this credential");
             if says_more(
-                lookup_error(&error),
-                refused.as_ref().map(lookup_error),
+                LookupError::from(&error),
+                refused.as_ref().map(LookupError::from),
                 candidate.id,
             ) {
                 refused = Some(error);
@@ -356,18 +358,19 @@ impl Attempt<'_> {
                 }
                 Err(error) => error,
             };
-            if !is_refusal(lookup_error(&error)) {
+            if !error.class().is_of_credential() {
                 break;
             }
             self.answered = true;
         }
         let fetcher = self.fetcher;
         let image = &self.job.image;
-        if is_refusal(lookup_error(&error)) {
+        let class = error.class();
+        if class.is_of_credential() {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
             fetcher.cache.fail(image, candidate.id, &error);
         }
-        if error.ends_older_answers()
+        if class.ends_older_answers()
             && let Some(shared) = fetcher.sharing()
         {
             shared.forget(image, candidate);

@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
         for candidate in self.candidates {
             match cache.get_at(self.image, candidate.id, now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
-                Cached::Fresh(Err(error)) if is_refusal(error) => {
+                Cached::Fresh(Err(error)) if is_of_credential(error) => {
                     if says_more(error, refused, candidate.id) {
                         refused = Some(error);
                     }
@@ -105,13 +105,70 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Returns whether a failure is about one candidate only.
-pub(super) fn is_refusal(error: LookupError) -> bool {
-    matches!(error, LookupError::Denied | LookupError::NotFound)
+/// Returns whether a cached failure holds for one credential only
+/// ([`FailureClass::is_of_credential`](crate::registry::FailureClass::is_of_credential)).
+fn is_of_credential(error: LookupError) -> bool {
+    match error {
+        LookupError::Denied | LookupError::NotFound => true,
+        LookupError::Invalid
+        | LookupError::PullNever
+        | LookupError::Throttled
+        | LookupError::Timeout
+        | LookupError::BudgetExceeded
+        | LookupError::Unreachable
+        | LookupError::BadManifest
+        | LookupError::NotAllowed
+        | LookupError::AddressNotAllowed
+        | LookupError::CircuitOpen
+        | LookupError::Overloaded
+        | LookupError::TooMany
+        | LookupError::Internal => false,
+    }
 }
 
 /// Returns whether this refusal outweighs `before`, as a missing image does a denial if a credential was accepted.
 pub(super) fn says_more(now: LookupError, before: Option<LookupError>, by: CredentialId) -> bool {
     let has_credential = by != CredentialId::ANONYMOUS;
     before.is_none_or(|before| before == LookupError::Denied && now != before && has_credential)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{Error, ManifestError};
+
+    #[test]
+    fn cache_and_registry_agree_on_what_holds_for_one_credential() {
+        let redirected = |cause| Error::Redirected {
+            registry: String::new(),
+            host: String::new(),
+            cause: Box::new(cause),
+        };
+        let errors = || {
+            [
+                Error::NotFound,
+                Error::Denied("".into()),
+                Error::TokenHost {
+                    registry: String::new(),
+                    host: String::new(),
+                },
+                Error::Throttled(None),
+                Error::Timeout,
+                Error::NoConnection(String::new()),
+                Error::TlsSetup(String::new()),
+                Error::Unreachable(String::new()),
+                Error::Closed(String::new()),
+                Error::Unexpected(String::new()),
+                Error::Crowded,
+                Error::NotAllowed,
+                Error::AddressNotAllowed,
+                Error::BadManifest(ManifestError::Digest),
+            ]
+        };
+        for error in errors().into_iter().chain(errors().map(redirected)) {
+            let of_credential = error.class().is_of_credential();
+            let cached = is_of_credential(LookupError::from(&error));
+            assert_eq!(of_credential, cached, "{error:?}");
+        }
+    }
 }

@@ -104,7 +104,7 @@ impl SharedCacheKeeper {
                 Ok(())
             });
             match join_all(writes).await.into_iter().collect() {
-                Err(error) if is_refusal(&error) => {
+                Err(error) if is_of_command(&error) => {
                     self.report(Failed::Write, Err(error));
                     self.back_off().await;
                     // If the server has become a replica, its name may lead to another server by now. The old
@@ -165,6 +165,6 @@ impl SharedCacheKeeper {
 }
 
 /// Returns whether the server refused this command alone.
-fn is_refusal(error: &RedisError) -> bool {
+fn is_of_command(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) && !error.is_cluster_error()
 }

@@ -160,7 +160,7 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         };
         let error = fetch(settings(&remote, host), &remote).await.unwrap_err();
         assert!(
-            matches!(error, Error::NoConnection(_)) && error.is_fault(),
+            matches!(error, Error::NoConnection(_)) && error.class().is_fault(),
             "{error:?}"
         );
         let expected = expected.replace("HOST", &format!("{:?}", remote.address()));

@@ -6,6 +6,7 @@ use testregistry::Request;
 
 use super::*;
 use crate::credentials::CredentialSettings;
+use crate::registry::FailureClass;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
@@ -403,7 +404,7 @@ async fn credentials_go_to_no_token_server_but_the_registrys_own() {
         (&bench.remote.address(), &elsewhere.address())
     );
     assert!(
-        error.to_string().contains("tokenHosts") && error.is_refusal() && error.is_answer(),
+        error.to_string().contains("tokenHosts") && error.class() == FailureClass::Refused,
         "{error}"
     );
     assert_eq!(elsewhere.connections(), 0, "not even without a password");

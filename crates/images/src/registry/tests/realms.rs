@@ -4,6 +4,7 @@ use testregistry::Request;
 
 use super::gates::proxy;
 use super::*;
+use crate::registry::FailureClass;
 use crate::registry::Pull;
 
 const REGISTRY: &str = "registry.git.example.com";
@@ -138,7 +139,7 @@ async fn a_pods_secret_opens_a_registry_whose_tokens_come_from_its_own_domain() 
         .unwrap_err();
     let line = r#"set registries.hosts."registry.git.example.com".tokenHosts: [git.example.com]"#;
     assert!(
-        error.to_string().ends_with(line) && error.is_refusal(),
+        error.to_string().ends_with(line) && error.class() == FailureClass::Refused,
         "{error}"
     );
     assert_eq!(bench.informed(), [""; 0]);

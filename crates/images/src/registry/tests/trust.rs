@@ -1,6 +1,7 @@
 //! Files of certificates that cannot be used: a fault of their host alone.
 
 use super::*;
+use crate::registry::FailureClass;
 
 #[tokio::test]
 async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
@@ -70,7 +71,7 @@ async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
         let [failed, found] = asked.each_ref().map(|image| client.fetch(image, None));
         let failed = failed.await.unwrap_err();
         assert!(
-            !failed.is_fault() && !failed.is_answer(),
+            failed.class() == FailureClass::NotAsked,
             "the registry has nothing to do with it: {failed:?}"
         );
         let begin = format!(
