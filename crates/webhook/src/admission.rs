@@ -113,7 +113,7 @@ impl Webhook {
             // Where it does not fit, `evicted` ends at once, and the Pod is left unchanged.
             let _ = reservation.resize(held);
         }
-        let snapshot = self.current.load_full();
+        let snapshot = self.current.load();
         let policy = snapshot.policy_for(profile);
         let mut budget = snapshot.budget;
         if let Some(timeout) = timeout {

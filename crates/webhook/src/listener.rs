@@ -177,28 +177,23 @@ async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, conne
 }
 
 /// Answers a request. A client is asked to connect elsewhere once this process is about to end.
-fn answer(
+async fn answer(
     request: Request<Incoming>,
     router: &Router,
     phase: &watch::Receiver<Phase>,
     activity: &Arc<Activity>,
-) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+) -> Result<Response, Infallible> {
     activity.head_complete();
     let request = request.map(|body| arriving(body, Arc::clone(activity)));
-    let answer = router.clone().call(request);
-    let phase = phase.clone();
-    let activity = Arc::clone(activity);
-    async move {
-        let mut answer = answer.await;
-        if let Ok(answer) = &mut answer
-            && *phase.borrow() != Phase::Serving
-        {
-            let close = HeaderValue::from_static("close");
-            answer.headers_mut().insert(CONNECTION, close);
-        }
-        activity.at_rest();
-        answer
+    let mut answer = router.clone().call(request).await;
+    if let Ok(answer) = &mut answer
+        && *phase.borrow() != Phase::Serving
+    {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
     }
+    activity.at_rest();
+    answer
 }
 
 struct Connection {

@@ -1,6 +1,8 @@
 //! Metrics of reviews.
 
-use prometheus::{HistogramVec, IntCounterVec};
+use std::sync::Arc;
+
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 use tokio::time::Duration;
 
 use tolerarch_core::decision::Decision;
@@ -14,9 +16,24 @@ const BUCKETS: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0,
 ];
 
+/// Metrics of reviews. Clones share them.
+#[derive(Clone)]
+pub struct ReviewMetrics {
+    families: ReviewFamilies,
+    /// In the order of [`Reason::ALL`].
+    by_reason: Arc<[ByReason]>,
+}
+
+/// Series of one reason, resolved at start: looking one up takes locks that all threads share.
+struct ByReason {
+    /// Reviews of the default policy, by what became of the Pod.
+    reviews: Vec<(&'static str, IntCounter)>,
+    durations: Histogram,
+}
+
 families! {
-    /// Metrics of reviews. Clones share them. Profiles and pools are named by the configuration, which may change.
-    pub struct ReviewMetrics {
+    /// Profiles and pools are named by the configuration, which may change.
+    struct ReviewFamilies {
         /// Reviews answered, by what became of the Pod.
         reviews: IntCounterVec["reason", "decision", "profile"] = "tolerarch_reviews_total",
         /// Time from a review's arrival to its answer.
@@ -38,48 +55,69 @@ fn decisions(reason: Reason) -> &'static [&'static str] {
 
 impl ReviewMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let families = Self::families(metrics)?;
-        // Each is there from the start.
-        for reason in Reason::ALL {
-            families.durations.with_label_values(&[reason.as_str()]);
-            for decision in decisions(*reason) {
-                families
-                    .reviews
-                    .with_label_values(&[reason.as_str(), decision, ""]);
-            }
-        }
-        Ok(families)
+        let families = ReviewFamilies::families(metrics)?;
+        let by_reason = Reason::ALL.iter().map(|reason| families.of_reason(*reason));
+        Ok(Self {
+            by_reason: by_reason.collect(),
+            families,
+        })
     }
 
     /// Adds series for these pools and profiles, although there may have been no Pod for them yet.
     pub fn show<'p>(&self, pools: &[Pool], profiles: impl Iterator<Item = &'p String>) {
         for pool in pools {
-            self.opened.with_label_values(&[&pool.name]);
+            self.families.opened.with_label_values(&[&pool.name]);
         }
         for profile in profiles {
-            self.reviews
-                .with_label_values(&[Reason::Tolerated.as_str(), "tolerated", profile]);
+            self.families.reviews.with_label_values(&[
+                Reason::Tolerated.as_str(),
+                "tolerated",
+                profile,
+            ]);
         }
     }
 
     /// Counts a review of the default policy, or of a profile; all profiles that do not exist have one name.
     pub(super) fn reviewed(&self, decision: &Decision<'_>, profile: Option<&str>, took: Duration) {
-        let reason = decision.reason.as_str();
-        let done = if decision.reason == Reason::Observed {
+        let reason = decision.reason;
+        let done = if reason == Reason::Observed {
             "observed"
         } else {
             decision.done()
         };
-        self.reviews
-            .with_label_values(&[reason, done, profile.unwrap_or_default()])
-            .inc();
-        self.durations
-            .with_label_values(&[reason])
-            .observe(took.as_secs_f64());
+        let Some(place) = Reason::ALL.iter().position(|other| *other == reason) else {
+            return;
+        };
+        let series = &self.by_reason[place];
+        series.durations.observe(took.as_secs_f64());
+        let mut resolved = series.reviews.iter();
+        match resolved.find(|(decision, _)| *decision == done) {
+            Some((_, reviews)) if profile.is_none() => reviews.inc(),
+            _ => {
+                let labels = [reason.as_str(), done, profile.unwrap_or_default()];
+                self.families.reviews.with_label_values(&labels).inc();
+            }
+        }
         if done == "tolerated" {
             for pool in &decision.opened {
-                self.opened.with_label_values(&[&pool.name]).inc();
+                self.families.opened.with_label_values(&[&pool.name]).inc();
             }
+        }
+    }
+}
+
+impl ReviewFamilies {
+    /// Returns the series of a reason, which are there from the start.
+    fn of_reason(&self, reason: Reason) -> ByReason {
+        let name = reason.as_str();
+        let mut reviews = Vec::new();
+        for decision in decisions(reason) {
+            let series = self.reviews.with_label_values(&[name, decision, ""]);
+            reviews.push((*decision, series));
+        }
+        ByReason {
+            reviews,
+            durations: self.durations.with_label_values(&[name]),
         }
     }
 }
