@@ -29,7 +29,7 @@ use crate::registry::{Allowances, Digest, NamedServers, Registry};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
-use host::Hosts;
+use host::{Attempt, Hosts};
 use lookup::{Fetcher, Job};
 use lookups::Pending;
 pub use lookups::Requester;
@@ -38,7 +38,7 @@ use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
 use tolerarch_support::metrics::counted;
-use tolerarch_support::single_flight::SingleFlight;
+use tolerarch_support::single_flight::{Run, SingleFlight};
 use tolerarch_text::escape::shortened;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -291,7 +291,7 @@ impl Resolver {
         if self.flights.has(&key) {
             host.permission(access)?;
             if let Some(flight) = self.flights.join(&key) {
-                host.lookup_joined(access);
+                host.joined(access);
                 return Ok(Pending {
                     flight,
                     joined: true,
@@ -300,17 +300,16 @@ impl Resolver {
                 });
             }
         }
-        let mut probe = None;
-        let mut refused = None;
-        match host.enter(access) {
-            Ok(admitted) => probe = admitted,
+        let attempt = host.enter(access);
+        match &attempt {
+            Ok(attempt) if attempt.is_probe() => {
+                patience = PROBE_PATIENCE;
+                late = LookupError::CircuitOpen;
+            }
+            Ok(_) => {}
             // Another replica may have shared an answer before the registry failed or throttled.
-            Err(error) if self.fetcher.reads_shared_answers() => refused = Some(error),
-            Err(error) => return Err(error),
-        }
-        if probe.is_some() {
-            patience = PROBE_PATIENCE;
-            late = LookupError::CircuitOpen;
+            Err(_) if self.fetcher.reads_shared_answers() => {}
+            Err(error) => return Err(*error),
         }
         let queued = self
             .limit
@@ -321,14 +320,12 @@ impl Resolver {
             candidates: request.candidates.into(),
             host,
             access,
-            probe,
-            refused,
             tenant: tenant.clone(),
             review: review.map(|uid| shortened(uid).into()),
             flights: self.flights.clone(),
         };
         let resolver = self.clone();
-        let look_up = || async move { resolver.look_up(job, queued).await };
+        let look_up = || async move { resolver.look_up(job, attempt, queued).await };
         Ok(Pending {
             flight: self.flights.run(key, look_up),
             joined: false,
@@ -338,41 +335,54 @@ impl Resolver {
     }
 
     /// Reads the shared cache. Then waits for the tenant's permit, and begins a request, or joins another tenant's, which
-    /// outlives this lookup.
-    async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
+    /// outlives this lookup. Without an attempt only the shared cache is read.
+    async fn look_up(
+        &self,
+        job: Job,
+        attempt: Result<Attempt, LookupError>,
+        queued: Queued,
+    ) -> Outcome {
         let Self {
             fetcher, requests, ..
         } = self;
-        if let Some(outcome) = fetcher.outcome_without_registry(&job).await {
-            return outcome;
+        if let Some(support) = fetcher.shared_answer(&job).await {
+            return Ok(support);
         }
+        let attempt = match attempt {
+            Ok(attempt) => attempt,
+            Err(error) => return fetcher.stale_or(job.request(), error),
+        };
         let _in_flight = counted(&fetcher.metrics.of.in_flight);
-        let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
-            job.host.lookup_abandoned(job.access);
+        let Ok(permit) = timeout(fetcher.time(&attempt), queued).await else {
             return fetcher.stale_or(job.request(), LookupError::Overloaded);
         };
-        let turn = Arc::new((job, permit));
-        let job = &turn.0;
+        let job = Arc::new(job);
+        let key = job.request().shared_key(&job.tenant);
+        let mut request = {
+            let fetcher = Arc::clone(fetcher);
+            let job = Arc::clone(&job);
+            || fetcher.request(job, attempt, permit)
+        };
         loop {
-            let mut joined = true;
-            let flight = requests.run(job.request().shared_key(&job.tenant), || {
-                joined = false;
-                Arc::clone(fetcher).request(Arc::clone(&turn))
-            });
-            if joined {
-                job.host.lookup_joined(job.access);
-            }
+            let flight = match requests.join_or_start(key.clone(), request) {
+                Run::Started(flight) => {
+                    return flight.await.unwrap_or(Err(LookupError::Internal));
+                }
+                Run::Joined(flight, unused) => {
+                    request = unused;
+                    flight
+                }
+            };
+            job.host.joined(job.access);
             match flight.await {
                 // The tenant that began the request had no turn; this one may.
                 Ok(Err(
                     LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded,
-                )) if joined => {}
+                )) => {}
                 outcome => {
-                    if joined {
-                        fetcher
-                            .metrics
-                            .looked_up(job.image.host(), LookupResult::Joined);
-                    }
+                    fetcher
+                        .metrics
+                        .looked_up(job.image.host(), LookupResult::Joined);
                     return outcome.unwrap_or(Err(LookupError::Internal));
                 }
             }

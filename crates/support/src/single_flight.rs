@@ -11,6 +11,13 @@ use tokio::sync::oneshot;
 /// The result of a task in flight; an error if the task panicked.
 pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
+/// The flight of a caller.
+pub enum Run<V, W> {
+    Started(Flight<V>),
+    /// Another caller's, with the work that was not needed.
+    Joined(Flight<V>, W),
+}
+
 type InFlight<K, V> = Mutex<HashMap<K, Task<V>>>;
 
 #[derive(Clone)]
@@ -57,17 +64,30 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         callers
     }
 
-    /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
-    /// begins finds the result that the task before it has stored.
+    /// Joins the task of this key, or starts it.
     pub fn run<F>(&self, key: K, work: impl FnOnce() -> F) -> Flight<V>
     where
         K: Clone + Send + 'static,
         V: Send + Sync + 'static,
         F: Future<Output = V> + Send + 'static,
     {
+        match self.join_or_start(key, work) {
+            Run::Joined(flight, _) | Run::Started(flight) => flight,
+        }
+    }
+
+    /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
+    /// begins finds the result that the task before it has stored.
+    pub fn join_or_start<F, W>(&self, key: K, work: W) -> Run<V, W>
+    where
+        K: Clone + Send + 'static,
+        V: Send + Sync + 'static,
+        F: Future<Output = V> + Send + 'static,
+        W: FnOnce() -> F,
+    {
         let mut all = self.0.lock();
         if let Some(task) = all.get_mut(&key) {
-            return task.join();
+            return Run::Joined(task.join(), work);
         }
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
@@ -89,7 +109,7 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
             // An error means that no caller waits any more.
             let _ = sender.send(value);
         });
-        flight
+        Run::Started(flight)
     }
 }
 

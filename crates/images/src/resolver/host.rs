@@ -14,8 +14,8 @@ use super::circuit::{FAILURES, Faults, PROBE_PATIENCE, Scope};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
 use super::throttling::{Throttler, Throttling};
-use crate::credentials::CredentialId;
-use crate::registry::FaultScope;
+use crate::credentials::{CredentialCandidate, CredentialId};
+use crate::registry::{FailureClass, FaultScope};
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::metrics::{Counted, counted};
@@ -50,7 +50,25 @@ pub(super) struct Host {
 }
 
 /// Right of a lookup to probe a registry whose circuit is half-open. At a time, one lookup of a namespace holds it.
-pub(super) type Probe = Arc<()>;
+type Probe = Arc<()>;
+
+/// Lookup that may query the registry. [`Attempt::finish`] records what became of it, for all lookups after it; one that
+/// is dropped says nothing about the registry.
+pub(super) struct Attempt {
+    host: Arc<Host>,
+    access: Access,
+    probe: Option<Probe>,
+    has_asked: bool,
+}
+
+/// What became of a lookup at the registry.
+pub(super) enum Ending {
+    /// The registry answered with an image.
+    Found,
+    /// A 429.
+    Throttled(Throttler, Pauses),
+    Failed(FailureClass),
+}
 
 #[derive(Default)]
 struct State {
@@ -123,35 +141,6 @@ impl Hosts {
 }
 
 impl Host {
-    /// Records that a lookup waits for the registry from now on.
-    pub(super) fn lookup_started(&self, access: Access) {
-        let now = Instant::now();
-        let silent = &mut self.state.lock().silent;
-        silent.retain(|_, silence| !silence.is_over());
-        if let Some(silence) = silent.get_mut(&access.namespace) {
-            silence.last = now;
-        } else if silent.len() < SILENT {
-            let silence = Silence {
-                since: now,
-                last: now,
-            };
-            silent.insert(access.namespace, silence);
-        }
-    }
-
-    /// Records that a Pod of this namespace waits for a lookup that another Pod began.
-    pub(super) fn lookup_joined(&self, access: Access) {
-        // Nothing to record while that lookup waits for its permit.
-        if !self.state.lock().silent.is_empty() {
-            self.lookup_started(access);
-        }
-    }
-
-    /// Records that a lookup of this namespace has ended for a reason other than the registry.
-    pub(super) fn lookup_abandoned(&self, access: Access) {
-        self.state.lock().silent.remove(&access.namespace);
-    }
-
     /// Returns how long a Pod of this namespace waits for a lookup at most.
     pub(super) fn patience(&self, access: Access) -> Duration {
         let state = self.state.lock();
@@ -175,18 +164,24 @@ impl Host {
         Duration::MAX
     }
 
-    /// Admits a lookup if the registry may be queried; as a probe where a circuit is half-open.
-    pub(super) fn enter(&self, access: Access) -> Result<Option<Probe>, LookupError> {
+    /// Lets a lookup in if the registry may be queried; as a probe where a circuit is half-open.
+    pub(super) fn enter(self: &Arc<Self>, access: Access) -> Result<Attempt, LookupError> {
         let mut state = self.state.lock();
-        let Some(scope) = state.permission(access)? else {
-            return Ok(None);
-        };
-        let probe = Probe::default();
-        state.probes.retain(|_, probe| probe.strong_count() > 0);
-        state
-            .probes
-            .insert((access.namespace, scope), Arc::downgrade(&probe));
-        Ok(Some(probe))
+        let mut probe = None;
+        if let Some(scope) = state.permission(access)? {
+            let admitted = Probe::default();
+            state.probes.retain(|_, probe| probe.strong_count() > 0);
+            state
+                .probes
+                .insert((access.namespace, scope), Arc::downgrade(&admitted));
+            probe = Some(admitted);
+        }
+        Ok(Attempt {
+            host: Arc::clone(self),
+            access,
+            probe,
+            has_asked: false,
+        })
     }
 
     /// Fails if the registry must not be queried right now, not even by a probe.
@@ -194,37 +189,53 @@ impl Host {
         self.state.lock().permission(access).map(drop)
     }
 
-    /// Records an answer of the registry, be it a refusal.
-    pub(super) fn answered(&self, access: Access) {
+    /// Records that a Pod of this namespace waits for a lookup that another Pod began.
+    pub(super) fn joined(&self, access: Access) {
         let mut state = self.state.lock();
+        // Nothing to record while that lookup waits for its permit.
+        if !state.silent.is_empty() {
+            state.asked(access);
+        }
+    }
+
+    pub(super) fn answers_head(&self) -> bool {
+        self.state
+            .lock()
+            .lacks_head
+            .is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// Records that a HEAD request failed where a GET request did not.
+    pub(super) fn disable_head(&self) {
+        self.state.lock().lacks_head = Some(Instant::now() + LACKS_HEAD);
+    }
+
+    /// Records an answer of the registry, be it a refusal.
+    fn answered(&self, state: &mut State, access: Access) {
         state.silent.clear();
         state.faults.answered(access);
         state
             .probes
             .retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
         state.failing = None;
-        self.close(&mut state);
-    }
-
-    /// Records that the registry answered a lookup with an image.
-    pub(super) fn succeeded(&self, access: Access) {
-        self.answered(access);
-        self.state
-            .lock()
-            .throttling
-            .answered(access, Instant::now());
+        self.close(state);
     }
 
     /// Records a failed lookup: no answer in time, no connection, a status of 500 or above.
-    pub(super) fn failed(self: &Arc<Self>, access: Access, scope: FaultScope, is_probe: bool) {
-        let mut state = self.state.lock();
+    fn failed(
+        self: &Arc<Self>,
+        state: &mut State,
+        access: Access,
+        scope: FaultScope,
+        is_probe: bool,
+    ) {
         state
             .failing
             .get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
         if scope == FaultScope::Repository {
             state.faults.registry_answered();
             state.probes.retain(|(_, scope), _| scope.is_some());
-            self.close(&mut state);
+            self.close(state);
         }
         // Lookups that began before the circuit opened do not keep it open.
         if !is_probe && state.open_until(access).is_some() {
@@ -263,29 +274,92 @@ impl Host {
             state.open = None;
         }
     }
+}
 
-    /// Records a 429 to a lookup.
-    pub(super) fn throttled(&self, access: Access, throttler: Throttler, pauses: Pauses) {
-        self.state
-            .lock()
-            .throttling
-            .add(access, throttler, pauses, Instant::now());
+impl Attempt {
+    pub(super) fn is_probe(&self) -> bool {
+        self.probe.is_some()
     }
 
-    pub(super) fn answers_head(&self) -> bool {
-        self.state
-            .lock()
-            .lacks_head
-            .is_none_or(|until| Instant::now() >= until)
+    /// Returns the access with the candidate in use.
+    pub(super) fn access(&self) -> Access {
+        self.access
     }
 
-    /// Records that a HEAD request failed where a GET request did not.
-    pub(super) fn disable_head(&self) {
-        self.state.lock().lacks_head = Some(Instant::now() + LACKS_HEAD);
+    /// Goes on with this candidate; fails if the registry must not be queried with it right now.
+    pub(super) fn turn_to(&mut self, candidate: &CredentialCandidate) -> Result<(), LookupError> {
+        self.access = self.access.with(candidate);
+        // The open circuit has admitted the probe.
+        if self.is_probe() {
+            return Ok(());
+        }
+        self.host.permission(self.access)
+    }
+
+    /// Records that the lookup waits for the registry from now on.
+    pub(super) fn ask(&mut self) {
+        self.has_asked = true;
+        self.host.state.lock().asked(self.access);
+    }
+
+    /// Records what became of the lookup.
+    pub(super) fn finish(mut self, ending: Ending) {
+        let is_probe = self.is_probe();
+        let host = &self.host;
+        let access = self.access;
+        let mut state = host.state.lock();
+        match ending {
+            Ending::Found => {
+                host.answered(&mut state, access);
+                state.throttling.answered(access, Instant::now());
+            }
+            Ending::Throttled(throttler, pauses) => {
+                state
+                    .throttling
+                    .add(access, throttler, pauses, Instant::now());
+                host.answered(&mut state, access);
+            }
+            Ending::Failed(class) => match class {
+                FailureClass::Fault(scope) => host.failed(&mut state, access, scope, is_probe),
+                FailureClass::Refused
+                | FailureClass::Missing
+                | FailureClass::Unusable
+                | FailureClass::Unclear => host.answered(&mut state, access),
+                // Dropped without a result.
+                FailureClass::NotAsked => return,
+            },
+        }
+        drop(state);
+        self.has_asked = false;
+    }
+}
+
+impl Drop for Attempt {
+    /// Records that the lookup has ended for a reason other than the registry, if it has asked.
+    fn drop(&mut self) {
+        if self.has_asked {
+            let mut state = self.host.state.lock();
+            state.silent.remove(&self.access.namespace);
+        }
     }
 }
 
 impl State {
+    /// Records that a lookup waits for the registry from now on.
+    fn asked(&mut self, access: Access) {
+        let now = Instant::now();
+        self.silent.retain(|_, silence| !silence.is_over());
+        if let Some(silence) = self.silent.get_mut(&access.namespace) {
+            silence.last = now;
+        } else if self.silent.len() < SILENT {
+            let silence = Silence {
+                since: now,
+                last: now,
+            };
+            self.silent.insert(access.namespace, silence);
+        }
+    }
+
     /// Checks whether a lookup may begin right now; with a scope, as a probe of that circuit, which is half-open.
     fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
         let now = Instant::now();

@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cache, Cached, Outcome};
 use super::circuit::PROBE_TIME;
-use super::host::{Host, Probe};
+use super::host::{Attempt, Ending, Host};
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, FlightKey, Request, says_more};
 use super::throttling::Throttler;
@@ -34,16 +34,13 @@ pub(super) struct Fetcher {
     pub(super) metrics: ResolverMetrics,
 }
 
-/// Lookup to be done, with the resources that it holds until it ends.
+/// Lookup to be done.
 pub(super) struct Job {
     pub(super) image: ImageRef,
     pub(super) candidates: Box<[CredentialCandidate]>,
     pub(super) host: Arc<Host>,
     /// Access with the first candidate.
     pub(super) access: Access,
-    pub(super) probe: Option<Probe>,
-    /// Set if the registry must not be queried, with the reason: then only the shared cache is read.
-    pub(super) refused: Option<LookupError>,
     /// Tenant of the Pod that began the lookup.
     pub(super) tenant: Tenant,
     /// UID of that Pod's review, shortened.
@@ -53,11 +50,11 @@ pub(super) struct Job {
 }
 
 /// Lookup at a registry, and its progress.
-struct Attempt<'a> {
+struct Lookup<'a> {
     fetcher: &'a Fetcher,
     job: &'a Job,
-    /// Access with the candidate in use, and the kind of the candidate's source.
-    access: Access,
+    attempt: Attempt,
+    /// The kind of the source of the candidate in use.
     credential: &'static str,
     /// True if the registry has answered, be it with a refusal.
     answered: bool,
@@ -92,14 +89,14 @@ impl Job {
     }
 
     /// Logs that the lookup failed. A probe of an open circuit is no news.
-    fn log_failure(&self, error: &Error, credential: &str, stale: bool) {
+    fn log_failure(&self, error: &Error, credential: &str, stale: bool, is_probe: bool) {
         let image = &self.image;
         let (namespace, others) = match &self.tenant {
             Tenant::Namespace(namespace) => (Some(shortened(namespace)), Some(self.others())),
             Tenant::Operator => (None, None),
         };
         let uid = self.review.as_deref();
-        if self.probe.is_some() {
+        if is_probe {
             tracing::debug!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
         } else {
             tracing::warn!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
@@ -127,76 +124,78 @@ impl Fetcher {
     }
 
     /// Returns the timeout of the registry's answer, and of the wait for the lookup's permit.
-    pub(super) fn time(&self, job: &Job) -> Duration {
-        if job.probe.is_some() {
+    pub(super) fn time(&self, attempt: &Attempt) -> Duration {
+        if attempt.is_probe() {
             self.timeout.min(PROBE_TIME)
         } else {
             self.timeout
         }
     }
 
-    /// Returns the outcome if the registry need not be queried, as another replica has a fresh answer, or must not be
-    /// queried. Caches an older answer of a replica, too, in case the registry fails.
-    pub(super) async fn outcome_without_registry(&self, job: &Job) -> Option<Outcome> {
-        if let Some(shared) = &self.shared {
-            let found = shared
-                .find(&job.image, Digest::named_by(&job.image), &job.candidates)
-                .await;
-            for (id, found, age) in &found {
-                self.cache.adopt(&job.image, *id, found, *age);
-            }
-            if !found.is_empty()
-                && let Cached::Fresh(Ok(support)) = self.cached(job)
-            {
-                self.metrics
-                    .looked_up(job.image.host(), LookupResult::Shared);
-                return Some(Ok(support));
-            }
+    /// Returns the fresh answer of another replica. Caches an older one, too, in case the registry fails.
+    pub(super) async fn shared_answer(&self, job: &Job) -> Option<Support> {
+        let shared = self.shared.as_ref()?;
+        let found = shared
+            .find(&job.image, Digest::named_by(&job.image), &job.candidates)
+            .await;
+        for (id, found, age) in &found {
+            self.cache.adopt(&job.image, *id, found, *age);
         }
-        job.refused.map(|error| self.stale_or(job.request(), error))
+        if !found.is_empty()
+            && let Cached::Fresh(Ok(support)) = self.cached(job)
+        {
+            self.metrics
+                .looked_up(job.image.host(), LookupResult::Shared);
+            return Some(support);
+        }
+        None
     }
 
     /// Looks up an image; holds the permit of the lookup that began the request until the request ends.
-    pub(super) async fn request(self: Arc<Self>, turn: Arc<(Job, Permit)>) -> Outcome {
-        let job = &turn.0;
-        let looked_up = on_behalf_of(&job.tenant, self.look_up(job));
+    pub(super) async fn request(
+        self: Arc<Self>,
+        job: Arc<Job>,
+        attempt: Attempt,
+        _permit: Permit,
+    ) -> Outcome {
+        let looked_up = on_behalf_of(&job.tenant, self.look_up(&job, attempt));
         trace::scope(self.registry.traces.as_ref(), &job.image, looked_up).await
     }
 
     /// Queries the registry within the lookup's own timeout, and caches the result.
-    async fn look_up(&self, job: &Job) -> Outcome {
+    async fn look_up(&self, job: &Job, attempt: Attempt) -> Outcome {
         // Another lookup may have been answered since the cache was read.
         if let Cached::Fresh(outcome) = self.cached(job) {
             self.metrics
                 .looked_up(job.image.host(), LookupResult::Joined);
             return outcome;
         }
-        let mut attempt = Attempt {
+        let time = self.time(&attempt);
+        let mut lookup = Lookup {
             fetcher: self,
             job,
-            access: job.access,
+            attempt,
             credential: "",
             answered: false,
             is_redirected: AtomicBool::new(false),
             waits_since: None,
         };
-        let time = self.time(job);
-        let answer = match timeout(time, attempt.try_all()).await {
+        let answer = match timeout(time, lookup.try_all()).await {
             Ok(answer) => answer,
-            Err(_) => Err(attempt.late(time)),
+            Err(_) => Err(lookup.late(time)),
         };
         match answer {
             Ok(support) => {
-                job.host.succeeded(attempt.access);
+                lookup.attempt.finish(Ending::Found);
                 self.metrics
                     .looked_up(job.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
             Err(Failure::NotAsked(error)) => {
-                job.host.lookup_abandoned(attempt.access);
+                drop(lookup);
                 self.stale_or(job.request(), error)
             }
-            Err(Failure::Registry(error)) => attempt.failed(&error),
+            Err(Failure::Registry(error)) => lookup.failed(&error),
         }
     }
 
@@ -231,7 +230,7 @@ fn cached_refusal(cached: Cached) -> Option<Error> {
     }
 }
 
-impl Attempt<'_> {
+impl Lookup<'_> {
     /// Returns the failure of a timeout: the registry's if the registry had answered, or had half of the time to do so.
     fn late(&self, timeout: Duration) -> Failure {
         match self.waits_since {
@@ -244,35 +243,39 @@ impl Attempt<'_> {
         }
     }
 
-    /// Caches and logs the registry's failure; returns the stale answer if one may be served, else the error.
-    fn failed(&self, error: &Error) -> Outcome {
+    /// Records, caches and logs the registry's failure; returns the stale answer if one may be served, else the error.
+    fn failed(self, error: &Error) -> Outcome {
+        trace::record(|trace| trace.error = Some(error.to_string()));
+        let ending = self.ending(error);
         let Self {
             fetcher,
-            job: job @ Job { image, host, .. },
-            access,
+            job,
+            attempt,
             credential,
             ..
-        } = *self;
-        trace::record(|trace| trace.error = Some(error.to_string()));
-        if let Error::Throttled(_) = error.cause() {
-            let throttler = if error.is_of_redirect() {
-                Throttler::RedirectTarget
-            } else {
-                Throttler::Registry
-            };
-            host.throttled(access, throttler, fetcher.cache.pauses(error));
-        }
-        match self.class(error) {
-            FailureClass::Fault(scope) => host.failed(access, scope, job.probe.is_some()),
-            _ => host.answered(access),
-        }
+        } = self;
+        let access = attempt.access();
+        let is_probe = attempt.is_probe();
+        attempt.finish(ending);
         // Cached for each candidate already, if it holds for one only.
         if !error.class().is_of_credential() {
-            fetcher.cache.fail(image, access.credential, error);
+            fetcher.cache.fail(&job.image, access.credential, error);
         }
         let outcome = fetcher.stale_or(job.request(), error.into());
-        job.log_failure(error, credential, is_stale(&outcome));
+        job.log_failure(error, credential, is_stale(&outcome), is_probe);
         outcome
+    }
+
+    fn ending(&self, error: &Error) -> Ending {
+        if !matches!(error.cause(), Error::Throttled(_)) {
+            return Ending::Failed(self.class(error));
+        }
+        let throttler = if error.is_of_redirect() {
+            Throttler::RedirectTarget
+        } else {
+            Throttler::Registry
+        };
+        Ending::Throttled(throttler, self.fetcher.cache.pauses(error))
     }
 
     /// Classifies the failure of the lookup as a whole.
@@ -291,20 +294,14 @@ impl Attempt<'_> {
     }
 
     async fn try_all(&mut self) -> Result<Support, Failure> {
-        let job @ Job {
+        let Job {
             image, candidates, ..
         } = self.job;
         let mut refused: Option<Error> = None;
         let mut busy = false;
         for candidate in candidates {
-            self.access = job.access.with(candidate);
             self.credential = candidate.kind;
-            // The open circuit admits the probe.
-            if job.probe.is_none() {
-                job.host
-                    .permission(self.access)
-                    .map_err(Failure::NotAsked)?;
-            }
+            self.attempt.turn_to(candidate).map_err(Failure::NotAsked)?;
             let answer = match cached_refusal(self.fetcher.cache.get(image, candidate.id)) {
                 Some(refusal) => Err(Failure::Registry(refusal)),
                 None => self.try_one(candidate).await,
@@ -348,7 +345,7 @@ impl Attempt<'_> {
         let credentials = candidate.credentials(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.waits_since = Some(Instant::now());
-            self.job.host.lookup_started(self.access);
+            self.attempt.ask();
             let answer = self.ask(candidate, credential.as_deref());
             error = match CREDENTIAL.scope(candidate.kind, answer).await {
                 Ok(support) => return Ok(support),
@@ -407,7 +404,7 @@ impl Attempt<'_> {
             image,
             credential,
             of_pod: candidate.is_of_pod,
-            namespace: self.access.namespace,
+            namespace: self.attempt.access().namespace,
             is_redirected: Some(&self.is_redirected),
         };
         let by_head = cache.points_to(image, id).is_some() && host.answers_head();

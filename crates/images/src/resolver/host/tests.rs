@@ -4,6 +4,9 @@ use super::*;
 use crate::resolver::circuit::OPEN;
 use tolerarch_support::metrics::Metrics;
 
+const FAULT: Ending = Ending::Failed(FailureClass::Fault(FaultScope::Registry));
+const TARGET_FAULT: Ending = Ending::Failed(FailureClass::Fault(FaultScope::Repository));
+
 const ANONYMOUS: Access = Access {
     image: 0,
     repository: 0,
@@ -51,31 +54,46 @@ fn open(metrics: &Metrics) -> bool {
         .contains(r#"tolerarch_registry_circuit_open{registry="a.test"} 1"#)
 }
 
+/// Makes a lookup that has begun before what the test begins with.
+fn begun(host: &Arc<Host>, access: Access, probe: Option<Probe>) -> Attempt {
+    Attempt {
+        host: Arc::clone(host),
+        access,
+        probe,
+        has_asked: false,
+    }
+}
+
+fn ended(host: &Arc<Host>, access: Access, ending: Ending) {
+    begun(host, access, None).finish(ending);
+}
+
 fn failed(host: &Arc<Host>, access: Access) {
-    host.failed(access, FaultScope::Registry, false);
+    ended(host, access, FAULT);
 }
 
 fn failed_probe(host: &Arc<Host>, access: Access) {
-    host.failed(access, FaultScope::Registry, true);
+    begun(host, access, Some(Probe::default())).finish(FAULT);
 }
 
-fn throttled(host: &Host, access: Access, seconds: u64) {
+fn answered(host: &Arc<Host>, access: Access) {
+    ended(host, access, Ending::Failed(FailureClass::Missing));
+}
+
+fn throttled(host: &Arc<Host>, access: Access, seconds: u64) {
     let time = Duration::from_secs(seconds);
-    host.throttled(
-        access,
-        Throttler::Registry,
-        Pauses {
-            repository: time,
-            registry: time,
-        },
-    );
+    let pauses = Pauses {
+        repository: time,
+        registry: time,
+    };
+    ended(host, access, Ending::Throttled(Throttler::Registry, pauses));
 }
 
 /// Begins a lookup that is a probe.
-fn probe(host: &Host, access: Access) -> Probe {
-    host.enter(access)
-        .unwrap()
-        .expect("a circuit that is half-open")
+fn probe(host: &Arc<Host>, access: Access) -> Attempt {
+    let attempt = host.enter(access).unwrap();
+    assert!(attempt.is_probe(), "the circuit is half-open");
+    attempt
 }
 
 /// Opens the circuit for a namespace by failures of three repositories.
@@ -104,7 +122,7 @@ async fn shows_that_it_fails_from_its_first_failure_to_its_next_answer() {
     assert!(fails() && !open(&metrics));
     tokio::time::advance(2 * FORGOTTEN).await;
     assert!(fails(), "nobody has asked it since");
-    host.answered(repository(2));
+    answered(&host, repository(2));
     assert!(!fails());
 }
 
@@ -114,14 +132,14 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
     for _ in 0..2 {
         failed(&host, repository(1));
         failed(&host, repository(2));
-        host.answered(repository(4));
+        answered(&host, repository(4));
     }
     failed(&host, repository(3));
     assert_eq!(
         (host.permission(repository(4)), open(&metrics)),
         (ALLOWED, false)
     );
-    host.answered(repository(4));
+    answered(&host, repository(4));
     fail(&host, 0);
     assert_eq!(
         (host.permission(repository(4)), open(&metrics)),
@@ -143,7 +161,7 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
     tokio::time::advance(OPEN).await;
     drop(probe(&host, repository(5)));
     let _without_a_result = probe(&host, repository(5));
-    host.answered(repository(5));
+    answered(&host, repository(5));
     assert_eq!(
         (host.permission(repository(4)), open(&metrics)),
         (ALLOWED, false)
@@ -162,7 +180,7 @@ async fn one_repository_fails_alone() {
         failed(&host, tag(image));
     }
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
-    host.answered(repository(9));
+    answered(&host, repository(9));
     assert_eq!(
         [tag(4), repository(9)].map(|access| host.permission(access)),
         [CIRCUIT_OPEN, ALLOWED]
@@ -176,7 +194,7 @@ async fn one_repository_fails_alone() {
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
     drop(probe(&host, tag(1)));
-    host.answered(tag(1));
+    answered(&host, tag(1));
     assert_eq!(host.permission(tag(1)), ALLOWED);
 }
 
@@ -248,7 +266,7 @@ async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
         assert_eq!(host.permission(of(9, repository(500))), ALLOWED, "{round}");
         // The registry answers the third namespace, and fails for the two again.
         if round % 2 == 0 {
-            host.answered(of(9, repository(500)));
+            answered(&host, of(9, repository(500)));
         }
         tokio::time::advance(OPEN / 3).await;
     }
@@ -270,7 +288,7 @@ async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
         [9, 10].map(|own| host.permission(of(own, repository(500)))),
         [CIRCUIT_OPEN, ALLOWED]
     );
-    host.answered(of(10, repository(500)));
+    answered(&host, of(10, repository(500)));
     let all = [7, 8, 9, 10].map(|namespace| host.permission(of(namespace, repository(500))));
     assert_eq!(all, [ALLOWED; 4]);
 }
@@ -279,7 +297,7 @@ async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
 async fn a_target_of_redirects_that_fails_opens_no_circuit_of_the_registry() {
     let (host, metrics) = host();
     for failing in 0..20 {
-        host.failed(of(7, repository(failing)), FaultScope::Repository, false);
+        ended(&host, of(7, repository(failing)), TARGET_FAULT);
     }
     assert_eq!(
         [7, 8].map(|namespace| host.permission(of(namespace, repository(30)))),
@@ -289,7 +307,7 @@ async fn a_target_of_redirects_that_fails_opens_no_circuit_of_the_registry() {
     // The registry that redirects has answered, so its circuit is closed.
     fail(&host, 8);
     assert!(open(&metrics));
-    host.failed(of(7, repository(20)), FaultScope::Repository, false);
+    ended(&host, of(7, repository(20)), TARGET_FAULT);
     assert_eq!(
         (host.permission(of(8, repository(30))), open(&metrics)),
         (ALLOWED, false)
@@ -302,7 +320,7 @@ async fn one_namespaces_many_failures_leave_those_of_others_known() {
     fail(&host, 8);
     (0..1000).for_each(|failing| failed_probe(&host, of(7, repository(failing))));
     assert_eq!(host.permission(of(8, repository(50))), CIRCUIT_OPEN);
-    host.answered(of(7, repository(0)));
+    answered(&host, of(7, repository(0)));
     assert_eq!(host.permission(of(8, repository(50))), ALLOWED);
 }
 
@@ -350,13 +368,13 @@ async fn a_registry_that_throttles_others_is_asked_again_once_it_has_answered() 
     throttled(&host, of(7, repository(1)), 60);
     throttled(&host, of(8, repository(2)), 60);
     assert_eq!(host.permission(of(9, repository(3))), THROTTLED);
-    host.answered(of(9, repository(3)));
+    answered(&host, of(9, repository(3)));
     assert_eq!(
         host.permission(of(9, repository(3))),
         THROTTLED,
         "it was not an image"
     );
-    host.succeeded(of(9, repository(3)));
+    ended(&host, of(9, repository(3)), Ending::Found);
     assert_eq!(host.permission(of(9, repository(3))), ALLOWED);
 }
 
@@ -367,7 +385,7 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
     for _ in 1..FAILURES {
         failed(&host, a);
     }
-    host.answered(a);
+    answered(&host, a);
     for _ in 0..FAILURES {
         failed(&host, a);
         assert_eq!(host.permission(a), ALLOWED);

@@ -2,7 +2,8 @@
 
 use super::isolation::tenant;
 use super::*;
-use crate::resolver::host::{FORGOTTEN, LONG_SILENCE, PATIENCE};
+use crate::registry::FailureClass;
+use crate::resolver::host::{Ending, FORGOTTEN, LONG_SILENCE, PATIENCE};
 use crate::resolver::request::Access;
 use tokio::time::sleep;
 
@@ -431,26 +432,29 @@ async fn one_tenant_does_not_make_others_impatient() {
             .map(|namespace| host.patience(access(*namespace)))
             .collect()
     };
-    host.lookup_started(access(1));
+    let ask = |namespace| {
+        let mut attempt = host.enter(access(namespace)).unwrap();
+        attempt.ask();
+        attempt
+    };
+    let _hangs = ask(1);
     later(PATIENCE).await;
     assert_eq!(patience(&[1, 2]), [PATIENCE, Duration::MAX]);
     later(LONG_SILENCE).await;
     assert_eq!(patience(&[1, 2]), [PATIENCE, Duration::MAX]);
     // An answer to another namespace ends the silence for all.
-    host.answered(access(2));
+    ask(2).finish(Ending::Failed(FailureClass::Missing));
     assert_eq!(patience(&[1]), [Duration::MAX]);
-    for namespace in [1, 1, 2] {
-        host.lookup_started(access(namespace));
-    }
+    let [_first, _second, of_other] = [1, 1, 2].map(ask);
     later(PATIENCE).await;
     assert_eq!(patience(&[3]), [PATIENCE], "two have no answer");
     later(LONG_SILENCE).await;
     assert_eq!(patience(&[3]), [circuit::PROBE_PATIENCE], "for long");
-    host.lookup_abandoned(access(2));
+    drop(of_other);
     assert_eq!(patience(&[1, 3]), [PATIENCE, Duration::MAX]);
     // A silence of a minute ago says nothing of now, unless another lookup began since.
     later(FORGOTTEN / 2).await;
-    host.lookup_started(access(1));
+    let _later = ask(1);
     later(FORGOTTEN / 2).await;
     assert_eq!(patience(&[1]), [PATIENCE]);
     later(FORGOTTEN / 2).await;

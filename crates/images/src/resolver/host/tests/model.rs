@@ -1,5 +1,5 @@
 //! Random orders of what three namespaces meet at one registry, against a count of failures of each: none is refused
-//! because of the others, and each that is has one probe at a time.
+//! because of the others, and each that is has one probe at a time; and against the times for which it has been silent.
 
 use std::collections::VecDeque;
 
@@ -11,6 +11,8 @@ use super::*;
 enum Step {
     /// A lookup of this namespace begins, if it may.
     Begins(usize),
+    /// The oldest lookup of this namespace sends a request.
+    Asks(usize),
     /// The oldest lookup of this namespace ends.
     Ends(usize, End),
     Second,
@@ -21,6 +23,8 @@ enum End {
     Failed,
     TargetFailed,
     Answered,
+    Found,
+    NotAsked,
     /// Given up without a result.
     Dropped,
 }
@@ -30,10 +34,13 @@ fn step() -> impl Strategy<Value = Step> {
         8 => Just(End::Failed),
         1 => Just(End::TargetFailed),
         1 => Just(End::Answered),
+        1 => Just(End::Found),
+        1 => Just(End::NotAsked),
         1 => Just(End::Dropped),
     ];
     prop_oneof![
         5 => (0..3usize).prop_map(Step::Begins),
+        5 => (0..3usize).prop_map(Step::Asks),
         5 => (0..3usize, end).prop_map(|(namespace, end)| Step::Ends(namespace, end)),
         2 => Just(Step::Second),
     ]
@@ -48,8 +55,8 @@ struct Expected {
 }
 
 struct Running {
-    access: Access,
-    probe: Option<Probe>,
+    attempt: Attempt,
+    has_asked: bool,
     /// Whether the registry has answered anyone since it began.
     is_outdated: bool,
 }
@@ -64,7 +71,7 @@ impl Expected {
         let is_probed = self
             .running
             .iter()
-            .any(|running| running.probe.is_some() && !running.is_outdated);
+            .any(|running| running.attempt.is_probe() && !running.is_outdated);
         if now < last + OPEN || is_probed {
             return Err(LookupError::CircuitOpen);
         }
@@ -79,53 +86,109 @@ impl Expected {
     }
 }
 
+/// Since when each namespace has had no answer.
+#[derive(Default)]
+struct Silence(Vec<(usize, Instant)>);
+
+impl Silence {
+    fn asks(&mut self, namespace: usize, now: Instant) {
+        let is_silent = self.0.iter().any(|(silent, _)| *silent == namespace);
+        if !is_silent && self.0.len() < SILENT {
+            self.0.push((namespace, now));
+        }
+    }
+
+    fn abandons(&mut self, namespace: usize) {
+        self.0.retain(|(silent, _)| *silent != namespace);
+    }
+
+    fn patience(&self, namespace: usize, now: Instant) -> Duration {
+        let is_late = |since: Instant, time| now - since >= time;
+        let all = |time| {
+            self.0
+                .iter()
+                .filter(|(_, since)| is_late(*since, time))
+                .count()
+                == SILENT
+        };
+        let own = self.0.iter().find(|(silent, _)| *silent == namespace);
+        if all(LONG_SILENCE) {
+            PROBE_PATIENCE
+        } else if all(PATIENCE) || own.is_some_and(|(_, since)| is_late(*since, PATIENCE)) {
+            PATIENCE
+        } else {
+            Duration::MAX
+        }
+    }
+}
+
 async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let (host, _) = host();
     let mut all: [Expected; 3] = Default::default();
+    let mut silence = Silence::default();
     for (number, step) in steps.iter().enumerate() {
         let now = Instant::now();
+        // Each lookup is of a new repository.
+        let new = repository(number as u64);
+        for namespace in 0..3 {
+            let patience = host.patience(of(namespace as u64, new));
+            prop_assert_eq!(patience, silence.patience(namespace, now), "{}", number);
+        }
         match *step {
             Step::Second => tokio::time::advance(Duration::from_secs(1)).await,
             Step::Begins(namespace) => {
-                // Each lookup is of a new repository.
-                let access = of(namespace as u64, repository(number as u64));
-                let entered = host.enter(access);
-                let is_probe = entered
-                    .as_ref()
-                    .map(Option::is_some)
-                    .map_err(|error| *error);
+                let entered = host.enter(of(namespace as u64, new));
+                let is_probe = entered.as_ref().map(Attempt::is_probe);
+                let is_probe = is_probe.map_err(|error| *error);
                 prop_assert_eq!(is_probe, all[namespace].next(now), "{} {:?}", number, step);
-                if let Ok(probe) = entered {
+                if let Ok(attempt) = entered {
                     all[namespace].running.push_back(Running {
-                        access,
-                        probe,
+                        attempt,
+                        has_asked: false,
                         is_outdated: false,
                     });
+                }
+            }
+            Step::Asks(namespace) => {
+                if let Some(running) = all[namespace].running.front_mut() {
+                    running.attempt.ask();
+                    running.has_asked = true;
+                    silence.asks(namespace, now);
                 }
             }
             Step::Ends(namespace, end) => {
                 let Some(ended) = all[namespace].running.pop_front() else {
                     continue;
                 };
-                let Running { access, probe, .. } = ended;
-                let is_probe = probe.is_some();
+                let attempt = ended.attempt;
                 match end {
                     End::Failed => {
                         // Lookups that began before the circuit opened do not keep it open.
-                        if is_probe || all[namespace].failed.len() < FAILURES {
+                        if attempt.is_probe() || all[namespace].failed.len() < FAILURES {
                             all[namespace].failed.push(now);
                         }
-                        host.failed(access, FaultScope::Registry, is_probe);
+                        attempt.finish(FAULT);
                     }
                     End::TargetFailed => {
                         all.iter_mut().for_each(Expected::registry_answered);
-                        host.failed(access, FaultScope::Repository, is_probe);
+                        attempt.finish(TARGET_FAULT);
                     }
-                    End::Answered => {
+                    End::Answered | End::Found => {
                         all.iter_mut().for_each(Expected::registry_answered);
-                        host.answered(access);
+                        silence = Silence::default();
+                        attempt.finish(match end {
+                            End::Found => Ending::Found,
+                            _ => Ending::Failed(FailureClass::Unclear),
+                        });
                     }
-                    End::Dropped => drop(probe),
+                    End::NotAsked | End::Dropped => {
+                        if ended.has_asked {
+                            silence.abandons(namespace);
+                        }
+                        if let End::NotAsked = end {
+                            attempt.finish(Ending::Failed(FailureClass::NotAsked));
+                        }
+                    }
                 }
             }
         }
