@@ -278,7 +278,7 @@ impl Resolver {
         request: Request<'_>,
         requester: Requester<'_>,
     ) -> Result<Pending, LookupError> {
-        let Requester { tenant, review } = requester;
+        let tenant = &requester.tenant();
         let host = self.hosts.get(request.image.host());
         let access = self.hosts.access(request, tenant);
         let mut patience = match tenant {
@@ -321,7 +321,7 @@ impl Resolver {
             host,
             access,
             tenant: tenant.clone(),
-            review: review.map(|uid| shortened(uid).into()),
+            review: requester.review.map(|uid| shortened(uid).into()),
             flights: self.flights.clone(),
         };
         let resolver = self.clone();

@@ -68,11 +68,18 @@ struct Holder {
     evicted: Arc<Notify>,
 }
 
-/// Reservation of one body or review in the budget, until it is dropped.
+/// Reservation of one body or review in a budget, until it is dropped.
 pub struct Reservation {
-    budget: Budget,
     since: Instant,
-    holder: Option<(u64, Arc<Notify>)>,
+    /// Absent while no bytes are reserved, as for most: no count of the budget's owners changes that all threads share.
+    place: Option<Place>,
+}
+
+/// Place of a holder in the budget.
+struct Place {
+    budget: Budget,
+    id: u64,
+    evicted: Arc<Notify>,
 }
 
 /// The budget is used up, and this holder is among those that occupy the most of it.
@@ -89,11 +96,39 @@ impl Budget {
 
     /// Makes a reservation of no bytes yet; `since` is when the holder began to occupy the budget.
     pub fn reserve(&self, since: Instant) -> Reservation {
-        Reservation {
-            budget: self.clone(),
-            since,
-            holder: None,
+        Reservation { since, place: None }
+    }
+
+    /// Changes a reservation of this budget to this many bytes.
+    pub fn resize(&self, reservation: &mut Reservation, bytes: usize) -> Result<(), Evicted> {
+        let mut state = self.0.lock();
+        let since = reservation.since;
+        let place = reservation.place.get_or_insert_with(|| {
+            let id = state.next;
+            let evicted = Arc::new(Notify::new());
+            let holder = Holder {
+                bytes: 0,
+                since,
+                evicted: Arc::clone(&evicted),
+            };
+            state.next += 1;
+            state.holders.insert(id, holder);
+            Place {
+                budget: self.clone(),
+                id,
+                evicted,
+            }
+        });
+        let holder = state.holders.get_mut(&place.id).ok_or(Evicted)?;
+        let before = std::mem::replace(&mut holder.bytes, bytes);
+        state.used = state.used + bytes - before;
+        if state.used > state.total {
+            state.clear();
         }
+        if !state.holders.contains_key(&place.id) {
+            return Err(Evicted);
+        }
+        Ok(())
     }
 
     /// Reads at most `limit` bytes, arriving since `begun`. The buffer grows as bytes arrive, to twice as many at most.
@@ -137,14 +172,14 @@ impl Budget {
             if arrived == 0 {
                 // Most bodies come in one piece, which needs no copy.
                 if length > FREE || !body.is_end_stream() {
-                    reservation.resize(CONNECTION + length)?;
+                    self.resize(&mut reservation, CONNECTION + length)?;
                 }
                 first = data;
                 continue;
             }
             if all.capacity() < length {
                 let capacity = length.max((2 * arrived).min(announced)).max(FREE);
-                reservation.resize(CONNECTION + capacity)?;
+                self.resize(&mut reservation, CONNECTION + capacity)?;
                 all.reserve_exact(capacity - all.len());
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
@@ -156,37 +191,10 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Changes the reservation to this many bytes. A reservation that never holds any costs no lock.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), Evicted> {
-        let mut state = self.budget.0.lock();
-        let (id, _) = self.holder.get_or_insert_with(|| {
-            let id = state.next;
-            let evicted = Arc::new(Notify::new());
-            let holder = Holder {
-                bytes: 0,
-                since: self.since,
-                evicted: Arc::clone(&evicted),
-            };
-            state.next += 1;
-            state.holders.insert(id, holder);
-            (id, evicted)
-        });
-        let holder = state.holders.get_mut(id).ok_or(Evicted)?;
-        let before = std::mem::replace(&mut holder.bytes, bytes);
-        state.used = state.used + bytes - before;
-        if state.used > state.total {
-            state.clear();
-        }
-        if !state.holders.contains_key(id) {
-            return Err(Evicted);
-        }
-        Ok(())
-    }
-
     /// Returns when the reservation is evicted in favour of others.
     pub async fn evicted(&self) {
-        match &self.holder {
-            Some((_, evicted)) => evicted.notified().await,
+        match &self.place {
+            Some(place) => place.evicted.notified().await,
             None => std::future::pending().await,
         }
     }
@@ -217,9 +225,9 @@ impl State {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if let Some((id, _)) = &self.holder {
-            let mut state = self.budget.0.lock();
-            if let Some(holder) = state.holders.remove(id) {
+        if let Some(place) = &self.place {
+            let mut state = place.budget.0.lock();
+            if let Some(holder) = state.holders.remove(&place.id) {
                 state.used -= holder.bytes;
             }
         }

@@ -111,7 +111,7 @@ impl Webhook {
         let held = review.held();
         if held > FREE {
             // Where it does not fit, `evicted` ends at once, and the Pod is left unchanged.
-            let _ = reservation.resize(held);
+            let _ = self.waiting.resize(&mut reservation, held);
         }
         let snapshot = self.current.load();
         let policy = snapshot.policy_for(profile);

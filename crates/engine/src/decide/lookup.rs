@@ -10,7 +10,7 @@ use tolerarch_core::pod::{Pod, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_images::credentials::Keyring;
-use tolerarch_images::resolver::{Outcome, Requester, Tenant};
+use tolerarch_images::resolver::{Outcome, Requester};
 
 /// Maximum number of different images of one Pod that are looked up.
 pub(super) const IMAGES: usize = 64;
@@ -58,7 +58,7 @@ impl Snapshot {
         let mut lookups = match wait {
             Wait::Until { review, .. } => {
                 let requester = Requester {
-                    tenant: &Tenant::of(namespace),
+                    namespace: Some(namespace),
                     review,
                 };
                 self.resolver

@@ -89,13 +89,14 @@ impl Job {
     }
 
     /// Logs that the lookup failed. A probe of an open circuit is no news.
-    fn log_failure(&self, error: &Error, credential: &str, stale: bool, is_probe: bool) {
+    fn log_failure(&self, error: &Error, credential: &str, outcome: &Outcome, is_probe: bool) {
         let image = &self.image;
         let (namespace, others) = match &self.tenant {
             Tenant::Namespace(namespace) => (Some(shortened(namespace)), Some(self.others())),
             Tenant::Operator => (None, None),
         };
         let uid = self.review.as_deref();
+        let stale = is_stale(outcome);
         if is_probe {
             tracing::debug!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
         } else {
@@ -262,7 +263,7 @@ impl Lookup<'_> {
             fetcher.cache.fail(&job.image, access.credential, error);
         }
         let outcome = fetcher.stale_or(job.request(), error.into());
-        job.log_failure(error, credential, is_stale(&outcome), is_probe);
+        job.log_failure(error, credential, &outcome, is_probe);
         outcome
     }
 

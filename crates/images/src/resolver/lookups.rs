@@ -69,18 +69,25 @@ impl Stream for Lookups<'_> {
 /// For whom images are looked up.
 #[derive(Clone, Copy)]
 pub struct Requester<'a> {
-    /// The Pod's namespace, towards whose share the lookups count.
-    pub tenant: &'a Tenant,
+    /// The Pod's namespace, towards whose share the lookups count; `None` for a command of the operator, or the program
+    /// itself.
+    pub namespace: Option<&'a str>,
     /// UID of the Pod's review, for the log; `None` without a review.
     pub review: Option<&'a str>,
 }
 
 impl Requester<'_> {
-    /// A command of the operator, or the program itself.
     pub const OPERATOR: Self = Self {
-        tenant: &Tenant::Operator,
+        namespace: None,
         review: None,
     };
+
+    pub(super) fn tenant(&self) -> Tenant {
+        match self.namespace {
+            Some(namespace) => Tenant::of(namespace),
+            None => Tenant::Operator,
+        }
+    }
 }
 
 /// A lookup in flight that a Pod waits for.

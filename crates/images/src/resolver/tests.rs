@@ -23,8 +23,12 @@ async fn outcomes(
     candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
     budget: Duration,
 ) -> Vec<Outcome> {
+    let namespace = match &tenant {
+        Tenant::Namespace(namespace) => Some(&**namespace),
+        Tenant::Operator => None,
+    };
     let requester = Requester {
-        tenant: &tenant,
+        namespace,
         review: Some("3f1d"),
     };
     let lookups = resolver.lookups(requester, images, candidates, Instant::now() + budget);

@@ -211,7 +211,7 @@ async fn an_evicted_body_is_given_up_though_the_rest_is_there() {
     // The buffer has 32 KiB after the 17th piece, and need not grow for the others.
     let pieces = (0..30).map(|piece| {
         if piece == 20 {
-            other.resize(100 << 10).unwrap();
+            budget.resize(&mut other, 100 << 10).unwrap();
         }
         Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; 1 << 10])))
     });

@@ -9,7 +9,6 @@ use std::mem::take;
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
 use super::source::{NotRead, Source};
-use super::unread::is_compact;
 
 /// Name of the newtype that takes the text of a value in place of the value.
 pub(super) const TEXT: &str = "tolerarch::Unread";
@@ -187,4 +186,22 @@ impl de::Error for NotRead {
     fn custom<T: Display>(_: T) -> Self {
         Self
     }
+}
+
+/// Returns whether the reader takes this JSON, which has no control characters: there are no blanks between values.
+fn is_compact(json: &str) -> bool {
+    !json.contains(' ') || compact(json.to_owned()) == json
+}
+
+/// Removes blanks between values, which the reader does not take.
+pub(super) fn compact(mut json: String) -> String {
+    let mut in_string = false;
+    let mut is_escaped = false;
+    json.retain(|c| {
+        let stays = in_string || !matches!(c, ' ' | '\t' | '\n' | '\r');
+        in_string ^= c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        stays
+    });
+    json
 }

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::reader::{TEXT, read};
+use super::reader::{TEXT, compact, read};
 
 /// The text of a value. Keeping it costs no more than skipping the value, and the fast reader borrows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,24 +54,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
         }
         deserializer.deserialize_newtype_struct(TEXT, Skipped)
     }
-}
-
-/// Returns whether the reader takes this JSON, which has no control characters: there are no blanks between values.
-pub(super) fn is_compact(json: &str) -> bool {
-    !json.contains(' ') || compact(json.to_owned()) == json
-}
-
-/// Removes blanks between values, which the reader does not take.
-fn compact(mut json: String) -> String {
-    let mut in_string = false;
-    let mut is_escaped = false;
-    json.retain(|c| {
-        let stays = in_string || !matches!(c, ' ' | '\t' | '\n' | '\r');
-        in_string ^= c == '"' && !is_escaped;
-        is_escaped = c == '\\' && !is_escaped;
-        stays
-    });
-    json
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ async fn what_a_line_names_is_short_whatever_the_review_says() {
     repo.fault(Some(Fault::status(500)));
     let long = "\u{1b}u".repeat(10_000);
     let requester = Requester {
-        tenant: &Tenant::of(&long),
+        namespace: Some(&long),
         review: Some(&long),
     };
     let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();

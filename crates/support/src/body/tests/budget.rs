@@ -10,18 +10,18 @@ fn used(budget: &Budget) -> usize {
 async fn what_occupies_the_most_goes_first() {
     let budget = Budget::new(1600);
     let mut old = budget.reserve(Instant::now());
-    old.resize(200).unwrap();
+    budget.resize(&mut old, 200).unwrap();
     advance(Duration::from_secs(10)).await;
     let mut large = budget.reserve(Instant::now());
-    large.resize(1200).unwrap();
+    budget.resize(&mut large, 1200).unwrap();
     advance(Duration::from_millis(1)).await;
     let mut small = budget.reserve(Instant::now());
-    small.resize(250).unwrap();
+    budget.resize(&mut small, 250).unwrap();
     old.evicted().await;
     assert_eq!(used(&budget), 1450);
-    small.resize(450).unwrap();
+    budget.resize(&mut small, 450).unwrap();
     large.evicted().await;
-    assert!(old.resize(201).is_err() && large.resize(1201).is_err());
+    assert!(budget.resize(&mut old, 201).is_err() && budget.resize(&mut large, 1201).is_err());
     assert_eq!(used(&budget), 450);
     drop((old, large));
     assert_eq!(used(&budget), 450);
@@ -34,8 +34,8 @@ async fn the_one_that_asks_for_too_much_goes_itself() {
     let budget = Budget::new(1000);
     let mut small = budget.reserve(Instant::now());
     let mut large = budget.reserve(Instant::now());
-    small.resize(100).unwrap();
-    assert!(large.resize(950).is_err());
+    budget.resize(&mut small, 100).unwrap();
+    assert!(budget.resize(&mut large, 950).is_err());
     large.evicted().await;
     assert_eq!(used(&budget), 100);
 }
