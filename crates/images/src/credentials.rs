@@ -24,6 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use candidate::CredentialCandidate;
+pub(crate) use candidate::CredentialOwner;
 pub(crate) use credential::hash_parts;
 pub use credential::{Credential, CredentialId, Sensitive};
 pub use files::{

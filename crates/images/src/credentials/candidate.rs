@@ -7,6 +7,15 @@ use super::credential::{Credential, CredentialId};
 use super::program::{Busy, Program};
 use tolerarch_support::concurrency::Tenant;
 
+/// Who has chosen a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CredentialOwner {
+    /// Anyone who may create a Pod: the credential may also go to token servers of the registry's owner.
+    Pod,
+    /// The operator, for all tenants: goes only where the operator or this program says so. Anonymous access, too.
+    Operator,
+}
+
 /// Cheap to clone. The id is computed once, as every Pod needs it.
 #[derive(Clone)]
 pub struct CredentialCandidate {
@@ -14,7 +23,7 @@ pub struct CredentialCandidate {
     pub(crate) id: CredentialId,
     /// Kind of source, for people: one of a few fixed texts.
     pub(crate) kind: &'static str,
-    pub(crate) is_of_pod: bool,
+    pub(crate) owner: CredentialOwner,
     source: Source,
 }
 
@@ -34,14 +43,14 @@ impl CredentialCandidate {
         Self {
             id: CredentialId::ANONYMOUS,
             kind: "anonymous",
-            is_of_pod: false,
+            owner: CredentialOwner::Operator,
             source: Source::Held(None),
         }
     }
 
     pub(super) fn pod(credential: Credential) -> Self {
         Self {
-            is_of_pod: true,
+            owner: CredentialOwner::Pod,
             ..Self::file(credential, "pull secret")
         }
     }
@@ -50,7 +59,7 @@ impl CredentialCandidate {
         Self {
             id: credential.id(),
             kind,
-            is_of_pod: false,
+            owner: CredentialOwner::Operator,
             source: Source::Held(Some(credential.into())),
         }
     }
@@ -59,7 +68,7 @@ impl CredentialCandidate {
         Self {
             id: program.protocol.id(image),
             kind: program.kind,
-            is_of_pod: false,
+            owner: CredentialOwner::Operator,
             source: Source::Program {
                 program: Arc::clone(program),
                 image: image.into(),

@@ -2,7 +2,6 @@
 //! With a token or a password where an endpoint demands one, and over redirects.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use http::StatusCode;
 use tokio::time::{Duration, timeout};
@@ -14,8 +13,9 @@ use super::error::{Error, FailureClass};
 use super::hosts::{Endpoint, in_order};
 use super::metrics::RequestKind;
 use super::net::{HttpResponse, names};
+use super::target::{ReachedTarget, Target};
 use super::trace::{self, CREDENTIAL};
-use crate::credentials::{Credential, CredentialCandidate};
+use crate::credentials::{Credential, CredentialCandidate, CredentialOwner};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::concurrency::Tenant;
@@ -31,11 +31,11 @@ pub(crate) struct Pull<'a> {
     pub(crate) image: &'a ImageRef,
     /// Credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
-    pub(crate) of_pod: bool,
+    pub(crate) owner: CredentialOwner,
     /// Hash of the name of the namespace whose lookup this is.
     pub(crate) namespace: u64,
-    /// Set once the image's own registry redirects a request to another server; `None` if the caller need not know.
-    pub(crate) is_redirected: Option<&'a AtomicBool>,
+    /// Records the target for the caller, if it has to know.
+    pub(crate) reached: Option<&'a ReachedTarget>,
 }
 
 impl Registry {
@@ -148,11 +148,12 @@ impl Registry {
         let of_mirror;
         let mut source = trace::credential();
         let mut credential = None;
-        let mut is_redirected = None;
-        let is_registry = endpoint.is_registry_of(pull.image);
-        if is_registry {
+        let mut owner = CredentialOwner::Operator;
+        let mut reached = None;
+        if endpoint.is_registry_of(pull.image) {
             credential = pull.credential;
-            is_redirected = pull.is_redirected;
+            owner = pull.owner;
+            reached = pull.reached;
         } else {
             of_mirror = self.credential_of_mirror(origin).await;
             if let Some((held, candidate)) = &of_mirror {
@@ -169,17 +170,17 @@ impl Registry {
             endpoint,
             repository: &repository,
             credential,
-            of_pod: is_registry && pull.of_pod,
-            of_redirect: false,
+            owner,
+            target: Target::Registry,
         };
         let by_tag = is_tag(reference);
-        let route = || Route::new(endpoint, kind, url.clone(), by_tag, is_redirected);
+        let route = || Route::new(endpoint, kind, url.clone(), by_tag, reached);
         let answer = self.follow_with_token(token, route);
         let (mut response, mut route) = CREDENTIAL.scope(source, answer).await?;
         // The target of a redirect is requested once more, with a token that the target's server issues to anybody.
         if response.status == StatusCode::UNAUTHORIZED
-            && route.is_cross_origin
-            && let Some((endpoint, repository)) = &route.target()
+            && route.target == Target::RedirectTarget
+            && let Some((endpoint, repository)) = &route.target_endpoint()
         {
             let token = token.at_target(endpoint, repository);
             let answer = async {
@@ -209,7 +210,8 @@ impl Registry {
             let response = route
                 .follow(token.transport, token.hosts, sent.as_ref())
                 .await?;
-            if response.status != StatusCode::UNAUTHORIZED || route.is_cross_origin {
+            if response.status != StatusCode::UNAUTHORIZED || route.target == Target::RedirectTarget
+            {
                 return Ok((response, route));
             }
             let next = match (refusals, &sent) {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::manifest::ManifestError;
+use super::target::Target;
 use tolerarch_core::image::{LookupError, PlatformSet};
 
 /// Part of a registry that a fault shows to have failed.
@@ -122,12 +123,12 @@ impl Error {
         }
     }
 
-    /// Returns whether the target of a redirect failed, and not the registry.
-    pub(crate) fn is_of_redirect(&self) -> bool {
+    /// Returns the server whose answer, or lack of one, the failure is.
+    pub(crate) fn target(&self) -> Target {
         match self {
-            Self::Redirected { .. } => true,
-            Self::Partly { cause, .. } => cause.is_of_redirect(),
-            _ => false,
+            Self::Redirected { .. } => Target::RedirectTarget,
+            Self::Partly { cause, .. } => cause.target(),
+            _ => Target::Registry,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings,
     TrustError, Verified,
 };
-use crate::credentials::Credential;
+use crate::credentials::{Credential, CredentialOwner};
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::metrics::Metrics;
 
@@ -71,8 +71,8 @@ fn pull<'a>(image: &'a ImageRef, credential: Option<&'a Credential>) -> Pull<'a>
     Pull {
         image,
         credential,
-        of_pod: false,
+        owner: CredentialOwner::Operator,
         namespace: 0,
-        is_redirected: None,
+        reached: None,
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use tokio::time::{Duration, Instant};
 
 use super::request::Access;
+use crate::credentials::CredentialOwner;
 use crate::registry::FaultScope;
 
 /// Failures in a row that open a circuit: images of a repository; repositories of a registry.
@@ -120,9 +121,9 @@ impl Fault {
     /// Returns whether the fault is of the same image. With a Pod's credential, which may be the cause, an image fails
     /// apart from its failures with other credentials.
     fn is_of(&self, access: Access) -> bool {
-        let alike =
-            self.access.credential == access.credential || !(self.access.of_pod || access.of_pod);
-        self.access.image == access.image && alike
+        let is_of_pod = [self.access.owner, access.owner].contains(&CredentialOwner::Pod);
+        let is_alike = self.access.credential == access.credential || !is_of_pod;
+        self.access.image == access.image && is_alike
     }
 }
 

@@ -13,9 +13,9 @@ use super::cache::Pauses;
 use super::circuit::{FAILURES, Faults, PROBE_PATIENCE, Scope};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
-use super::throttling::{Throttler, Throttling};
-use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::registry::{FailureClass, FaultScope};
+use super::throttling::Throttling;
+use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
+use crate::registry::{FailureClass, FaultScope, Target};
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::metrics::{Counted, counted};
@@ -66,7 +66,7 @@ pub(super) enum Ending {
     /// The registry answered with an image.
     Found,
     /// A 429.
-    Throttled(Throttler, Pauses),
+    Throttled(Target, Pauses),
     Failed(FailureClass),
 }
 
@@ -131,7 +131,7 @@ impl Hosts {
             repository: self.hasher.hash_one(request.image.repository()),
             namespace: self.hasher.hash_one(tenant),
             credential: CredentialId::ANONYMOUS,
-            of_pod: false,
+            owner: CredentialOwner::Operator,
         };
         match request.candidates.first() {
             Some(candidate) => access.with(candidate),

@@ -4,7 +4,6 @@
 
 use std::slice::from_ref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::{Duration, Instant, timeout};
 
@@ -13,11 +12,11 @@ use super::circuit::PROBE_TIME;
 use super::host::{Attempt, Ending, Host};
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, FlightKey, Request, says_more};
-use super::throttling::Throttler;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
 use crate::registry::{
-    Digest, Error, FailureClass, FaultScope, Found, Pull, Registry, on_behalf_of,
+    Digest, Error, FailureClass, FaultScope, Found, Pull, ReachedTarget, Registry, Target,
+    on_behalf_of,
 };
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
@@ -58,8 +57,7 @@ struct Lookup<'a> {
     credential: &'static str,
     /// True if the registry has answered, be it with a refusal.
     answered: bool,
-    /// True if the registry has redirected a request to another server.
-    is_redirected: AtomicBool,
+    reached: ReachedTarget,
     /// Time since which the lookup waits for the registry; `None` while it waits for a credential.
     waits_since: Option<Instant>,
 }
@@ -178,7 +176,7 @@ impl Fetcher {
             attempt,
             credential: "",
             answered: false,
-            is_redirected: AtomicBool::new(false),
+            reached: ReachedTarget::default(),
             waits_since: None,
         };
         let answer = match timeout(time, lookup.try_all()).await {
@@ -271,12 +269,7 @@ impl Lookup<'_> {
         if !matches!(error.cause(), Error::Throttled(_)) {
             return Ending::Failed(self.class(error));
         }
-        let throttler = if error.is_of_redirect() {
-            Throttler::RedirectTarget
-        } else {
-            Throttler::Registry
-        };
-        Ending::Throttled(throttler, self.fetcher.cache.pauses(error))
+        Ending::Throttled(error.target(), self.fetcher.cache.pauses(error))
     }
 
     /// Classifies the failure of the lookup as a whole.
@@ -286,7 +279,7 @@ impl Lookup<'_> {
             FailureClass::Fault(_) if self.answered => FailureClass::Unclear,
             FailureClass::Fault(_)
                 if matches!(error, Error::Timeout)
-                    && self.is_redirected.load(Ordering::Relaxed) =>
+                    && self.reached.get() == Target::RedirectTarget =>
             {
                 FailureClass::Fault(FaultScope::Repository)
             }
@@ -404,9 +397,9 @@ impl Lookup<'_> {
         let pull = Pull {
             image,
             credential,
-            of_pod: candidate.is_of_pod,
+            owner: candidate.owner,
             namespace: self.attempt.access().namespace,
-            is_redirected: Some(&self.is_redirected),
+            reached: Some(&self.reached),
         };
         let by_head = cache.points_to(image, id).is_some() && host.answers_head();
         let mut digest = None;

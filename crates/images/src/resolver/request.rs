@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::slice::from_ref;
 
 use super::cache::{Cache, Cached, Millis};
-use crate::credentials::{CredentialCandidate, CredentialId};
+use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::Tenant;
 
@@ -24,15 +24,14 @@ pub(super) struct Access {
     pub(super) repository: u64,
     pub(super) namespace: u64,
     pub(super) credential: CredentialId,
-    /// True if the credential came with a Pod: anyone who may create a Pod can choose it.
-    pub(super) of_pod: bool,
+    pub(super) owner: CredentialOwner,
 }
 
 impl Access {
     pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
         Self {
             credential: candidate.id,
-            of_pod: candidate.is_of_pod,
+            owner: candidate.owner,
             ..self
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::{Duration, Instant};
 use super::cache::Pauses;
 use super::request::Access;
 use crate::credentials::CredentialId;
+use crate::registry::Target;
 
 /// Maximum number of throttled repositories of one registry that are kept, in all and of one namespace. With 80 bytes
 /// each, one namespace takes 1.3 KiB for a registry, and 5 MiB if 4,096 registries throttle it. A repository that is
@@ -42,7 +43,8 @@ struct Throttled {
     /// Time of the last 429.
     at: Instant,
     until: Instant,
-    throttler: Throttler,
+    /// Server that answered 429 last.
+    throttler: Target,
 }
 
 /// What the registry has said of its limits to one credential.
@@ -58,26 +60,12 @@ struct Account {
     last: Option<Instant>,
 }
 
-/// Server that answered 429.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Throttler {
-    /// The registry or its token server.
-    Registry,
-    RedirectTarget,
-}
-
 impl Throttling {
     /// Records a 429 to a lookup.
-    pub(super) fn add(
-        &mut self,
-        access: Access,
-        throttler: Throttler,
-        pauses: Pauses,
-        now: Instant,
-    ) {
+    pub(super) fn add(&mut self, access: Access, throttler: Target, pauses: Pauses, now: Instant) {
         self.forget(now);
         self.add_repository(access, throttler, now, now + pauses.repository);
-        if throttler == Throttler::RedirectTarget {
+        if throttler == Target::RedirectTarget {
             return;
         }
         if !self.accounts.contains_key(&access.credential) {
@@ -139,13 +127,7 @@ impl Throttling {
         Some(since + account.longest)
     }
 
-    fn add_repository(
-        &mut self,
-        access: Access,
-        throttler: Throttler,
-        now: Instant,
-        until: Instant,
-    ) {
+    fn add_repository(&mut self, access: Access, throttler: Target, now: Instant, until: Instant) {
         for throttled in &mut self.repositories {
             if throttled.is_of(access) {
                 throttled.namespace = access.namespace;
@@ -226,7 +208,7 @@ impl Throttled {
     }
 
     fn is_by_registry(&self, credential: CredentialId) -> bool {
-        self.credential == credential && self.throttler == Throttler::Registry
+        self.credential == credential && self.throttler == Target::Registry
     }
 }
 

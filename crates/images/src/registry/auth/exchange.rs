@@ -8,11 +8,12 @@ use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
 use super::realm::{Realm, may_redirect};
-use crate::credentials::Credential;
+use crate::credentials::{Credential, CredentialOwner};
 use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
 use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
+use crate::registry::target::Target;
 use tolerarch_text::json::go::{self, GoStruct, GoValue};
 
 /// Maximum bytes of one token.
@@ -37,9 +38,10 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) repository: &'a str,
     pub(crate) credential: Option<&'a Credential>,
-    pub(crate) of_pod: bool,
-    /// True if another registry redirected here, and so chose the path: this registry's scheme is not remembered.
-    pub(crate) of_redirect: bool,
+    pub(crate) owner: CredentialOwner,
+    /// Target of the request that needs the token. Of a redirect's target, whose path another registry chose, nothing is
+    /// remembered.
+    pub(crate) target: Target,
 }
 
 #[derive(Default)]
@@ -73,8 +75,8 @@ impl<'a> TokenRequest<'a> {
             endpoint,
             repository,
             credential: None,
-            of_pod: false,
-            of_redirect: true,
+            owner: CredentialOwner::Operator,
+            target: Target::RedirectTarget,
             ..self
         }
     }
@@ -84,14 +86,13 @@ impl<'a> TokenRequest<'a> {
     pub(super) fn may_ask(&self, realm: &Realm) -> bool {
         let hosts = self.hosts;
         let origin = &self.endpoint.origin;
-        let may_be_asked = if self.of_redirect {
+        let may_be_asked = match self.target {
+            Target::Registry => may_redirect(hosts, origin, &realm.url),
             // The image's registry chose the target of its redirect.
-            !hosts.has_client_certificate(&realm.url)
-        } else {
-            may_redirect(hosts, origin, &realm.url)
+            Target::RedirectTarget => !hosts.has_client_certificate(&realm.url),
         };
         may_be_asked
-            && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
+            && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.owner))
     }
 
     /// Returns the service of the challenge, and our own scope, never the challenge's.
@@ -163,7 +164,7 @@ impl<'a> TokenRequest<'a> {
             headers: is_at_endpoint.then_some(&self.endpoint.headers),
             form,
             is_idempotent,
-            is_named_by_registry: self.of_redirect || !is_at_endpoint,
+            is_named_by_registry: self.target == Target::RedirectTarget || !is_at_endpoint,
         };
         self.transport.send(&request).await
     }

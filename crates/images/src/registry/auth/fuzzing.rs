@@ -8,6 +8,7 @@ use url::Url;
 
 use super::challenge::{Challenge, challenges};
 use super::realm::Realm;
+use crate::credentials::CredentialOwner;
 use crate::registry::hosts::Hosts;
 
 /// Checks that a parsed challenge, written as RFC 9110 has it, is parsed as the same again; and that no realm leads a
@@ -41,9 +42,9 @@ pub fn challenge(data: &[u8]) -> bool {
                 url.has_host() && url.username().is_empty() && url.password().is_none(),
                 "{url}"
             );
-            if [false, true]
+            if [CredentialOwner::Pod, CredentialOwner::Operator]
                 .iter()
-                .any(|of_pod| realm.may_see_credentials(&hosts, &origin, *of_pod))
+                .any(|owner| realm.may_see_credentials(&hosts, &origin, *owner))
             {
                 assert_eq!(url.host(), origin.host());
                 assert!(

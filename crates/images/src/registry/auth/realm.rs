@@ -4,6 +4,7 @@
 use url::Url;
 
 use super::owner;
+use crate::credentials::CredentialOwner;
 use crate::registry::hosts::Hosts;
 use crate::registry::net::{authority, names};
 use tolerarch_core::image::canonical_host;
@@ -55,10 +56,19 @@ impl Realm {
     /// Returns whether credentials for this registry may be sent to the realm. The registry itself names the realm,
     /// over TLS, and could have a credential by asking for the password. So a Pod's may also go to another host of the
     /// same owner; the operator's, which serves all tenants, only where the operator or this program says so.
-    pub(super) fn may_see_credentials(&self, hosts: &Hosts, origin: &Url, of_pod: bool) -> bool {
-        belongs(hosts, origin, &self.url)
-            || owner::is_same_host(origin, &self.url)
-            || of_pod && owner::is_same_owner(origin, &self.url)
+    pub(super) fn may_see_credentials(
+        &self,
+        hosts: &Hosts,
+        origin: &Url,
+        credential_owner: CredentialOwner,
+    ) -> bool {
+        if belongs(hosts, origin, &self.url) || owner::is_same_host(origin, &self.url) {
+            return true;
+        }
+        match credential_owner {
+            CredentialOwner::Pod => owner::is_same_owner(origin, &self.url),
+            CredentialOwner::Operator => false,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
 use crate::registry::net::{HttpResponse, label, shown_host};
+use crate::registry::target::Target;
 use crate::ttl_cache::{Timed, TtlCache};
 
 /// Maximum number of cached challenges (by host) and tokens (by repository and credential).
@@ -136,7 +137,7 @@ impl Tokens {
         refused: &HttpResponse,
     ) -> Result<HeaderValue, Error> {
         let mut remembered = None;
-        if !request.of_redirect {
+        if request.target == Target::Registry {
             remembered = self.key(request);
         }
         if let Some((key, _)) = &remembered {
@@ -238,7 +239,7 @@ impl Tokens {
         };
         let (token, life) = read(&response)?;
         // The registry that redirects chose the path at its target, so nothing of the target is cached.
-        if !request.of_redirect {
+        if request.target == Target::Registry {
             let life = life.saturating_sub(MARGIN);
             self.tokens.put(key.clone(), token.clone(), life);
             let scheme = Scheme::Bearer {

@@ -3,8 +3,6 @@
 //! the endpoint (its authorization, headers, client certificate) does not go along, and is not used again after the
 //! first hop to another origin, even if a later hop comes back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use http::HeaderValue;
 use url::Url;
 
@@ -13,6 +11,7 @@ use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
+use crate::registry::target::{ReachedTarget, Target};
 use tolerarch_core::image::ImageRef;
 
 /// Maximum redirects of one request: an own domain before k8s.gcr.io, whose blobs take three. Other clients follow ten.
@@ -23,12 +22,12 @@ pub(super) struct Route<'a> {
     kind: RequestKind,
     url: Url,
     by_tag: bool,
-    pub(super) is_cross_origin: bool,
+    /// Target that the present URL is at: after a hop to another origin, never the registry again.
+    pub(super) target: Target,
     /// True if the route has been on HTTPS, which only digests leave, and only where the operator says so.
     is_secure: bool,
     redirects: usize,
-    /// Set once the route leaves the origin of the image's own registry.
-    is_redirected: Option<&'a AtomicBool>,
+    reached: Option<&'a ReachedTarget>,
 }
 
 impl<'a> Route<'a> {
@@ -37,7 +36,7 @@ impl<'a> Route<'a> {
         kind: RequestKind,
         url: Url,
         by_tag: bool,
-        is_redirected: Option<&'a AtomicBool>,
+        reached: Option<&'a ReachedTarget>,
     ) -> Self {
         let is_secure = url.scheme() == "https";
         Self {
@@ -45,10 +44,10 @@ impl<'a> Route<'a> {
             kind,
             url,
             by_tag,
-            is_cross_origin: false,
+            target: Target::Registry,
             is_secure,
             redirects: 0,
-            is_redirected,
+            reached,
         }
     }
 
@@ -60,14 +59,15 @@ impl<'a> Route<'a> {
         mut authorization: Option<&HeaderValue>,
     ) -> Result<HttpResponse, Error> {
         loop {
+            let is_at_registry = self.target == Target::Registry;
             let request = HttpRequest {
                 kind: self.kind,
                 url: &self.url,
                 authorization,
-                headers: (!self.is_cross_origin).then_some(&self.endpoint.headers),
+                headers: is_at_registry.then_some(&self.endpoint.headers),
                 form: None,
                 is_idempotent: true,
-                is_named_by_registry: self.is_cross_origin,
+                is_named_by_registry: !is_at_registry,
             };
             let response = transport
                 .send(&request)
@@ -81,9 +81,9 @@ impl<'a> Route<'a> {
                 .map_err(|error| self.located(error))?;
             if next.origin() != self.url.origin() {
                 authorization = None;
-                self.is_cross_origin = true;
-                if let Some(is_redirected) = self.is_redirected {
-                    is_redirected.store(true, Ordering::Relaxed);
+                self.target = Target::RedirectTarget;
+                if let Some(reached) = self.reached {
+                    reached.redirected();
                 }
             }
             self.is_secure |= next.scheme() == "https";
@@ -113,7 +113,7 @@ impl<'a> Route<'a> {
         // Whoever chose the target after another origin is not the endpoint.
         let origin = &self.endpoint.origin;
         if hosts.has_client_certificate(&target)
-            && (self.is_cross_origin || !may_redirect(hosts, origin, &target))
+            && (self.target == Target::RedirectTarget || !may_redirect(hosts, origin, &target))
         {
             let line = token_hosts(label(origin), &host);
             return refused(format!(
@@ -124,7 +124,7 @@ impl<'a> Route<'a> {
     }
 
     /// Returns the endpoint and its repository, if its 401 can be answered. Registries in front rename repositories.
-    pub(super) fn target(&self) -> Option<(Endpoint, String)> {
+    pub(super) fn target_endpoint(&self) -> Option<(Endpoint, String)> {
         let api = self.url.path().strip_prefix("/v2/")?;
         let (repository, reference) = ["/manifests/", "/blobs/"]
             .iter()
@@ -142,7 +142,7 @@ impl<'a> Route<'a> {
 
     /// Returns the error, with its host unless that is the endpoint's: people have to open the way there.
     pub(super) fn located(&self, cause: Error) -> Error {
-        if !self.is_cross_origin {
+        if self.target == Target::Registry {
             return cause;
         }
         Error::Redirected {

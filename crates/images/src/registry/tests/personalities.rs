@@ -8,6 +8,7 @@ use testregistry::personality::{Needs, PASSWORD, PERSONALITIES, Personality, Sta
 use testregistry::{Internet, Pki, Request};
 
 use super::*;
+use crate::credentials::CredentialOwner;
 use crate::registry::Pull;
 
 /// A personality on its stage, and a client of it.
@@ -16,8 +17,7 @@ struct Play {
     staged: Staged,
     registry: Registry,
     credential: Option<Credential>,
-    /// True if the credential is a Pod's, and not the operator's.
-    of_pod: bool,
+    owner: CredentialOwner,
     _internet: Internet,
     _directory: tempfile::TempDir,
 }
@@ -55,7 +55,7 @@ impl Play {
             staged,
             registry,
             credential,
-            of_pod: true,
+            owner: CredentialOwner::Pod,
             _internet: internet,
             _directory: directory,
         }
@@ -77,9 +77,9 @@ impl Play {
         Pull {
             image,
             credential,
-            of_pod: self.of_pod,
+            owner: self.owner,
             namespace: 0,
-            is_redirected: None,
+            reached: None,
         }
     }
 
@@ -195,7 +195,7 @@ async fn private_images_are_read_with_a_password_of_the_operator_which_goes_nowh
     let operators = async |it: &'static Personality| {
         let play = Play::of(it, true, it.operator_needs).await;
         it.private.then_some(Play {
-            of_pod: false,
+            owner: CredentialOwner::Operator,
             ..play
         })
     };
@@ -207,15 +207,15 @@ async fn private_images_are_read_with_a_password_of_the_operator_which_goes_nowh
 async fn a_token_host_that_is_not_known_is_named() {
     let mut tried = 0;
     for personality in PERSONALITIES {
-        for (of_pod, needs) in [
-            (true, personality.needs),
-            (false, personality.operator_needs),
+        for (owner, needs) in [
+            (CredentialOwner::Pod, personality.needs),
+            (CredentialOwner::Operator, personality.operator_needs),
         ] {
             let Needs::TokenHosts(host) = needs else {
                 continue;
             };
             let play = Play {
-                of_pod,
+                owner,
                 ..Play::of(personality, true, Needs::Nothing).await
             };
             let error = play

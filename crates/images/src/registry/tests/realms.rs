@@ -4,6 +4,7 @@ use testregistry::Request;
 
 use super::gates::proxy;
 use super::*;
+use crate::credentials::CredentialOwner;
 use crate::registry::FailureClass;
 use crate::registry::Pull;
 
@@ -64,8 +65,13 @@ impl Bench {
         }
     }
 
-    /// Looks up an image of this registry, whose realm is `realm`, with a password of a Pod or of the operator.
-    async fn ask(&self, registry: &str, realm: &str, of_pod: bool) -> Result<Support, Error> {
+    /// Looks up an image of this registry, whose realm is `realm`, with a password of this owner.
+    async fn ask(
+        &self,
+        registry: &str,
+        realm: &str,
+        owner: CredentialOwner,
+    ) -> Result<Support, Error> {
         let repo = self.remote.repo("team/app");
         repo.require(
             Auth::bearer()
@@ -82,9 +88,9 @@ impl Bench {
         let pull = Pull {
             image: &image,
             credential: Some(&credential),
-            of_pod,
+            owner,
             namespace: 0,
-            is_redirected: None,
+            reached: None,
         };
         self.client.find(pull).await.map(|found| found.support)
     }
@@ -116,25 +122,33 @@ async fn a_pods_secret_opens_a_registry_whose_tokens_come_from_its_own_domain() 
     assert_eq!(
         kind(
             &bench
-                .ask(REGISTRY, "https://git.example.com/token", true)
+                .ask(
+                    REGISTRY,
+                    "https://git.example.com/token",
+                    CredentialOwner::Pod
+                )
                 .await
         ),
         ok
     );
     assert_eq!(bench.informed(), ["git.example.com"]);
-    for of_pod in [false, true] {
+    for owner in [CredentialOwner::Operator, CredentialOwner::Pod] {
         let found = bench
             .ask(
                 "git.example.com:5050",
                 "https://git.example.com/token",
-                of_pod,
+                owner,
             )
             .await;
         assert_eq!(kind(&found), ok);
         assert_eq!(bench.informed(), ["git.example.com"]);
     }
     let error = bench
-        .ask(REGISTRY, "https://git.example.com/token", false)
+        .ask(
+            REGISTRY,
+            "https://git.example.com/token",
+            CredentialOwner::Operator,
+        )
         .await
         .unwrap_err();
     let line = r#"set registries.hosts."registry.git.example.com".tokenHosts: [git.example.com]"#;
@@ -147,7 +161,11 @@ async fn a_pods_secret_opens_a_registry_whose_tokens_come_from_its_own_domain() 
     assert_eq!(
         kind(
             &bench
-                .ask(REGISTRY, "https://git.example.com/token", false)
+                .ask(
+                    REGISTRY,
+                    "https://git.example.com/token",
+                    CredentialOwner::Operator
+                )
                 .await
         ),
         ok,
@@ -178,8 +196,8 @@ async fn no_realm_leads_a_credential_to_another_owner() {
         ("a.github.io", "https://b.github.io/token"),
         ("acme.jfrog.io", "https://evil.jfrog.io/token"),
     ] {
-        for of_pod in [false, true] {
-            let found = bench.ask(registry, realm, of_pod).await;
+        for owner in [CredentialOwner::Operator, CredentialOwner::Pod] {
+            let found = bench.ask(registry, realm, owner).await;
             assert_eq!(kind(&found), "denied", "{realm} of {registry}");
             assert_eq!(bench.informed(), [""; 0], "{realm} of {registry}");
         }
@@ -203,9 +221,9 @@ async fn no_realm_borrows_a_client_certificate() {
     })
     .await;
     for registry in [REGISTRY, "git.example.com:5050"] {
-        for of_pod in [false, true] {
+        for owner in [CredentialOwner::Operator, CredentialOwner::Pod] {
             let found = bench
-                .ask(registry, "https://git.example.com/token", of_pod)
+                .ask(registry, "https://git.example.com/token", owner)
                 .await;
             assert_eq!(kind(&found), "denied", "{registry}");
             let asked = bench
@@ -229,7 +247,7 @@ async fn a_realm_of_its_own_without_tls_is_asked_over_tls() {
             "http://git.example.com:8080/token",
         ] {
             assert_eq!(
-                kind(&bench.ask(registry, realm, false).await),
+                kind(&bench.ask(registry, realm, CredentialOwner::Operator).await),
                 ok,
                 "{realm} of {registry}"
             );

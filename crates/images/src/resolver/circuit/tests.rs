@@ -1,5 +1,5 @@
 use super::*;
-use crate::credentials::CredentialId;
+use crate::credentials::{CredentialId, CredentialOwner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -10,7 +10,7 @@ fn access(namespace: u64, repository: u64) -> Access {
         repository,
         namespace,
         credential,
-        of_pod: false,
+        owner: CredentialOwner::Operator,
     }
 }
 

@@ -12,7 +12,7 @@ const ANONYMOUS: Access = Access {
     repository: 0,
     namespace: 0,
     credential: CredentialId::ANONYMOUS,
-    of_pod: false,
+    owner: CredentialOwner::Operator,
 };
 
 fn repository(repository: u64) -> Access {
@@ -26,7 +26,7 @@ fn repository(repository: u64) -> Access {
 fn of_pod(name: &str) -> Access {
     Access {
         credential: CredentialId::of(&[name]),
-        of_pod: true,
+        owner: CredentialOwner::Pod,
         ..ANONYMOUS
     }
 }
@@ -86,7 +86,7 @@ fn throttled(host: &Arc<Host>, access: Access, seconds: u64) {
         repository: time,
         registry: time,
     };
-    ended(host, access, Ending::Throttled(Throttler::Registry, pauses));
+    ended(host, access, Ending::Throttled(Target::Registry, pauses));
 }
 
 /// Begins a lookup that is a probe.
@@ -230,7 +230,7 @@ async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
             &host,
             Access {
                 credential: CredentialId::of(&["own"]),
-                of_pod: true,
+                owner: CredentialOwner::Pod,
                 ..of(7, repository)
             },
         );

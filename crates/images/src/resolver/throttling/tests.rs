@@ -1,4 +1,5 @@
 use super::*;
+use crate::credentials::CredentialOwner;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -15,21 +16,21 @@ fn access(namespace: u64, repository: u64) -> Access {
         repository,
         namespace,
         credential,
-        of_pod: false,
+        owner: CredentialOwner::Operator,
     }
 }
 
 fn with_credential(name: &str, access: Access) -> Access {
     Access {
         credential: CredentialId::of(&[name]),
-        of_pod: true,
+        owner: CredentialOwner::Pod,
         ..access
     }
 }
 
 /// Records a 429 of the registry.
 fn throttle(throttling: &mut Throttling, access: Access, now: Instant) {
-    throttling.add(access, Throttler::Registry, PAUSES, now);
+    throttling.add(access, Target::Registry, PAUSES, now);
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn the_longer_pause_of_a_repository_counts() {
         repository: MINUTE,
         registry: MINUTE,
     };
-    throttling.add(access(1, 10), Throttler::Registry, short, now + SECOND);
+    throttling.add(access(1, 10), Target::Registry, short, now + SECOND);
     assert!(throttling.applies_to(access(1, 10), now + HOUR - SECOND));
 }
 
@@ -157,12 +158,7 @@ fn the_target_of_a_redirect_pauses_repositories_only() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     for repository in 0..10 {
-        throttling.add(
-            access(1, repository),
-            Throttler::RedirectTarget,
-            PAUSES,
-            now,
-        );
+        throttling.add(access(1, repository), Target::RedirectTarget, PAUSES, now);
         assert!(throttling.applies_to(access(2, repository), now));
         assert!(!throttling.applies_to(access(1, 100), now));
     }

@@ -115,9 +115,11 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("http://eighty.test/", "https://auth.test/token", false),
     ] {
         let url = Url::parse(origin).unwrap();
-        let may = realm(&hosts, origin, text)
-            .unwrap()
-            .may_see_credentials(&hosts, &url, false);
+        let may = realm(&hosts, origin, text).unwrap().may_see_credentials(
+            &hosts,
+            &url,
+            CredentialOwner::Operator,
+        );
         assert_eq!(may, expected, "{text} of {origin}");
     }
 }
@@ -165,7 +167,8 @@ fn a_pods_credential_also_goes_to_another_host_of_the_same_owner() {
     ] {
         let url = Url::parse(origin).unwrap();
         let realm = realm(&hosts, origin, text).unwrap();
-        let may = [false, true].map(|of_pod| realm.may_see_credentials(&hosts, &url, of_pod));
+        let may = [CredentialOwner::Operator, CredentialOwner::Pod]
+            .map(|owner| realm.may_see_credentials(&hosts, &url, owner));
         assert_eq!(may, [of_operator, of_pod], "{text} of {origin}");
     }
 }

@@ -144,7 +144,7 @@ fn a_client_certificate_is_not_presented_for_another_origin() {
     ] {
         let endpoint = endpoint(origin);
         let route = Route {
-            is_cross_origin: true,
+            target: Target::RedirectTarget,
             ..to_manifest(&endpoint, url("https://evil.test/v2/x"))
         };
         let error = route.next(&hosts, Some(to)).unwrap_err();
@@ -162,7 +162,7 @@ fn a_host_in_an_error_is_cut_and_ascii() {
     let endpoint = endpoint("https://a.b/");
     let to = url(&format!("https://\u{fc}.{}test/x", "x.".repeat(1000)));
     let route = Route {
-        is_cross_origin: true,
+        target: Target::RedirectTarget,
         ..to_manifest(&endpoint, to)
     };
     let text = route.located(Error::NotFound).to_string();
@@ -202,7 +202,7 @@ fn a_target_is_asked_again_only_at_a_path_of_the_api() {
         ("/v2/", None),
     ] {
         let route = to_manifest(&endpoint, url("https://c.d/").join(path).unwrap());
-        let target = route.target();
+        let target = route.target_endpoint();
         assert_eq!(
             target.as_ref().map(|(_, name)| name.as_str()),
             expected,
