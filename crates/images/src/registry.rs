@@ -34,7 +34,7 @@ pub use trace::Traces;
 use crate::credentials::Credentials;
 use auth::Tokens;
 pub(crate) use client::Pull;
-pub(crate) use error::{FailureClass, FaultScope};
+pub(crate) use error::FailureClass;
 use hosts::{Hosts, HostsDirectory};
 use net::{Connector, NameResolver, TlsSettings, Transport};
 pub(crate) use net::{NamedServers, on_behalf_of};

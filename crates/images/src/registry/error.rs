@@ -7,15 +7,6 @@ use super::manifest::ManifestError;
 use super::target::Target;
 use tolerarch_core::image::{LookupError, PlatformSet};
 
-/// Part of a registry that a fault shows to have failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultScope {
-    /// The registry did not answer.
-    Registry,
-    /// The registry answered with a redirect, whose target failed: a repository's owner may choose the target.
-    Repository,
-}
-
 /// What a failure says about the registry, the image and the credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureClass {
@@ -28,7 +19,7 @@ pub(crate) enum FailureClass {
     /// An answer that means neither yes nor no.
     Unclear,
     /// A server failed: no answer in time, no connection, a status of 500 or above.
-    Fault(FaultScope),
+    Fault(Target),
     /// No request was sent, so that nothing is known of the registry.
     NotAsked,
 }
@@ -108,11 +99,11 @@ impl Error {
             Self::BadManifest(_) | Self::AddressNotAllowed => FailureClass::Unusable,
             Self::Throttled(_) | Self::Unexpected(_) => FailureClass::Unclear,
             Self::Timeout | Self::NoConnection(_) | Self::Closed(_) | Self::Unreachable(_) => {
-                FailureClass::Fault(FaultScope::Registry)
+                FailureClass::Fault(Target::Registry)
             }
             Self::TlsSetup(_) | Self::Crowded | Self::NotAllowed => FailureClass::NotAsked,
             Self::Redirected { cause, .. } => match cause.class() {
-                FailureClass::Fault(_) => FailureClass::Fault(FaultScope::Repository),
+                FailureClass::Fault(_) => FailureClass::Fault(Target::RedirectTarget),
                 class => class,
             },
             // A registry that gave the index works.

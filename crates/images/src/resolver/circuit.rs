@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use super::request::Access;
 use crate::credentials::CredentialOwner;
-use crate::registry::FaultScope;
+use crate::registry::Target;
 
 /// Failures in a row that open a circuit: images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;
@@ -66,7 +66,7 @@ impl Faults {
     }
 
     /// Records a failed lookup.
-    pub(super) fn add(&mut self, access: Access, scope: FaultScope, now: Instant) {
+    pub(super) fn add(&mut self, access: Access, target: Target, now: Instant) {
         let namespace = access.namespace;
         self.0
             .retain(|fault| fault.access.namespace != namespace || !fault.is_of(access));
@@ -85,7 +85,7 @@ impl Faults {
             access,
             at: now,
             repository_silent: true,
-            registry_silent: scope == FaultScope::Registry,
+            registry_silent: target == Target::Registry,
         });
     }
 

@@ -15,7 +15,7 @@ use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
 use super::throttling::Throttling;
 use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
-use crate::registry::{FailureClass, FaultScope, Target};
+use crate::registry::{FailureClass, Target};
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::metrics::{Counted, counted};
@@ -222,17 +222,12 @@ impl Host {
     }
 
     /// Records a failed lookup: no answer in time, no connection, a status of 500 or above.
-    fn failed(
-        self: &Arc<Self>,
-        state: &mut State,
-        access: Access,
-        scope: FaultScope,
-        is_probe: bool,
-    ) {
+    fn failed(self: &Arc<Self>, state: &mut State, access: Access, target: Target, is_probe: bool) {
         state
             .failing
             .get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
-        if scope == FaultScope::Repository {
+        // The registry has answered with a redirect, whose target a repository's owner may choose.
+        if target == Target::RedirectTarget {
             state.faults.registry_answered();
             state.probes.retain(|(_, scope), _| scope.is_some());
             self.close(state);
@@ -241,7 +236,7 @@ impl Host {
         if !is_probe && state.open_until(access).is_some() {
             return;
         }
-        state.faults.add(access, scope, Instant::now());
+        state.faults.add(access, target, Instant::now());
         if state.open.is_none() && state.faults.open_until(None, access.namespace).is_some() {
             state.open = Some(counted(&self.metrics.hosts.get(&self.name).circuits_open));
             tracing::warn!(
@@ -320,7 +315,7 @@ impl Attempt {
                 host.answered(&mut state, access);
             }
             Ending::Failed(class) => match class {
-                FailureClass::Fault(scope) => host.failed(&mut state, access, scope, is_probe),
+                FailureClass::Fault(target) => host.failed(&mut state, access, target, is_probe),
                 FailureClass::Refused
                 | FailureClass::Missing
                 | FailureClass::Unusable

@@ -15,8 +15,7 @@ use super::request::{Access, FlightKey, Request, says_more};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
 use crate::registry::{
-    Digest, Error, FailureClass, FaultScope, Found, Pull, ReachedTarget, Registry, Target,
-    on_behalf_of,
+    Digest, Error, FailureClass, Found, Pull, ReachedTarget, Registry, on_behalf_of,
 };
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
@@ -277,11 +276,8 @@ impl Lookup<'_> {
         match error.class() {
             // Many candidates may have taken the time of a timeout.
             FailureClass::Fault(_) if self.answered => FailureClass::Unclear,
-            FailureClass::Fault(_)
-                if matches!(error, Error::Timeout)
-                    && self.reached.get() == Target::RedirectTarget =>
-            {
-                FailureClass::Fault(FaultScope::Repository)
+            FailureClass::Fault(_) if matches!(error, Error::Timeout) => {
+                FailureClass::Fault(self.reached.get())
             }
             class => class,
         }

@@ -61,11 +61,7 @@ fn in_all_orders_a_namespaces_circuit_is_opened_by_its_own_failures_only() {
             shown.push(step);
             match step {
                 Step::Fails(namespace) => {
-                    faults.add(
-                        access(namespace, u64::from(place)),
-                        FaultScope::Registry,
-                        now,
-                    );
+                    faults.add(access(namespace, u64::from(place)), Target::Registry, now);
                     let own = &mut expected[namespace as usize];
                     own.failures += 1;
                     own.last = Some(now);
@@ -74,7 +70,7 @@ fn in_all_orders_a_namespaces_circuit_is_opened_by_its_own_failures_only() {
                     faults.registry_answered();
                     faults.add(
                         access(namespace, u64::from(place)),
-                        FaultScope::Repository,
+                        Target::RedirectTarget,
                         now,
                     );
                     expected = [Expected::default(); NAMESPACES as usize];
@@ -115,7 +111,7 @@ fn images_whose_redirects_fail_open_the_circuit_of_their_repository_for_their_na
                 image,
                 ..access(1, 7)
             },
-            FaultScope::Repository,
+            Target::RedirectTarget,
             now,
         );
     }
@@ -131,10 +127,10 @@ fn one_namespaces_failures_leave_those_of_others_known() {
     let now = Instant::now();
     let mut faults = Faults::default();
     for repository in 0..3 {
-        faults.add(access(1, repository), FaultScope::Registry, now);
+        faults.add(access(1, repository), Target::Registry, now);
     }
     for repository in 0..10_000 {
-        faults.add(access(2, repository), FaultScope::Registry, now);
+        faults.add(access(2, repository), Target::Registry, now);
     }
     assert_eq!(faults.0.len(), 3 + FAULTS_OF_NAMESPACE);
     for namespace in 1..3 {
@@ -145,7 +141,7 @@ fn one_namespaces_failures_leave_those_of_others_known() {
         );
     }
     for namespace in 3..1000 {
-        faults.add(access(namespace, 1), FaultScope::Registry, now);
+        faults.add(access(namespace, 1), Target::Registry, now);
     }
     assert_eq!(faults.0.len(), FAULTS);
     assert!(size_of::<Fault>() <= 80 && size_of::<Fault>() * FAULTS <= 20 << 10);

@@ -4,8 +4,8 @@ use super::*;
 use crate::resolver::circuit::OPEN;
 use tolerarch_support::metrics::Metrics;
 
-const FAULT: Ending = Ending::Failed(FailureClass::Fault(FaultScope::Registry));
-const TARGET_FAULT: Ending = Ending::Failed(FailureClass::Fault(FaultScope::Repository));
+const FAULT: Ending = Ending::Failed(FailureClass::Fault(Target::Registry));
+const TARGET_FAULT: Ending = Ending::Failed(FailureClass::Fault(Target::RedirectTarget));
 
 const ANONYMOUS: Access = Access {
     image: 0,
