@@ -124,7 +124,7 @@ impl Registry {
         result.map_err(|error| route.located(error))
     }
 
-    /// Sends the request to one endpoint, with a token or a password on demand. The Pod's credential is for the image's
+    /// Sends the request to one endpoint, with a token or a password on demand. The pull's credential is for the image's
     /// own registry; a mirror gets the operator's for the mirror. Without TLS only where configured for this host.
     async fn authorised<'e>(
         &self,
@@ -133,80 +133,57 @@ impl Registry {
         kind: RequestKind,
         reference: &str,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
-        let Self {
-            hosts,
-            transport,
-            tokens,
-            ..
-        } = self;
         let Some((repository, url)) = locate(endpoint, pull.image, kind, reference) else {
             return Err(Error::Unreachable(
                 "the image has no URL at this endpoint".into(),
             ));
         };
-        let origin = &endpoint.origin;
-        let of_mirror;
+        let mut route = Route::new(endpoint, kind, url, is_tag(reference));
+        let mut token = TokenRequest {
+            transport: &self.transport,
+            hosts: &self.hosts,
+            endpoint,
+            repository: &repository,
+            credential: None,
+            owner: CredentialOwner::Operator,
+            target: Target::Registry,
+        };
         let mut source = trace::credential();
-        let mut credential = None;
-        let mut owner = CredentialOwner::Operator;
-        let mut reached = None;
+        let of_mirror;
         if endpoint.is_registry_of(pull.image) {
-            credential = pull.credential;
-            owner = pull.owner;
-            reached = pull.reached;
+            token.credential = pull.credential;
+            token.owner = pull.owner;
+            route.reached = pull.reached;
         } else {
-            of_mirror = self.credential_of_mirror(origin).await;
-            if let Some((held, candidate)) = &of_mirror {
-                credential = Some(&**held);
+            of_mirror = self.credential_of_mirror(&endpoint.origin).await;
+            if let Some((credential, candidate)) = &of_mirror {
+                token.credential = Some(credential);
                 source = candidate.kind;
             }
         }
-        if origin.scheme() != "https" && !hosts.is_plain_at(origin) {
-            credential = None;
+        if endpoint.origin.scheme() != "https" && !self.hosts.is_plain_at(&endpoint.origin) {
+            token.credential = None;
         }
-        let token = TokenRequest {
-            transport,
-            hosts,
-            endpoint,
-            repository: &repository,
-            credential,
-            owner,
-            target: Target::Registry,
-        };
-        let by_tag = is_tag(reference);
-        let route = || Route::new(endpoint, kind, url.clone(), by_tag, reached);
-        let answer = self.follow_with_token(token, route);
-        let (mut response, mut route) = CREDENTIAL.scope(source, answer).await?;
-        // The target of a redirect is requested once more, with a token that the target's server issues to anybody.
-        if response.status == StatusCode::UNAUTHORIZED
-            && route.target == Target::RedirectTarget
-            && let Some((endpoint, repository)) = &route.target_endpoint()
-        {
-            let token = token.at_target(endpoint, repository);
-            let answer = async {
-                let issued = tokens
-                    .renewed(token, None, &response)
-                    .await
-                    .map_err(|error| route.located(error))?;
-                route.follow(transport, hosts, Some(&issued)).await
-            };
-            response = CREDENTIAL.scope("anonymous", answer).await?;
+        let answer = self.follow_with_token(token, &route);
+        let (response, route) = CREDENTIAL.scope(source, answer).await?;
+        if response.status == StatusCode::UNAUTHORIZED && route.target == Target::RedirectTarget {
+            return self.follow_at_target(token, route, response).await;
         }
         Ok((response, route))
     }
 
-    /// Follows the route, once more after each 401 of the endpoint that leads to another token: one of its challenge,
-    /// then one by GET.
+    /// Follows the route from its start, once more after each 401 of the endpoint that leads to another token: one of its
+    /// challenge, then one by GET.
     async fn follow_with_token<'e>(
         &self,
         token: TokenRequest<'_>,
-        route: impl Fn() -> Route<'e>,
+        start: &Route<'e>,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
         let tokens = &self.tokens;
         let mut sent = tokens.remembered(token).await?;
         let mut refusals = 0;
         loop {
-            let mut route = route();
+            let mut route = start.clone();
             let response = route
                 .follow(token.transport, token.hosts, sent.as_ref())
                 .await?;
@@ -225,6 +202,31 @@ impl Registry {
             sent = next;
             refusals += 1;
         }
+    }
+
+    /// Requests the target of a redirect once more after its 401, with a token that its server issues to anybody.
+    async fn follow_at_target<'e>(
+        &self,
+        token: TokenRequest<'_>,
+        mut route: Route<'e>,
+        refused: HttpResponse,
+    ) -> Result<(HttpResponse, Route<'e>), Error> {
+        let Some((endpoint, repository)) = route.target_endpoint() else {
+            return Ok((refused, route));
+        };
+        let token = token.at_target(&endpoint, &repository);
+        let answer = async {
+            let issued = self
+                .tokens
+                .renewed(token, None, &refused)
+                .await
+                .map_err(|error| route.located(error))?;
+            route
+                .follow(token.transport, token.hosts, Some(&issued))
+                .await
+        };
+        let response = CREDENTIAL.scope("anonymous", answer).await?;
+        Ok((response, route))
     }
 
     /// Returns the operator's first credential for a mirror, and its candidate.

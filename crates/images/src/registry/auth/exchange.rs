@@ -12,7 +12,7 @@ use crate::credentials::{Credential, CredentialOwner};
 use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
+use crate::registry::net::{self, HttpRequest, HttpResponse, Server, Transport};
 use crate::registry::target::Target;
 use tolerarch_text::json::go::{self, GoStruct, GoValue};
 
@@ -156,15 +156,19 @@ impl<'a> TokenRequest<'a> {
         // Go repeats no POST. But a password gives a token by POST as by GET; a refresh token may be good for one use.
         let is_idempotent =
             form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
-        let is_at_endpoint = self.endpoint.is_at(url);
+        let server = match self.target {
+            Target::Registry if self.endpoint.is_at(url) => {
+                Server::Configured(&self.endpoint.headers)
+            }
+            _ => Server::NamedByRegistry,
+        };
         let request = HttpRequest {
             kind: RequestKind::Token,
             url,
             authorization,
-            headers: is_at_endpoint.then_some(&self.endpoint.headers),
+            server,
             form,
             is_idempotent,
-            is_named_by_registry: self.target == Target::RedirectTarget || !is_at_endpoint,
         };
         self.transport.send(&request).await
     }

@@ -10,13 +10,14 @@ use crate::registry::auth::may_redirect;
 use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
+use crate::registry::net::{HttpRequest, HttpResponse, Server, Transport, label, shown_host};
 use crate::registry::target::{ReachedTarget, Target};
 use tolerarch_core::image::ImageRef;
 
 /// Maximum redirects of one request: an own domain before k8s.gcr.io, whose blobs take three. Other clients follow ten.
 const REDIRECTS: usize = 5;
 
+#[derive(Clone)]
 pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
     kind: RequestKind,
@@ -27,17 +28,12 @@ pub(super) struct Route<'a> {
     /// True if the route has been on HTTPS, which only digests leave, and only where the operator says so.
     is_secure: bool,
     redirects: usize,
-    reached: Option<&'a ReachedTarget>,
+    /// Records the target for the caller of a pull from the image's own registry.
+    pub(super) reached: Option<&'a ReachedTarget>,
 }
 
 impl<'a> Route<'a> {
-    pub(super) fn new(
-        endpoint: &'a Endpoint,
-        kind: RequestKind,
-        url: Url,
-        by_tag: bool,
-        reached: Option<&'a ReachedTarget>,
-    ) -> Self {
+    pub(super) fn new(endpoint: &'a Endpoint, kind: RequestKind, url: Url, by_tag: bool) -> Self {
         let is_secure = url.scheme() == "https";
         Self {
             endpoint,
@@ -47,7 +43,7 @@ impl<'a> Route<'a> {
             target: Target::Registry,
             is_secure,
             redirects: 0,
-            reached,
+            reached: None,
         }
     }
 
@@ -59,15 +55,16 @@ impl<'a> Route<'a> {
         mut authorization: Option<&HeaderValue>,
     ) -> Result<HttpResponse, Error> {
         loop {
-            let is_at_registry = self.target == Target::Registry;
             let request = HttpRequest {
                 kind: self.kind,
                 url: &self.url,
                 authorization,
-                headers: is_at_registry.then_some(&self.endpoint.headers),
+                server: match self.target {
+                    Target::Registry => Server::Configured(&self.endpoint.headers),
+                    Target::RedirectTarget => Server::NamedByRegistry,
+                },
                 form: None,
                 is_idempotent: true,
-                is_named_by_registry: !is_at_registry,
             };
             let response = transport
                 .send(&request)

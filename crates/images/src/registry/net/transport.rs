@@ -67,14 +67,20 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) kind: RequestKind,
     pub(crate) url: &'a Url,
     pub(crate) authorization: Option<&'a HeaderValue>,
-    /// Further headers, which the operator configured for this URL's host.
-    pub(crate) headers: Option<&'a HeaderMap>,
+    pub(crate) server: Server<'a>,
     /// Body of a POST request.
     pub(crate) form: Option<Bytes>,
     /// True if a request that is sent twice has no other effect.
     pub(crate) is_idempotent: bool,
-    /// True if a registry has named the server of this URL: neither an image nor the operator has.
-    pub(crate) is_named_by_registry: bool,
+}
+
+/// Who has named the server of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Server<'a> {
+    /// An image or the operator, who configured these headers for it.
+    Configured(&'a HeaderMap),
+    /// A registry, as its token server or the target of a redirect: gets no such headers, and few requests at a time.
+    NamedByRegistry,
 }
 
 pub(crate) struct HttpResponse {
@@ -187,10 +193,10 @@ impl Transport {
     /// Sends a request; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers
     /// and load balancers close connections at any time. Without a timeout: the caller has one for the whole lookup.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
-        let mut permit = None;
-        if request.is_named_by_registry {
-            permit = Some(self.named_servers.permit(request.url).await?);
-        }
+        let permit = match request.server {
+            Server::Configured(_) => None,
+            Server::NamedByRegistry => Some(self.named_servers.permit(request.url).await?),
+        };
         let mut result = self.observe(&self.client, request).await;
         if let Err(Error::Closed(_)) = result
             && request.is_idempotent
@@ -286,7 +292,10 @@ impl Transport {
         let mut built = Request::new(Full::new(request.form.clone().unwrap_or_default()));
         *built.method_mut() = request.method();
         *built.uri_mut() = request.url.as_str().parse().map_err(invalid)?;
-        let mut headers = request.headers.cloned().unwrap_or_default();
+        let mut headers = match request.server {
+            Server::Configured(headers) => headers.clone(),
+            Server::NamedByRegistry => HeaderMap::new(),
+        };
         let mut set = |name, value| drop(headers.insert(name, HeaderValue::from_static(value)));
         set(ACCEPT, request.kind.accept());
         // Nothing is decompressed, so nothing can swell.

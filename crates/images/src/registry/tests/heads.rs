@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use url::Url;
 
 use super::*;
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{HttpRequest, HttpResponse};
+use crate::registry::net::{HttpRequest, HttpResponse, Server};
 use ::upstream::assert_agreement;
 
 const HEADERS: [&str; 7] = [
@@ -53,10 +54,9 @@ async fn ask(client: &Registry, listener: &TcpListener, bytes: &[u8]) -> Result<
         kind: RequestKind::Manifest,
         url: &url,
         authorization: None,
-        headers: None,
+        server: Server::Configured(&HeaderMap::new()),
         form: None,
         is_idempotent: false,
-        is_named_by_registry: false,
     };
     let served = async {
         let (mut stream, _) = listener.accept().await.unwrap();

@@ -14,7 +14,7 @@ fn endpoint(origin: &str) -> Endpoint {
 
 /// Makes the route of a request for the manifest of a tag.
 fn to_manifest(endpoint: &Endpoint, url: Url) -> Route<'_> {
-    Route::new(endpoint, RequestKind::Manifest, url, true, None)
+    Route::new(endpoint, RequestKind::Manifest, url, true)
 }
 
 fn hosts() -> Hosts {
@@ -106,13 +106,7 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
             RequestKind::Manifest,
             RequestKind::Config,
         ] {
-            let route = Route::new(
-                &endpoint,
-                kind,
-                url("https://a.b/v2/x"),
-                is_tag(reference),
-                None,
-            );
+            let route = Route::new(&endpoint, kind, url("https://a.b/v2/x"), is_tag(reference));
             assert_eq!(
                 route.next(&hosts, Some(to)).is_ok(),
                 expected,
@@ -121,13 +115,7 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
         }
     }
     // A route that was once on HTTPS stays there, even after a permitted hop without.
-    let route = Route::new(
-        &endpoint,
-        RequestKind::Config,
-        url("https://a.b/"),
-        false,
-        None,
-    );
+    let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false);
     let route = Route {
         url: url("http://minio.test:9000/x"),
         ..route
