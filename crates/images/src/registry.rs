@@ -2,7 +2,8 @@
 //! that they name are untrusted input: bodies, counts, depths, redirects and addresses are all bounded (beside their
 //! use), and credentials go only to the registry that they are for. The caller bounds the time of a lookup as a whole.
 //! Nothing is retried, as a Pod waits for the answer. Each of these modules imports only those before it: `digest`,
-//! `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `net`, `hosts`, `auth`, `client`, `platforms`.
+//! `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`,
+//! `platforms`.
 
 mod auth;
 mod client;
@@ -15,6 +16,7 @@ mod manifest;
 mod metrics;
 mod net;
 mod platforms;
+mod response;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

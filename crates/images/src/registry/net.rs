@@ -24,6 +24,6 @@ pub(crate) use named::{NamedServers, PARTS, on_behalf_of};
 pub(super) use resolve::NameResolver;
 pub(super) use tolerarch_support::header::{basic, sensitive};
 pub use tolerarch_support::proxy::{Proxies, ProxyError};
-pub(super) use transport::{HttpRequest, HttpResponse, Server, Transport};
+pub(super) use transport::{HttpRequest, Server, Transport};
 pub use trust::TrustError;
 pub(super) use trust::{Tls, TlsSettings};

@@ -5,12 +5,13 @@ use futures_util::stream::{self, StreamExt};
 use super::Registry;
 use super::client::{Pull, is_tag};
 use super::digest::{self, Digest};
-use super::error::{Error, FailureClass};
+use super::error::Error;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::metrics::RequestKind;
-use super::net::{HttpResponse, PARTS};
+use super::net::PARTS;
+use super::response::{HttpResponse, is_of_head};
 use super::trace::{self, Fate, TracedEntry};
-use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
+use tolerarch_core::image::{PlatformSet, Preference, Support};
 
 /// Maximum number of indexes within indexes: the one that the Pod names is the first.
 const DEPTH: usize = 3;
@@ -23,7 +24,7 @@ impl Registry {
     /// Resolves a tag. `None` if the registry names no digest, or none that can be compared.
     pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
         let read = |response: &HttpResponse| {
-            let announced = announced_digest(response);
+            let announced = response.announced_digest();
             let comparable = announced.filter(|digest| digest.starts_with("sha256:"));
             Ok(comparable.map(Digest::of_text))
         };
@@ -239,7 +240,8 @@ impl Registry {
         let read = |response: &HttpResponse| {
             let body = &response.body.bytes;
             let differs = |digest: &str| !digest::verifies(body, digest);
-            if announced_digest(response).is_some_and(differs) || !is_tag(target) && differs(target)
+            if response.announced_digest().is_some_and(differs)
+                || !is_tag(target) && differs(target)
             {
                 return Err(ManifestError::Digest.into());
             }
@@ -249,22 +251,6 @@ impl Registry {
         };
         self.request(pull, RequestKind::Manifest, target, read)
             .await
-    }
-}
-
-fn announced_digest(response: &HttpResponse) -> Option<&str> {
-    let digest = response.header("docker-content-digest");
-    digest.filter(|digest| is_digest(digest))
-}
-
-/// Returns whether a HEAD request failed where a GET request may succeed.
-fn is_of_head(error: &Error) -> bool {
-    match error {
-        // A signed URL of an object store is for GET alone.
-        Error::Redirected { cause, .. } if matches!(**cause, Error::NotFound) => true,
-        error => {
-            error.class() == FailureClass::Refused || matches!(error.cause(), Error::Unexpected(_))
-        }
     }
 }
 

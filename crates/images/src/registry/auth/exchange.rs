@@ -12,7 +12,8 @@ use crate::credentials::{Credential, CredentialOwner};
 use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{self, HttpRequest, HttpResponse, Server, Transport};
+use crate::registry::net::{self, HttpRequest, Server, Transport};
+use crate::registry::response::HttpResponse;
 use crate::registry::target::Target;
 use tolerarch_text::json::go::{self, GoStruct, GoValue};
 

@@ -12,7 +12,8 @@ use super::exchange::{TokenRequest, basic, bearer, read};
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
-use crate::registry::net::{HttpResponse, label, shown_host};
+use crate::registry::net::{label, shown_host};
+use crate::registry::response::HttpResponse;
 use crate::registry::target::Target;
 use crate::ttl_cache::{Timed, TtlCache};
 
@@ -214,7 +215,7 @@ impl Tokens {
     }
 
     /// Fetches and caches a token, and its realm. By POST first, if there is a credential; if refused, by GET, as
-    /// containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400, old Harbor 403).
+    /// containerd does (`core/remotes/docker/authorizer.go`).
     async fn fetch_now(
         &self,
         request: TokenRequest<'_>,
@@ -229,12 +230,8 @@ impl Tokens {
             let form = request.form(realm, credential);
             posted = Some(request.send(&realm.url, None, Some(form)).await?);
         }
-        let is_answer = |posted: &HttpResponse| {
-            !matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501)
-                || posted.is_throttled()
-        };
         let (response, by_get) = match posted {
-            Some(response) if is_answer(&response) => (response, false),
+            Some(response) if !response.refuses_form() => (response, false),
             _ => (request.get(realm).await?, request.credential.is_some()),
         };
         let (token, life) = read(&response)?;

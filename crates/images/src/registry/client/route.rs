@@ -10,7 +10,8 @@ use crate::registry::auth::may_redirect;
 use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{HttpRequest, HttpResponse, Server, Transport, label, shown_host};
+use crate::registry::net::{HttpRequest, Server, Transport, label, shown_host};
+use crate::registry::response::HttpResponse;
 use crate::registry::target::{ReachedTarget, Target};
 use tolerarch_core::image::ImageRef;
 

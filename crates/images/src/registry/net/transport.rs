@@ -6,14 +6,12 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION,
-    PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, PROXY_AUTHORIZATION, USER_AGENT,
 };
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use percent_encoding::{CONTROLS, percent_encode};
 use tokio::time::{Duration, Instant, timeout};
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
@@ -28,6 +26,7 @@ use crate::meter::TooManyBytes;
 use crate::registry::error::Error;
 use crate::registry::manifest::ManifestError;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
+use crate::registry::response::{HttpResponse, is_encoded};
 use crate::registry::trace;
 use tolerarch_support::body::{Budget, Read, ReadError};
 
@@ -83,74 +82,12 @@ pub(crate) enum Server<'a> {
     NamedByRegistry,
 }
 
-pub(crate) struct HttpResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    /// The whole body of a success; of an error at most `ERROR`, and nothing of a longer one.
-    pub(crate) body: Read,
-}
-
 impl HttpRequest<'_> {
     fn method(&self) -> Method {
         match (self.kind, &self.form) {
             (RequestKind::Head, _) => Method::HEAD,
             (_, Some(_)) => Method::POST,
             _ => Method::GET,
-        }
-    }
-}
-
-impl HttpResponse {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok()
-    }
-
-    /// Returns the target of a redirect, with bytes beyond ASCII percent-encoded, as Go sends them.
-    pub(crate) fn location(&self) -> Option<String> {
-        location(&self.headers)
-    }
-
-    /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
-    pub(crate) fn is_throttled(&self) -> bool {
-        let says = |text: &[u8]| {
-            let mut parts = self.body.bytes.windows(text.len());
-            parts.any(|part| part.eq_ignore_ascii_case(text))
-        };
-        self.status == StatusCode::TOO_MANY_REQUESTS
-            || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
-    }
-
-    /// Returns the error of a status that is no success, whoever sent it.
-    pub(crate) fn failure(&self, sender: &str) -> Error {
-        let answered = |status| format!("{sender} answered {status}");
-        match self.status.as_u16() {
-            _ if self.is_throttled() => Error::Throttled(self.retry_after()),
-            status @ (401 | 403) => Error::Denied(answered(status).into()),
-            404 => Error::NotFound,
-            status @ 500.. => Error::Unreachable(answered(status)),
-            status => Error::Unexpected(answered(status)),
-        }
-    }
-
-    /// Reads what a limit leaves, and the whole limit, if the registry reports it (Docker Hub:
-    /// `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
-    fn allowance(&self) -> Option<(u32, Option<u32>)> {
-        let count = |name| {
-            let number = self.header(name)?.split(';').next()?;
-            number.trim().parse().ok()
-        };
-        Some((count("ratelimit-remaining")?, count("ratelimit-limit")))
-    }
-
-    /// Parses `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        match text.parse() {
-            Ok(seconds) => Some(Duration::from_secs(seconds)),
-            Err(_) => {
-                let date = httpdate::parse_http_date(text).ok()?;
-                date.duration_since(std::time::SystemTime::now()).ok()
-            }
         }
     }
 }
@@ -316,20 +253,6 @@ impl Transport {
     }
 }
 
-fn is_encoded(headers: &HeaderMap) -> bool {
-    let Some(encoding) = headers.get(CONTENT_ENCODING) else {
-        return false;
-    };
-    // Object stores send a blank encoding for objects that were stored with one.
-    let encoding = encoding.as_bytes().trim_ascii();
-    !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
-}
-
-fn location(headers: &HeaderMap) -> Option<String> {
-    let location = headers.get(LOCATION)?;
-    Some(percent_encode(location.as_bytes(), CONTROLS).to_string())
-}
-
 /// Classifies a failed request to this URL. The text is that of the causes, which quote nothing of a body.
 fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     if causes(error).any(TooManyBytes::is_cause_of) {
@@ -368,24 +291,5 @@ fn failure(error: &Error) -> &'static str {
         Error::BadManifest(_) => "bad-manifest",
         Error::Unexpected(_) => "overloaded",
         _ => "unreachable",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_redirect_may_lead_beyond_ascii() {
-        for (given, expected) in [
-            (&b"https://a.b/c?d=%20&e#f"[..], "https://a.b/c?d=%20&e#f"),
-            ("/\u{e4}".as_bytes(), "/%C3%A4"),
-            (b"/\xe4", "/%E4"),
-        ] {
-            let headers =
-                HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(given).unwrap())]);
-            assert_eq!(location(&headers).as_deref(), Some(expected));
-        }
-        assert_eq!(location(&HeaderMap::new()), None);
     }
 }

@@ -10,7 +10,8 @@ use url::Url;
 
 use super::*;
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{HttpRequest, HttpResponse, Server};
+use crate::registry::net::{HttpRequest, Server};
+use crate::registry::response::HttpResponse;
 use ::upstream::assert_agreement;
 
 const HEADERS: [&str; 7] = [
