@@ -4,6 +4,27 @@
 //! Nothing is retried, as a Pod waits for the answer. Each of these modules imports only those before it: `digest`,
 //! `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`,
 //! `platforms`.
+//!
+//! Why not `oci-client`? It serves one user, who trusts the registries that he names. Here Pods name them, on behalf of
+//! tenants who must get neither each other's credentials nor answers of the node's services. Its version 0.18:
+//! - Credentials: keeps the first one of a registry for all later requests, and tokens by registry and repository. Here a
+//!   token is its credential's (`TokenKey` in `auth/token.rs`).
+//! - Realms: sends the password to any URL that a challenge names, also without TLS. Here `auth/realm.rs` says which may
+//!   see a Pod's password, and which the operator's.
+//! - Redirects: follows ten, from HTTPS to HTTP as well, and has no client certificates, and no headers of single hosts.
+//!   Here `client/route.rs` decides which are followed, and what goes along.
+//! - Addresses: resolves names and connects without asking anybody, so that an image's name can lead to a cloud's
+//!   metadata service. Here `net/guard.rs` judges each address before it is dialled.
+//! - Budgets: reads manifests and tokens of any length, and limits neither the time of a request as a whole nor the
+//!   requests to a host. Here `net/transport.rs` bounds bodies, and `net/named.rs` each tenant's requests to a server
+//!   that a registry names.
+//! - Failures: drops `Retry-After`, quotes what the registry wrote, and goes on without a token if the token server
+//!   fails. Here each failure has its class (`error`), by which circuits open, older answers end and others are cached.
+//! - Cancellation: fetches a token for each request that has none yet. Here one fetch serves all that wait, and another
+//!   lookup takes over if the one that fetches is cut off (`auth/token.rs`).
+//!
+//! It is the tests' second opinion on documents (`e2e/real_registry/second_opinion.rs`), and pushes their images. With
+//! containerd's own code the tests compare, too (`e2e/upstream`).
 
 mod auth;
 mod client;

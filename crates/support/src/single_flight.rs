@@ -1,4 +1,6 @@
-//! Runs one task for each key at a time, which later callers join; the task continues when no caller waits any more.
+//! Runs one task for each key at a time, which later callers join; the task continues when no caller waits any more. A
+//! cache that loads a value once (quick_cache's `get_or_insert_async`, moka's `try_get_with`) does so in the future of
+//! its first caller: when that is dropped, another caller begins anew, or none. Nor does it count the callers.
 
 use std::collections::HashMap;
 use std::hash::Hash;

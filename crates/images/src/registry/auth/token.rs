@@ -29,7 +29,8 @@ pub(crate) struct Tokens {
     /// Schemes by origin.
     schemes: Cache<String, Scheme>,
     tokens: Arc<TtlCache<TokenKey, HeaderValue>>,
-    /// Requests under way, also by whether made by GET: many tags of one repository are often looked up at once.
+    /// Requests under way, also by whether made by GET: many tags of one repository are often looked up at once. Each is
+    /// part of a lookup, with its tenant, its trace and its end, so it is no task of a `SingleFlight`.
     fetches: Cache<(TokenKey, bool), Authorization>,
 }
 

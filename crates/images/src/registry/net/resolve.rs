@@ -2,6 +2,10 @@
 //! a thread that also reads certificates. The system's rules apply: name servers, search list, `ndots` and time-outs of
 //! `/etc/resolv.conf`, and `/etc/hosts`, read with each configuration. A silent name server delays nothing: all are
 //! asked at once, as musl does, for both families, and one family's addresses are used while the other's are awaited.
+//!
+//! Queries, their retries and `/etc/hosts` are hickory's. Its `lookup_ip` would not do (0.26): it waits for both
+//! families, and for one name of the search list before the next, so that silence costs the whole time-out; and of name
+//! servers that are asked at once, the first that refuses ends the try.
 
 mod system;
 

@@ -1,5 +1,6 @@
 //! Name servers and search list of the system, read as Go's `net` package reads them (`dnsReadConfig`): a value out of
-//! bounds is brought within them, and what nobody understands costs nothing else.
+//! bounds is brought within them, and what nobody understands costs nothing else. hickory's `system_conf` fails without
+//! name servers and by a search domain that is no name, and ignores `use-vc`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
