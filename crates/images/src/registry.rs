@@ -59,7 +59,7 @@ use auth::Tokens;
 pub(crate) use client::Pull;
 pub(crate) use error::FailureClass;
 use hosts::{Hosts, HostsDirectory};
-use net::{Connector, NameResolver, TlsSettings, Transport};
+use net::{Authorities, Connector, NameResolver, TlsSettings, Transport};
 pub(crate) use net::{NamedServers, on_behalf_of};
 pub(crate) use target::{ReachedTarget, Target};
 use tolerarch_core::image::{ImageRef, PlatformSet};
@@ -115,6 +115,14 @@ pub struct Registry {
 impl Registry {
     /// Makes a client with these settings, whose files are read. A host whose TLS cannot be set up fails alone.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
+        Self::trusting(Authorities::load(), settings, metrics)
+    }
+
+    fn trusting(
+        authorities: Authorities,
+        settings: Settings,
+        metrics: RegistryMetrics,
+    ) -> Result<Self, TrustError> {
         let Settings {
             hosts,
             hosts_dir,
@@ -133,7 +141,7 @@ impl Registry {
         let hosts = Hosts::new(hosts, directory);
         let names =
             NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
-        let tls = TlsSettings::load(&hosts.tls, hosts.default_tls());
+        let tls = TlsSettings::load(authorities, &hosts.tls, hosts.default_tls());
         let tls_faults = tls.faults();
         let connector = Connector::new(guard, tls, proxies, names);
         // Until a resolver sets its own limit: for who sends one request after the other.

@@ -26,4 +26,4 @@ pub(super) use tolerarch_support::header::{basic, sensitive};
 pub use tolerarch_support::proxy::{Proxies, ProxyError};
 pub(super) use transport::{HttpRequest, Server, Transport};
 pub use trust::TrustError;
-pub(super) use trust::{Tls, TlsSettings};
+pub(super) use trust::{Authorities, Tls, TlsSettings};

@@ -17,6 +17,9 @@ use zeroize::Zeroizing;
 use super::key_exchange;
 use super::verifier::{Trusted, Verifier};
 
+/// Directories of `SSL_CERT_DIR` where the chart is given `extraCAs`: the system's, and the one where these are mounted.
+const SYSTEM_DIRECTORY: &str = "/etc/ssl/certs";
+const EXTRA_DIRECTORY: &str = "/etc/tolerarch/ca";
 /// Maximum number of parts of a file of authorities that are logged at a time: a file may have thousands of them.
 const LOGGED: usize = 20;
 
@@ -69,6 +72,64 @@ impl Tls {
     }
 }
 
+/// Authorities that are trusted for all hosts.
+pub(crate) struct Authorities {
+    system: Arc<RootCertStore>,
+    /// Authorities that the operator has added to the system's: `extraCAs` of the chart.
+    extra: RootCertStore,
+    /// Reason why there are none.
+    unreadable: Option<rustls_native_certs::Error>,
+}
+
+impl Authorities {
+    /// Reads the system's, and those that were added to these.
+    pub(crate) fn load() -> Self {
+        let native = rustls_native_certs::load_native_certs();
+        for error in &native.errors {
+            tracing::warn!(%error, "a certificate authority of the system cannot be read");
+        }
+        let extra = added(Path::new(SYSTEM_DIRECTORY), Path::new(EXTRA_DIRECTORY));
+        let mut authorities = Self::of(native.certs, &extra);
+        if authorities.system.is_empty() && authorities.extra.is_empty() {
+            authorities.unreadable = native.errors.into_iter().next();
+            tracing::warn!(
+                "the system has no certificate authorities; only registries with a caFile can be reached"
+            );
+        }
+        authorities
+    }
+
+    /// Trusts all of these; those of `extra` are the operator's.
+    pub(crate) fn of(all: Vec<CertificateDer<'static>>, extra: &[CertificateDer<'_>]) -> Self {
+        let mut system = RootCertStore::empty();
+        let mut operator = RootCertStore::empty();
+        for certificate in all {
+            let store = if extra.contains(&certificate) {
+                &mut operator
+            } else {
+                &mut system
+            };
+            store.add_parsable_certificates([certificate]);
+        }
+        Self {
+            system: Arc::new(system),
+            extra: operator,
+            unreadable: None,
+        }
+    }
+}
+
+/// Returns the certificates of a directory that the system's does not have: a bundle in `extraCAs` may have all public
+/// authorities as well, for whose short keys the operator does not vouch.
+fn added(system: &Path, extra: &Path) -> Vec<CertificateDer<'static>> {
+    let mut added = rustls_native_certs::load_certs_from_paths(None, Some(extra)).certs;
+    if !added.is_empty() {
+        let system = rustls_native_certs::load_certs_from_paths(None, Some(system)).certs;
+        added.retain(|certificate| !system.contains(certificate));
+    }
+    added
+}
+
 /// Settings of rustls for a host; the second ones are for servers with RSA keys below 2,048 bits: TLS 1.2 with signatures
 /// of PKCS #1, all that such keys verify.
 type HostTls = Result<[Arc<ClientConfig>; 2], Arc<TlsFault>>;
@@ -81,20 +142,12 @@ pub(crate) struct TlsSettings {
 
 impl TlsSettings {
     /// Reads the files. `hosts` are by the dialled name; `default` is for hosts that only the default directory covers.
-    pub(crate) fn load(hosts: &BTreeMap<String, Tls>, default: Option<Tls>) -> Self {
-        let native = rustls_native_certs::load_native_certs();
-        for error in &native.errors {
-            tracing::warn!(%error, "a certificate authority of the system cannot be read");
-        }
-        let mut system = RootCertStore::empty();
-        system.add_parsable_certificates(native.certs);
-        let mut unreadable = None;
-        if system.is_empty() {
-            unreadable = native.errors.into_iter().next();
-            tracing::warn!(
-                "the system has no certificate authorities; only registries with a caFile can be reached"
-            );
-        }
+    pub(crate) fn load(
+        mut authorities: Authorities,
+        hosts: &BTreeMap<String, Tls>,
+        default: Option<Tls>,
+    ) -> Self {
+        let unreadable = authorities.unreadable.take();
         let mut made: HashMap<Tls, HostTls> = HashMap::new();
         let mut make = |host: &str, tls: &Tls| {
             if tls.skip_verify {
@@ -103,7 +156,7 @@ impl TlsSettings {
                     "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
                 );
             }
-            let load = || configs(&system, tls).map_err(Arc::new);
+            let load = || configs(&authorities, tls).map_err(Arc::new);
             made.entry(tls.clone()).or_insert_with(load).clone()
         };
         let hosts = hosts
@@ -141,19 +194,20 @@ impl TlsSettings {
     }
 }
 
-fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], TlsFault> {
+fn configs(authorities: &Authorities, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], TlsFault> {
     let provider = Arc::new(key_exchange::provider());
     let mut trusted = None;
     if !tls.skip_verify {
-        let mut roots = system.clone();
+        let mut operator = authorities.extra.clone();
         let mut configured = Vec::new();
         let mut files = Vec::new();
         for file in &tls.authorities {
-            configured.extend(add(&mut roots, file)?);
+            configured.extend(add(&mut operator, file)?);
             files.push(file.display().to_string());
         }
         trusted = Some(Arc::new(Trusted {
-            roots,
+            system: Arc::clone(&authorities.system),
+            operator,
             configured,
             files: files.join(", "),
         }));

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ServerConfig, version};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -231,17 +234,29 @@ async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
 }
 
 async fn fetch_at(address: SocketAddr, host: HostSettings) -> Result<Support, Error> {
-    let guard = AddressGuard {
-        allow: vec!["127.0.0.0/8".parse().unwrap()],
-        deny: vec![],
+    fetch_trusting(Authorities::load(), address, host).await
+}
+
+async fn fetch_trusting(
+    authorities: Authorities,
+    address: SocketAddr,
+    host: HostSettings,
+) -> Result<Support, Error> {
+    let settings = Settings {
+        hosts: [(address.to_string(), host)].into(),
+        guard: AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        },
+        ..Settings::default()
     };
-    let client = Registry::new([(address.to_string(), host)], guard, registry_metrics()).unwrap();
+    let client = Registry::trusting(authorities, settings, registry_metrics()).unwrap();
     let image = format!("{address}/team/app:v1").parse().unwrap();
     client.fetch(&image, None).await.map(|found| found.support)
 }
 
 #[tokio::test]
-async fn a_short_rsa_key_is_taken_as_by_nodes() {
+async fn a_short_rsa_key_of_a_server_is_verified_over_tls_1_2() {
     let remote = Remote::builder().plain_http().start().await;
     remote.repo("team/app").index(Some("v1"), BOTH);
     let pki = testregistry::Pki::new();
@@ -278,6 +293,12 @@ async fn a_short_rsa_key_is_taken_as_by_nodes() {
             "{versions:?}"
         );
     }
+    let shortest = ShortKey::shortest();
+    let weak = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let weak = weak.signed_by(&shortest, &issuer).unwrap().into();
+    let address = in_front(&remote, shortest.server(weak, &[&version::TLS12])).await;
+    let fetched = fetch_at(address, trusting()).await;
+    assert_eq!(kind(&fetched), "unreachable", "768 bits");
     let address = in_front(&remote, ShortKey::new().server(leaf, &[&version::TLS13])).await;
     let error = fetch_at(address, trusting()).await.unwrap_err().to_string();
     let expected = format!("the certificate of {address} has an RSA key of 1024 bits, for which");
@@ -290,6 +311,144 @@ async fn a_short_rsa_key_is_taken_as_by_nodes() {
         "unreachable",
         "the key of another certificate"
     );
+}
+
+/// A server of which one key is short, and the authority of its certificate.
+struct ShortServer {
+    holder: &'static str,
+    authority: CertificateDer<'static>,
+    config: ServerConfig,
+}
+
+/// Makes servers whose authority, second certificate, and own certificate have a short key.
+fn short_servers() -> [ShortServer; 3] {
+    let short = ShortKey::new();
+    let usual = KeyPair::generate().unwrap();
+    let issuer = |name: &str| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    };
+    let root = issuer("root");
+    let second = issuer("second");
+    let leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let config = |chain: Vec<CertificateDer<'static>>| {
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let provider = std::sync::Arc::new(net::provider());
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        builder
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap()
+    };
+    let by_short_root = Issuer::from_params(&root, &short);
+    let by_usual_root = Issuer::from_params(&root, &usual);
+    let by_short_second = Issuer::from_params(&second, &short);
+    let usual_root = root.self_signed(&usual).unwrap().der().clone();
+    [
+        ShortServer {
+            holder: "the authority that has signed the certificate of",
+            authority: root.self_signed(&short).unwrap().der().clone(),
+            config: config(vec![leaf.signed_by(&key, &by_short_root).unwrap().into()]),
+        },
+        ShortServer {
+            holder: "certificate 2 of the chain of",
+            authority: usual_root.clone(),
+            config: config(vec![
+                leaf.signed_by(&key, &by_short_second).unwrap().into(),
+                second.signed_by(&short, &by_usual_root).unwrap().into(),
+            ]),
+        },
+        ShortServer {
+            holder: "the certificate of",
+            authority: usual_root,
+            config: ShortKey::new().server(
+                leaf.signed_by(&short, &by_usual_root).unwrap().into(),
+                rustls::DEFAULT_VERSIONS,
+            ),
+        },
+    ]
+}
+
+#[tokio::test]
+async fn a_short_rsa_key_counts_where_the_operator_trusts_its_authority() {
+    let remote = Remote::builder().plain_http().start().await;
+    remote.repo("team/app").index(Some("v1"), BOTH);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    let both = format!("{:?}", Support::Index(platforms(&BOTH)));
+    for ShortServer {
+        holder,
+        authority,
+        config,
+    } in short_servers()
+    {
+        let address = in_front(&remote, config).await;
+        let pem = BASE64.encode(&authority);
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{pem}\n-----END CERTIFICATE-----\n");
+        std::fs::write(&file, pem).unwrap();
+        let of_system = || Authorities::of(vec![authority.clone()], &[]);
+        let extra = Authorities::of(vec![authority.clone()], std::slice::from_ref(&authority));
+        let trusting = HostSettings {
+            ca_file: Some(file.clone()),
+            ..HostSettings::default()
+        };
+        for (name, authorities, host) in [
+            ("caFile", of_system(), trusting),
+            ("extraCAs", extra, HostSettings::default()),
+        ] {
+            let fetched = fetch_trusting(authorities, address, host).await;
+            assert_eq!(kind(&fetched), both, "{holder}, {name}");
+        }
+        let refused = fetch_trusting(of_system(), address, HostSettings::default()).await;
+        let error = refused.unwrap_err().to_string();
+        let expected = format!(
+            "{holder} {address} has an RSA key of 1024 bits, and below 2,048 bits a key counts only under an authority that you trust for this host yourself: set registries.hosts.\"{address}\".caFile to the authority"
+        );
+        assert!(error.contains(&expected), "{expected}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_has_the_key_of_the_certificate_that_it_presents() {
+    let remote = Remote::builder().plain_http().start().await;
+    remote.repo("team/app").index(Some("v1"), BOTH);
+    let own = self_signed("127.0.0.1");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    std::fs::write(&file, &own.cert_pem).unwrap();
+    let both = format!("{:?}", Support::Index(platforms(&BOTH)));
+    let other = self_signed("127.0.0.1");
+    for version in [&version::TLS12, &version::TLS13] {
+        for (leaf, expected) in [(&own, &*both), (&other, "unreachable")] {
+            let provider = std::sync::Arc::new(net::provider());
+            let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
+            let key = provider.key_provider.load_private_key(key).unwrap();
+            let certificate = CertificateDer::from_pem_slice(own.cert_pem.as_bytes()).unwrap();
+            let pair = CertifiedKey::new(vec![certificate], key);
+            let config = ServerConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .with_no_client_auth()
+                .with_cert_resolver(std::sync::Arc::new(SingleCertAndKey::from(pair)));
+            let address = in_front(&remote, config).await;
+            let trusting = HostSettings {
+                ca_file: Some(file.clone()),
+                ..HostSettings::default()
+            };
+            let unverified = HostSettings {
+                skip_verify: true,
+                ..HostSettings::default()
+            };
+            for host in [trusting, unverified] {
+                let fetched = fetch_at(address, host.clone()).await;
+                assert_eq!(kind(&fetched), expected, "{version:?}, {host:?}");
+            }
+        }
+    }
 }
 
 /// Groups that Go's clients offer, of which a server may have a single one.

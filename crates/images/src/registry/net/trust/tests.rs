@@ -57,3 +57,36 @@ fn a_part_has_its_line() {
     assert_eq!(parts(text), expected);
     assert_eq!(parts(b""), []);
 }
+
+#[test]
+fn extra_authorities_are_those_that_the_system_does_not_have() {
+    let [public, company] = [(); 2].map(|()| testregistry::Pki::new().ca_pem());
+    let system = tempfile::tempdir().unwrap();
+    let extra = tempfile::tempdir().unwrap();
+    std::fs::write(system.path().join("public.pem"), &public).unwrap();
+    std::fs::write(extra.path().join("bundle.pem"), public + &company).unwrap();
+    let company = CertificateDer::from_pem_slice(company.as_bytes()).unwrap();
+    let none: [CertificateDer<'_>; 0] = [];
+    for (directory, expected) in [
+        (extra.path(), &[company][..]),
+        (system.path(), &none),
+        (&extra.path().join("nonesuch"), &none),
+    ] {
+        assert_eq!(added(system.path(), directory), expected, "{directory:?}");
+    }
+}
+
+#[test]
+fn the_chart_mounts_extra_authorities_where_they_are_looked_for() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let templates = root.join("../../manifests/helm/tolerarch/templates");
+    for name in ["deployment.yaml", "controller.yaml"] {
+        let template = std::fs::read_to_string(templates.join(name)).unwrap();
+        for expected in [
+            format!("value: {SYSTEM_DIRECTORY}:{EXTRA_DIRECTORY}\n"),
+            format!("- name: ca\n              mountPath: {EXTRA_DIRECTORY}\n"),
+        ] {
+            assert!(template.contains(&expected), "{name}: {expected}");
+        }
+    }
+}

@@ -10,8 +10,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::Oid;
 use x509_parser::time::ASN1Time;
 
-use super::original::{parse, short_key};
-use super::policies;
+use super::original::parse;
+use super::{policies, short_key};
 
 /// Extensions that webpki understands, below 2.5.29.
 const UNDERSTOOD: [u8; 6] = [15, 17, 19, 30, 31, 37];
@@ -23,6 +23,13 @@ const SHOWN: usize = 32;
 pub(in crate::registry::net) enum Objection {
     /// The server's RSA key has so many bits, for which there is a separate handshake.
     ShortKey(u32),
+    /// An RSA key has so few bits that it counts only under an authority of the operator, and there is none.
+    ShortKeyOfSystem {
+        holder: Holder,
+        bits: u32,
+        /// List of the host's files, for its authority.
+        files: String,
+    },
     /// No authority has signed the certificate, neither one of the system nor one in these files for the host.
     Untrusted(String),
     /// The certificate is that of an authority, and is not in these files for the host.
@@ -32,15 +39,24 @@ pub(in crate::registry::net) enum Objection {
     Chain(Cow<'static, str>),
 }
 
+/// Holder of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::registry::net) enum Holder {
+    /// One of the certificates that were presented; the server's own has the place 0.
+    Presented(usize),
+    /// An authority of the system.
+    Authority,
+}
+
 impl Objection {
     /// Explains webpki's error by the certificates that were presented, the server's own first.
-    pub(super) fn of<'c>(
+    pub(super) fn of(
         error: &Error,
-        presented: impl Iterator<Item = &'c CertificateDer<'c>>,
+        presented: &[&CertificateDer<'_>],
         now: UnixTime,
         files: &str,
     ) -> Self {
-        let presented: Vec<_> = presented.map(parse).collect();
+        let presented: Vec<_> = presented.iter().copied().map(parse).collect();
         let find =
             |first: usize, flaw: &dyn Fn(&X509Certificate<'_>) -> Option<Cow<'static, str>>| {
                 let mut certificates = presented.iter().enumerate().skip(first);
@@ -97,6 +113,11 @@ impl Objection {
             Self::ShortKey(bits) => format!(
                 "{certificate} has an RSA key of {bits} bits, for which the server has no handshake that can be verified (TLS 1.2 with a signature of PKCS #1 by 1,024 bits at least); give it a key of 2,048 bits"
             ),
+            Self::ShortKeyOfSystem {
+                holder,
+                bits,
+                files,
+            } => explain_short_key(host, holder, *bits, files),
             Self::Untrusted(files) if files.is_empty() => format!(
                 "{certificate} is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority, or extraCAs of the chart"
             ),
@@ -124,6 +145,22 @@ impl From<Objection> for TlsError {
     fn from(objection: Objection) -> Self {
         CertificateError::Other(OtherError(Arc::new(objection))).into()
     }
+}
+
+fn explain_short_key(host: &str, holder: &Holder, bits: u32, files: &str) -> String {
+    let holder = match holder {
+        Holder::Presented(0) => format!("the certificate of {host}"),
+        Holder::Presented(place) => format!("certificate {} of the chain of {host}", place + 1),
+        Holder::Authority => format!("the authority that has signed the certificate of {host}"),
+    };
+    let trust = if files.is_empty() {
+        format!("set registries.hosts.{host:?}.caFile to the authority")
+    } else {
+        format!("add the authority to {files}")
+    };
+    format!(
+        "{holder} has an RSA key of {bits} bits, and below 2,048 bits a key counts only under an authority that you trust for this host yourself: {trust}, or have the key replaced by one of 2,048 bits"
+    )
 }
 
 /// Returns why a server cannot use the certificate: its dates, or its usage.
@@ -162,7 +199,7 @@ fn signed_by(certificate: &X509Certificate<'_>, algorithm: &[u8]) -> Option<Cow<
 }
 
 fn signs_by_short_key(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>> {
-    let bits = short_key(certificate)?;
+    let bits = short_key::bits(certificate)?;
     Some(format!(
         "has an RSA key of {bits} bits, by which what it has signed cannot be verified; SHA-256 or SHA-512 with 1,024 bits at least can, and 2,048 bits are right"
     ).into())

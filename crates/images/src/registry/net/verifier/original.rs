@@ -1,29 +1,20 @@
-//! Certificates as webpki can judge them, with the signatures of the originals.
+//! Certificates as webpki can judge them, with the signatures of the originals: see the page of [`super`].
 
 use std::ops::Range;
+use std::ptr;
 
-use aws_lc_rs::signature::{
-    RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
-    RsaParameters, UnparsedPublicKey,
-};
-use rustls::{DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{
-    AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm, alg_id,
+    AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm,
 };
 use x509_parser::certificate::X509Certificate;
-use x509_parser::oid_registry::OID_PKCS1_RSAENCRYPTION;
 use x509_parser::parse_x509_certificate;
 
 use super::policies;
 
-/// Fewest bits of the RSA keys that rustls verifies.
-const RSA_BITS: u32 = 2048;
-
-/// Signatures of handshakes by shorter keys.
-pub(super) const SCHEMES: [SignatureScheme; 2] = [
-    SignatureScheme::RSA_PKCS1_SHA512,
-    SignatureScheme::RSA_PKCS1_SHA256,
-];
+/// Tag of a boolean of DER, and its values.
+const BOOLEAN: u8 = 1;
+const TRUE: u8 = 0xff;
+const FALSE: u8 = 0;
 
 /// A certificate whose extensions about policies are not critical: webpki refuses critical ones unread, and skips
 /// others; [`policies::are_valid`] reads them. The rest of the certificate is unchanged.
@@ -37,56 +28,80 @@ pub(super) struct Relaxed<'c> {
 impl<'c> Relaxed<'c> {
     pub(super) fn of(certificate: &'c CertificateDer<'_>) -> Self {
         let original: &'c [u8] = certificate;
-        let mut relaxed = Self {
+        let unchanged = Self {
             certificate: CertificateDer::from(original),
             original,
             signed: 0..0,
         };
         let Some(parsed) = parse(certificate) else {
-            return relaxed;
+            return unchanged;
         };
-        let place = |part: &[u8]| part.as_ptr().addr() - original.as_ptr().addr();
-        let mut flags = Vec::new();
-        for extension in parsed.extensions() {
-            if !extension.critical || !policies::is_about(&extension.oid) {
-                continue;
-            }
-            // The flag follows the identifier, behind a tag and a length.
-            let identifier = extension.oid.as_bytes();
-            let flag = place(identifier) + identifier.len() + 2;
-            let until = original.get(..=flag);
-            if until.is_some_and(|until| until.ends_with(&[1, 1, 0xff])) {
-                flags.push(flag);
-            }
-        }
+        let flags = critical_flags(original, &parsed);
         if flags.is_empty() {
-            return relaxed;
+            return unchanged;
         }
         let mut bytes = original.to_vec();
         for flag in flags {
-            bytes[flag] = 0;
+            bytes[flag] = FALSE;
         }
         let signed = parsed.tbs_certificate.as_ref();
-        relaxed.signed = place(signed)..place(signed) + signed.len();
-        relaxed.certificate = bytes.into();
-        relaxed
+        let start = place(signed, original);
+        Self {
+            certificate: bytes.into(),
+            original,
+            signed: start..start + signed.len(),
+        }
     }
 
-    /// Returns the text that webpki takes for signed, and the original; `None` if they are the same.
-    pub(super) fn changed(&self) -> Option<(&[u8], &[u8])> {
+    /// Returns what is signed, if it was changed.
+    pub(super) fn changed(&self) -> Option<Changed<'_>> {
         if self.signed.is_empty() {
             return None;
         }
         let signed = self.signed.clone();
-        Some((&self.certificate[signed.clone()], &self.original[signed]))
+        Some(Changed {
+            relaxed: &self.certificate[signed.clone()],
+            original: &self.original[signed],
+        })
     }
 }
 
-/// An algorithm for certificates that may be [`Relaxed`], and may be signed by short keys.
+/// Returns the places of the bytes by which the extensions about policies are critical.
+fn critical_flags(original: &[u8], parsed: &X509Certificate<'_>) -> Vec<usize> {
+    let mut flags = Vec::new();
+    for extension in parsed.extensions() {
+        if !extension.critical || !policies::is_about(&extension.oid) {
+            continue;
+        }
+        // The flag follows the identifier, behind a tag and a length.
+        let identifier = extension.oid.as_bytes();
+        let flag = place(identifier, original) + identifier.len() + 2;
+        let until = original.get(..=flag);
+        if until.is_some_and(|until| until.ends_with(&[BOOLEAN, 1, TRUE])) {
+            flags.push(flag);
+        }
+    }
+    flags
+}
+
+/// Returns the place of a part in its whole.
+fn place(part: &[u8], whole: &[u8]) -> usize {
+    part.as_ptr().addr() - whole.as_ptr().addr()
+}
+
+/// What is signed of a [`Relaxed`] certificate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Changed<'a> {
+    /// The text that webpki takes for signed.
+    pub(super) relaxed: &'a [u8],
+    pub(super) original: &'a [u8],
+}
+
+/// An algorithm that verifies the signature of a [`Relaxed`] certificate over its original.
 #[derive(Debug)]
 pub(super) struct Original<'a> {
-    pub(super) algorithm: &'static dyn SignatureVerificationAlgorithm,
-    pub(super) changed: &'a [(&'a [u8], &'a [u8])],
+    pub(super) algorithm: &'a dyn SignatureVerificationAlgorithm,
+    pub(super) changed: &'a [Changed<'a>],
 }
 
 impl SignatureVerificationAlgorithm for Original<'_> {
@@ -96,16 +111,13 @@ impl SignatureVerificationAlgorithm for Original<'_> {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
+        // By its place in memory: whoever presents a text that equals the copy has it verified as it is.
         let mut changed = self.changed.iter();
-        let message = match changed.find(|(relaxed, _)| *relaxed == message) {
-            Some((_, original)) => original,
+        let original = match changed.find(|changed| ptr::eq(changed.relaxed, message)) {
+            Some(changed) => changed.original,
             None => message,
         };
-        let result = self.algorithm.verify_signature(key, message, signature);
-        if result.is_err() && verify_short(self.signature_alg_id(), key, message, signature) {
-            return Ok(());
-        }
-        result
+        self.algorithm.verify_signature(key, original, signature)
     }
 
     fn public_key_alg_id(&self) -> AlgorithmIdentifier {
@@ -119,56 +131,4 @@ impl SignatureVerificationAlgorithm for Original<'_> {
 
 pub(super) fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Option<X509Certificate<'c>> {
     Some(parse_x509_certificate(certificate).ok()?.1)
-}
-
-/// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
-pub(super) fn short_key(certificate: &X509Certificate<'_>) -> Option<u32> {
-    let bits = RsaParameters::public_modulus_len(rsa_key(certificate)?).ok()?;
-    if bits >= RSA_BITS {
-        return None;
-    }
-    Some(bits)
-}
-
-fn rsa_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
-    let key = &certificate.tbs_certificate.subject_pki;
-    if key.algorithm.algorithm != OID_PKCS1_RSAENCRYPTION {
-        return None;
-    }
-    Some(&*key.subject_public_key.data)
-}
-
-/// Returns whether the handshake is signed by the certificate's short key.
-pub(super) fn verify_handshake(
-    message: &[u8],
-    certificate: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-) -> bool {
-    let algorithm = match signed.scheme {
-        SignatureScheme::RSA_PKCS1_SHA256 => alg_id::RSA_PKCS1_SHA256,
-        SignatureScheme::RSA_PKCS1_SHA512 => alg_id::RSA_PKCS1_SHA512,
-        _ => return false,
-    };
-    let Some(certificate) = parse(certificate) else {
-        return false;
-    };
-    let key = rsa_key(&certificate);
-    key.is_some_and(|key| verify_short(algorithm, key, message, signed.signature()))
-}
-
-/// Verifies a signature by an RSA key of 1,024 bits at least, which is what Go's `crypto/rsa` takes.
-fn verify_short(
-    algorithm: AlgorithmIdentifier,
-    key: &[u8],
-    message: &[u8],
-    signature: &[u8],
-) -> bool {
-    let parameters = match algorithm {
-        alg_id::RSA_PKCS1_SHA256 => &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
-        alg_id::RSA_PKCS1_SHA512 => &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
-        _ => return false,
-    };
-    UnparsedPublicKey::new(parameters, key)
-        .verify(message, signature)
-        .is_ok()
 }

@@ -4,8 +4,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 
+use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, alg_id};
+
+use super::chain::ISSUERS;
+use super::original::{Changed, Original};
 use super::*;
-use crate::registry::tests::short_key::ShortKey;
+use crate::registry::tests::short_key::{Hash, ShortKey};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair,
@@ -23,13 +27,29 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'s
         .clone()
 }
 
+fn store(authorities: &[CertificateDer<'static>]) -> RootCertStore {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(authorities.iter().cloned());
+    store
+}
+
+/// Makes a verifier for a host whose `caFile` has these.
 fn verifier(authorities: &[CertificateDer<'static>]) -> Verifier {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(authorities.iter().cloned());
     trusting(Trusted {
-        roots,
+        system: RootCertStore::empty().into(),
+        operator: store(authorities),
         configured: authorities.to_vec(),
         files: "/ca.crt".into(),
+    })
+}
+
+/// Makes a verifier for a host without a `caFile`, where the system has these.
+fn verifier_of_system(authorities: &[CertificateDer<'static>]) -> Verifier {
+    trusting(Trusted {
+        system: store(authorities).into(),
+        operator: RootCertStore::empty(),
+        configured: Vec::new(),
+        files: String::new(),
     })
 }
 
@@ -184,13 +204,7 @@ fn takes_the_chains_that_go_takes() {
                 .iter()
                 .map(|der| BASE64.decode(der).unwrap().into());
             let mut chain: Vec<CertificateDer<'static>> = decoded.collect();
-            let mut roots = RootCertStore::empty();
-            roots.add(chain.pop().unwrap()).unwrap();
-            let verifier = trusting(Trusted {
-                roots,
-                configured: Vec::new(),
-                files: String::new(),
-            });
+            let verifier = verifier_of_system(&[chain.pop().unwrap()]);
             let taken = takes_chain(&verifier, &chain, "a.b", now);
             (
                 format!("{number}: {taken:?} {:?}", case.certificates),
@@ -217,16 +231,8 @@ fn signed(links: Vec<CertificateParams>) -> (Verifier, Vec<CertificateDer<'stati
                 .clone(),
         );
     }
-    let mut roots = RootCertStore::empty();
-    roots.add(chain.pop().unwrap()).unwrap();
-    (
-        trusting(Trusted {
-            roots,
-            configured: Vec::new(),
-            files: "/ca.crt".into(),
-        }),
-        chain,
-    )
+    let verifier = verifier(&[chain.pop().unwrap()]);
+    (verifier, chain)
 }
 
 fn server() -> CertificateParams {
@@ -296,23 +302,228 @@ fn it_says_which_certificate_is_wrong_and_why() {
     }
 }
 
+/// A chain of which one key is short, and the authority that it leads to.
+struct ShortChain {
+    holder: &'static str,
+    authority: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+/// Makes chains whose authority, second certificate, and server have this key.
+fn short_chains(key: &ShortKey) -> [ShortChain; 3] {
+    let usual = KeyPair::generate().unwrap();
+    let root = issuer("root");
+    let short_root = Issuer::from_params(&root, key);
+    let usual_root = Issuer::from_params(&root, &usual);
+    let usual_authority = root.self_signed(&usual).unwrap().der().clone();
+    let second = issuer("second");
+    let short_second = Issuer::from_params(&second, key);
+    let signed = |params: CertificateParams, issuer: &Issuer<'_, &ShortKey>| {
+        let key = KeyPair::generate().unwrap();
+        params.signed_by(&key, issuer).unwrap().der().clone()
+    };
+    [
+        ShortChain {
+            holder: "the authority that has signed the certificate of a.b",
+            authority: root.self_signed(key).unwrap().der().clone(),
+            chain: vec![signed(server(), &short_root)],
+        },
+        ShortChain {
+            holder: "certificate 2 of the chain of a.b",
+            authority: usual_authority.clone(),
+            chain: vec![
+                signed(server(), &short_second),
+                second.signed_by(key, &usual_root).unwrap().der().clone(),
+            ],
+        },
+        ShortChain {
+            holder: "the certificate of a.b",
+            authority: usual_authority,
+            chain: vec![server().signed_by(key, &usual_root).unwrap().der().clone()],
+        },
+    ]
+}
+
+/// Verifies as the second handshake does, if there is to be one.
+fn takes_short(verifier: &Verifier, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+    let now = UnixTime::now();
+    let result = takes_chain(verifier, chain, "a.b", now);
+    match result {
+        Err(error) if error.contains("for which the server has no handshake") => {
+            let verifier = Verifier {
+                algorithms: verifier.algorithms,
+                trusted: verifier.trusted.clone(),
+                short_key: true,
+            };
+            takes_chain(&verifier, chain, "a.b", now)
+        }
+        result => result,
+    }
+}
+
 #[test]
-fn an_authority_may_sign_with_a_short_rsa_key() {
-    let authority = issuer("short");
-    let key = ShortKey::new();
-    let root = authority.self_signed(&key).unwrap().der().clone();
-    let leaf = server();
-    let signed = leaf
-        .signed_by(
-            &KeyPair::generate().unwrap(),
-            &Issuer::from_params(&authority, &key),
-        )
-        .unwrap();
-    let own = std::slice::from_ref(&root);
-    assert_eq!(takes(&verifier(own), signed.der(), "a.b"), Ok(()));
-    let mut forged = signed.der().to_vec();
-    *forged.last_mut().unwrap() ^= 1;
-    assert!(takes(&verifier(own), &forged.into(), "a.b").is_err());
+fn a_short_rsa_key_counts_under_an_authority_of_the_operator() {
+    for ShortChain {
+        holder,
+        authority,
+        chain,
+    } in short_chains(&ShortKey::new())
+    {
+        let own = verifier(std::slice::from_ref(&authority));
+        assert_eq!(takes_short(&own, &chain), Ok(()), "{holder}");
+        let both = trusting(Trusted {
+            system: store(std::slice::from_ref(&authority)).into(),
+            operator: store(&[authority]),
+            configured: Vec::new(),
+            files: String::new(),
+        });
+        assert_eq!(takes_short(&both, &chain), Ok(()), "{holder}");
+        for place in 0..chain.len() {
+            let mut forged = chain.clone();
+            let mut bytes = forged[place].to_vec();
+            *bytes.last_mut().unwrap() ^= 1;
+            forged[place] = bytes.into();
+            assert!(takes_short(&own, &forged).is_err(), "{holder}");
+        }
+    }
+}
+
+#[test]
+fn a_short_rsa_key_counts_nowhere_under_an_authority_of_the_system() {
+    let other = certificate(|_| ());
+    for ShortChain {
+        holder,
+        authority,
+        chain,
+    } in short_chains(&ShortKey::new())
+    {
+        let system = verifier_of_system(std::slice::from_ref(&authority));
+        let expected = format!(
+            "{holder} has an RSA key of 1024 bits, and below 2,048 bits a key counts only under an authority that you trust for this host yourself: set registries.hosts.\"a.b\".caFile to the authority"
+        );
+        let error = takes_short(&system, &chain).unwrap_err();
+        assert!(error.starts_with(&expected), "{expected}: {error}");
+        let with_another_file = trusting(Trusted {
+            system: store(&[authority]).into(),
+            operator: store(std::slice::from_ref(&other)),
+            configured: vec![other.clone()],
+            files: "/ca.crt".into(),
+        });
+        let error = takes_short(&with_another_file, &chain).unwrap_err();
+        let expected = "add the authority to /ca.crt";
+        assert!(error.contains(expected), "{holder}: {error}");
+    }
+}
+
+#[test]
+fn the_second_handshake_knows_no_authority_of_the_system() {
+    let (verifier, chain) = signed(vec![server(), issuer("root")]);
+    let operator = verifier.trusted.unwrap();
+    let trusted = Trusted {
+        system: Arc::new(operator.operator.clone()),
+        operator: RootCertStore::empty(),
+        configured: Vec::new(),
+        files: String::new(),
+    };
+    let mut verifier = trusting(trusted);
+    let now = UnixTime::now();
+    assert_eq!(takes_chain(&verifier, &chain, "a.b", now), Ok(()));
+    verifier.short_key = true;
+    takes_chain(&verifier, &chain, "a.b", now).unwrap_err();
+}
+
+#[test]
+fn an_rsa_key_below_1024_bits_counts_nowhere() {
+    for ShortChain {
+        holder,
+        authority,
+        chain,
+    } in short_chains(&ShortKey::shortest())
+    {
+        // A server's own key is found to be too short by its handshake alone.
+        if holder != "the certificate of a.b" {
+            let own = verifier(std::slice::from_ref(&authority));
+            assert!(takes_short(&own, &chain).is_err(), "{holder}");
+        }
+        let system = verifier_of_system(&[authority]);
+        let error = takes_short(&system, &chain).unwrap_err();
+        assert!(
+            !error.contains("under an authority that you trust"),
+            "{holder}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_short_rsa_key_signs_by_sha_256_or_sha_512_and_not_by_sha_384() {
+    for (hash, counts) in [
+        (Hash::Sha256, true),
+        (Hash::Sha384, false),
+        (Hash::Sha512, true),
+    ] {
+        let [root, second, _] = short_chains(&ShortKey::new().signing_by(hash));
+        for ShortChain {
+            holder,
+            authority,
+            chain,
+        } in [root, second]
+        {
+            let own = verifier(&[authority]);
+            let taken = takes_short(&own, &chain);
+            assert_eq!(taken.is_ok(), counts, "{holder}, {hash:?}: {taken:?}");
+        }
+    }
+}
+
+#[test]
+fn an_authority_of_the_system_is_no_server() {
+    let own = certificate(|_| ());
+    let system = verifier_of_system(std::slice::from_ref(&own));
+    let error = takes(&system, &own, "a.b").unwrap_err();
+    let expected = "is that of an authority; if it is the right one, set registries.hosts.\"a.b\".caFile to that very certificate";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_certificate_for_any_usage_is_for_servers_and_one_for_clients_is_not() {
+    for (usage, is_for_servers) in [
+        (ExtendedKeyUsagePurpose::Any, true),
+        (ExtendedKeyUsagePurpose::ServerAuth, true),
+        (ExtendedKeyUsagePurpose::ClientAuth, false),
+    ] {
+        for place in 0..2 {
+            let mut links = vec![server(), issuer("second"), issuer("root")];
+            links[place].extended_key_usages = vec![usage.clone()];
+            let (verifier, chain) = signed(links);
+            let taken = takes_chain(&verifier, &chain, "a.b", UnixTime::now());
+            assert_eq!(taken.is_ok(), is_for_servers, "{usage:?}: {taken:?}");
+        }
+    }
+}
+
+#[test]
+fn no_byte_of_a_relaxed_certificate_can_be_changed() {
+    let mut links = vec![server(), issuer("second"), issuer("root")];
+    for link in &mut links[..2] {
+        link.custom_extensions = vec![critical(&[2, 5, 29, 32], POLICY.to_vec())];
+    }
+    let (verifier, chain) = signed(links);
+    let now = UnixTime::now();
+    assert_eq!(takes_chain(&verifier, &chain, "a.b", now), Ok(()));
+    for place in 0..chain.len() {
+        assert!(Relaxed::of(&chain[place]).changed().is_some());
+        for byte in 0..chain[place].len() {
+            // The latter makes the copy of the flag that webpki reads.
+            for change in [1, 0xff] {
+                let mut forged = chain.clone();
+                let mut bytes = forged[place].to_vec();
+                bytes[byte] ^= change;
+                forged[place] = bytes.into();
+                let taken = takes_chain(&verifier, &forged, "a.b", now);
+                assert!(taken.is_err(), "certificate {place}, byte {byte}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -351,6 +562,49 @@ fn nothing_but_critical_flags_of_policies_is_relaxed() {
     }
 }
 
+/// An algorithm for which one text is signed.
+#[derive(Debug)]
+struct Signed(&'static [u8]);
+
+impl SignatureVerificationAlgorithm for Signed {
+    fn verify_signature(
+        &self,
+        _key: &[u8],
+        message: &[u8],
+        _signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
+        if message == self.0 {
+            Ok(())
+        } else {
+            Err(InvalidSignature)
+        }
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        alg_id::ED25519
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        alg_id::ED25519
+    }
+}
+
+#[test]
+fn a_text_that_equals_the_copy_is_not_the_copy() {
+    let copy = b"copy".to_vec();
+    let algorithm = Original {
+        algorithm: &Signed(b"original"),
+        changed: &[Changed {
+            relaxed: &copy,
+            original: b"original",
+        }],
+    };
+    assert!(algorithm.verify_signature(&[], &copy, &[]).is_ok());
+    let equal = copy.clone();
+    assert!(algorithm.verify_signature(&[], &equal, &[]).is_err());
+    assert!(algorithm.verify_signature(&[], b"original", &[]).is_ok());
+}
+
 /// Each may be the issuer of each: webpki would try every order of six of them.
 #[test]
 fn hundreds_of_certificates_cost_little() {
@@ -364,7 +618,8 @@ fn hundreds_of_certificates_cost_little() {
             .clone()
     }));
     let server = EndEntityCert::try_from(&chain[0]).unwrap();
-    assert_eq!(issuers(&server, &chain[1..]).len(), ISSUERS);
+    let presented: Vec<_> = chain.iter().collect();
+    assert_eq!(issuers(&server, &presented[1..]).len(), ISSUERS);
     takes_chain(&verifier, &chain, "a.b", UnixTime::now()).unwrap_err();
 }
 
@@ -385,4 +640,23 @@ fn certificates_that_lead_nowhere_are_in_nobodys_way() {
         takes_chain(&verifier, &chain, "a.b", UnixTime::now()),
         Ok(())
     );
+}
+
+#[test]
+fn each_test_that_the_page_names_exists() {
+    let page = include_str!("../verifier.rs");
+    let tests = [
+        include_str!("tests.rs"),
+        include_str!("../trust/tests.rs"),
+        include_str!("../../tests/connections.rs"),
+    ]
+    .concat();
+    let lines = page.lines().filter(|line| line.starts_with("//!"));
+    let words = lines.flat_map(|line| line.split('`').skip(1).step_by(2));
+    // Settings and files have one or two words, or a dot.
+    let names: Vec<_> = words.filter(|word| word.matches('_').count() > 2).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert!(tests.contains(&format!("fn {name}() {{")), "{name}");
+    }
 }
