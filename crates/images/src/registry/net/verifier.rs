@@ -203,8 +203,8 @@ impl Trusted {
         let server = EndEntityCert::try_from(&relaxed.certificate).map_err(object)?;
         let trusted_by = if self.configured.contains(presented[0]) {
             // Applies webpki's checks of a server's certificate, except basic constraints.
-            let parsed = parse(presented[0]).ok_or_else(|| object(webpki::Error::BadDer))?;
-            if let Some(flaw) = unusable(&parsed, now) {
+            let own = parse(presented[0]).ok_or_else(|| object(webpki::Error::BadDer))?;
+            if let Some(flaw) = unusable(&own, now) {
                 return Err(Objection::Flaw(0, flaw));
             }
             TrustedBy::Operator

@@ -13,7 +13,7 @@ use super::original::{Original, Relaxed};
 use super::policies;
 
 /// Maximum number of certificates of a server's chain that are considered: webpki tries their permutations.
-pub(super) const ISSUERS: usize = 8;
+const ISSUERS: usize = 8;
 const SERVER_AUTH: KeyPurposeId<'_> = KeyPurposeId::new(&[43, 6, 1, 5, 5, 7, 3, 1]);
 const ANY_USAGE: KeyPurposeId<'_> = KeyPurposeId::new(&[85, 29, 37, 0]);
 

@@ -56,30 +56,12 @@ impl Objection {
         now: UnixTime,
         files: &str,
     ) -> Self {
-        let presented: Vec<_> = presented.iter().copied().map(parse).collect();
-        let find =
-            |first: usize, flaw: &dyn Fn(&X509Certificate<'_>) -> Option<Cow<'static, str>>| {
-                let mut certificates = presented.iter().enumerate().skip(first);
-                certificates.find_map(|(place, certificate)| {
-                    Some(Self::Flaw(place, flaw(certificate.as_ref()?)?))
-                })
-            };
-        let flaw = match error {
-            Error::CertExpired { .. }
-            | Error::CertNotValidYet { .. }
-            | Error::RequiredEkuNotFoundContext(_) => {
-                find(0, &|certificate| unusable(certificate, now))
+        for (place, certificate) in presented.iter().enumerate() {
+            if let Some(certificate) = parse(certificate)
+                && let Some(flaw) = find_flaw(error, place, &certificate, now)
+            {
+                return Self::Flaw(place, flaw);
             }
-            Error::UnsupportedSignatureAlgorithmContext(context) => {
-                let id = context.signature_algorithm_id.get(2..).unwrap_or_default();
-                find(0, &|certificate| signed_by(certificate, id))
-            }
-            Error::UnknownIssuer | Error::UnsupportedCriticalExtension => find(0, &not_understood),
-            Error::InvalidSignatureForPublicKey => find(1, &signs_by_short_key),
-            _ => None,
-        };
-        if let Some(flaw) = flaw {
-            return flaw;
         }
         match error {
             Error::CertNotValidForName(_) => Self::Flaw(0, "is not for this name".into()),
@@ -144,6 +126,28 @@ impl Objection {
 impl From<Objection> for TlsError {
     fn from(objection: Objection) -> Self {
         CertificateError::Other(OtherError(Arc::new(objection))).into()
+    }
+}
+
+/// Returns what is wrong with a certificate that may be the reason of the error.
+fn find_flaw(
+    error: &Error,
+    place: usize,
+    certificate: &X509Certificate<'_>,
+    now: UnixTime,
+) -> Option<Cow<'static, str>> {
+    match error {
+        Error::CertExpired { .. }
+        | Error::CertNotValidYet { .. }
+        | Error::RequiredEkuNotFoundContext(_) => unusable(certificate, now),
+        Error::UnsupportedSignatureAlgorithmContext(context) => {
+            let id = context.signature_algorithm_id.get(2..).unwrap_or_default();
+            signed_by(certificate, id)
+        }
+        Error::UnknownIssuer | Error::UnsupportedCriticalExtension => not_understood(certificate),
+        // The server's own key signs no certificate.
+        Error::InvalidSignatureForPublicKey if place > 0 => signs_by_short_key(certificate),
+        _ => None,
     }
 }
 
