@@ -1,63 +1,69 @@
 //! Verification of registries' certificates: what is accepted beyond webpki, why, and why nobody can forge it.
 //!
-//! Nodes pull by Go's TLS (`crypto/tls`, `crypto/x509`). What they accept is accepted here, or an image that runs would be
-//! called unreachable. Certificates are verified by webpki, the library of rustls, which is made for servers of the public
-//! web and refuses some that Go accepts. After each claim stand its tests: they are in `verifier/tests.rs`, and those over
-//! a real handshake in `registry/tests/connections.rs`.
+//! Nodes pull by Go's TLS (`crypto/tls`, `crypto/x509`). What they accept is accepted here, or an image that runs would
+//! be called unreachable. Certificates are verified by webpki, the library of rustls, which is made for servers of the
+//! public web and refuses some that Go accepts. After each claim stand its tests: they are in `verifier/tests.rs`, and
+//! those over a real handshake in `registry/tests/connections.rs`.
 //!
 //! # What is accepted beyond webpki
 //!
-//! 1. **The server's own certificate**, if it is in the host's `caFile`, or `ca` of its `hosts.toml`. `openssl req -x509`, as
-//!    in distribution's guide, makes a server that is its own authority, which webpki refuses.
+//! 1. **The server's own certificate**, if it is in the host's `caFile`, or `ca` of its `hosts.toml`. By
+//!    `openssl req -x509`, as in distribution's guide, a server is its own authority, which webpki refuses.
 //!    - It may be an authority's, or signed by whomever (`an_own_authority_is_a_server_for_its_names`,
 //!      `the_servers_own_certificate_need_not_be_an_authority`).
 //!    - Its names, its dates and its usage count (`its_dates_and_usage_count`).
-//!    - An authority that is not in those files is no server: not another one (`any_other_certificate_is_judged_as_ever`),
-//!      nor one of the system (`an_authority_of_the_system_is_no_server`).
-//!    - A server that has the certificate and not its key is refused (`a_server_has_the_key_of_the_certificate_that_it_presents`).
-//! 2. **Critical extensions about policies**: certificatePolicies, policyMappings, policyConstraints, inhibitAnyPolicy, as
-//!    governments (the Federal PKI of the US), issuers of qualified certificates in the EU and inspection proxies have them. webpki
-//!    refuses them unread. `original` gives it a copy in which they are not critical, and `policies` judges them.
+//!    - An authority that is not in those files is no server: not another one
+//!      (`any_other_certificate_is_judged_as_ever`), nor one of the system (`an_authority_of_the_system_is_no_server`).
+//!    - A server that has the certificate and not its key is refused
+//!      (`a_server_has_the_key_of_the_certificate_that_it_presents`).
+//! 2. **Critical extensions about policies**: certificatePolicies, policyMappings, policyConstraints, inhibitAnyPolicy,
+//!    as governments (the Federal PKI of the US), issuers of qualified certificates in the EU and inspection proxies
+//!    have them. webpki refuses them unread. `original` gives it a copy in which they are not critical, and `policies`
+//!    judges them.
 //!    - The copy differs in that flag alone, one byte for each such extension
 //!      (`nothing_but_critical_flags_of_policies_is_relaxed`).
-//!    - The signature is verified over the certificate that was presented: no byte of that can be changed, not even to that
-//!      of the copy (`no_byte_of_a_relaxed_certificate_can_be_changed`), and what merely looks like the copy is not taken
-//!      for it (`a_text_that_equals_the_copy_is_not_the_copy`).
-//!    - Any other critical extension that webpki does not know is refused, and so is a chain that lacks a policy which an
-//!      authority in it requires (`it_says_which_certificate_is_wrong_and_why`).
-//!    - Go judges hundreds of such chains alike (`takes_the_chains_that_go_takes`).
+//!    - The signature is verified over the certificate that was presented: no byte of that can be changed, not even to
+//!      that of the copy (`no_byte_of_a_relaxed_certificate_can_be_changed`), and what merely looks like the copy is
+//!      not taken for it (`a_text_that_equals_the_copy_is_not_the_copy`).
+//!    - Any other critical extension that webpki does not know is refused, and so is a chain that lacks a policy which
+//!      an authority in it requires (`it_says_which_certificate_is_wrong_and_why`).
+//!    - Go judges the chains of `e2e/upstream` alike (`takes_the_chains_that_go_takes`).
 //! 3. **Certificates for any usage** (`anyExtendedKeyUsage`), which company authorities issue. One for clients alone is
-//!    refused, of a server and of its authorities (`a_certificate_for_any_usage_is_for_servers_and_one_for_clients_is_not`).
-//! 4. **RSA keys of 1,024 to 2,047 bits**, which old authorities of companies and old servers have. Go takes them under any
-//!    authority; since Go 1.24 it takes none below 1,024 (`GODEBUG=rsa1024min=0` brings these back). Here they count only
-//!    under an authority that the operator has named: whoever can factor one forges certificates of all that is
-//!    below it, and the system has some hundred authorities, none of which the operator has chosen.
-//!    - The operator's authorities are those of `caFile`, of `ca` in `hosts.toml`, and of `extraCAs` of the chart. Under them
-//!      a short key may be the authority's, an intermediate's, or the server's, which signs the handshake
+//!    refused, of a server and of its authorities
+//!    (`a_certificate_for_any_usage_is_for_servers_and_one_for_clients_is_not`).
+//! 4. **RSA keys of 1,024 to 2,047 bits**, which old authorities of companies and old servers have. Go takes them under
+//!    any authority; since Go 1.24 it takes none below 1,024 (`GODEBUG=rsa1024min=0` brings these back). Here they
+//!    count only under an authority that the operator has named: whoever can factor one forges certificates of all that
+//!    is below it, and the system has some hundred authorities, none of which the operator has chosen.
+//!    - The operator's authorities are those of `caFile`, of `ca` in `hosts.toml`, and of `extraCAs` of the chart.
+//!      Under them a short key may be the authority's, an intermediate's, or the server's, which signs the handshake
 //!      (`a_short_rsa_key_counts_under_an_authority_of_the_operator`, and over a handshake
 //!      `a_short_rsa_key_counts_where_the_operator_trusts_its_authority`).
-//!    - Under an authority of the system it may be none of these, and the error says which key it is, how many bits it has,
-//!      and that `caFile` is the way out (`a_short_rsa_key_counts_nowhere_under_an_authority_of_the_system`, and over a
-//!      handshake the same test as above).
+//!    - Under an authority of the system it may be none of these, and the error says which key it is, how many bits it
+//!      has, and that `caFile` is the way out (`a_short_rsa_key_counts_nowhere_under_an_authority_of_the_system`, and
+//!      over a handshake the same test as above).
 //!    - An authority that the system has as well is the operator's if a file of the host has it
-//!      (`a_short_rsa_key_counts_where_the_operator_trusts_its_authority`), and the system's if `extraCAs` has it, which may
-//!      be a bundle with all public ones (`extra_authorities_are_those_that_the_system_does_not_have`, in `trust/tests.rs`).
+//!      (`a_short_rsa_key_counts_where_the_operator_trusts_its_authority`), and the system's if `extraCAs` has it,
+//!      which may be a bundle with all public ones (`extra_authorities_are_those_that_the_system_does_not_have`, in
+//!      `trust/tests.rs`).
 //!    - Below 1,024 bits a key counts nowhere (`an_rsa_key_below_1024_bits_counts_nowhere`, and of a server
 //!      `a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
 //!    - It signs by PKCS #1 with SHA-256 or SHA-512, and not with SHA-384
 //!      (`a_short_rsa_key_signs_by_sha_256_or_sha_512_and_not_by_sha_384`).
 //!    - A server with such a key is verified over TLS 1.2 alone, by a second handshake
-//!      (`a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`). That handshake knows no authority of the system, whatever
-//!      the server presents in it (`the_second_handshake_knows_no_authority_of_the_system`).
+//!      (`a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`). That handshake knows no authority of the system,
+//!      whatever the server presents in it (`the_second_handshake_knows_no_authority_of_the_system`).
 //!
 //! # What holds for all of them
 //!
 //! - The server's name is in its certificate (`an_own_authority_is_a_server_for_its_names`,
 //!   `any_other_certificate_is_judged_as_ever`).
 //! - The handshake is signed by the key of the certificate that was presented
-//!   (`a_server_has_the_key_of_the_certificate_that_it_presents`, `a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
-//! - Of the certificates that a server presents beside its own eight are considered, those nearest to it, so that hundreds
-//!   cost little (`hundreds_of_certificates_cost_little`, `certificates_that_lead_nowhere_are_in_nobodys_way`).
+//!   (`a_server_has_the_key_of_the_certificate_that_it_presents`,
+//!   `a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
+//! - Of the certificates that a server presents beside its own eight are considered, those nearest to it, so that
+//!   hundreds cost little (`hundreds_of_certificates_cost_little`,
+//!   `certificates_that_lead_nowhere_are_in_nobodys_way`).
 //! - Where the operator sets `skipVerify` any certificate is accepted, and the handshake is verified all the same
 //!   (`a_server_has_the_key_of_the_certificate_that_it_presents`).
 

@@ -234,22 +234,26 @@ async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
 }
 
 async fn fetch_at(address: SocketAddr, host: HostSettings) -> Result<Support, Error> {
-    fetch_trusting(Authorities::load(), address, host).await
+    let settings = settings_at(address, host);
+    fetch_trusting(Authorities::load(), address, settings).await
 }
 
-async fn fetch_trusting(
-    authorities: Authorities,
-    address: SocketAddr,
-    host: HostSettings,
-) -> Result<Support, Error> {
-    let settings = Settings {
+fn settings_at(address: SocketAddr, host: HostSettings) -> Settings {
+    Settings {
         hosts: [(address.to_string(), host)].into(),
         guard: AddressGuard {
             allow: vec!["127.0.0.0/8".parse().unwrap()],
             deny: vec![],
         },
         ..Settings::default()
-    };
+    }
+}
+
+async fn fetch_trusting(
+    authorities: Authorities,
+    address: SocketAddr,
+    settings: Settings,
+) -> Result<Support, Error> {
     let client = Registry::trusting(authorities, settings, registry_metrics()).unwrap();
     let image = format!("{address}/team/app:v1").parse().unwrap();
     client.fetch(&image, None).await.map(|found| found.support)
@@ -396,14 +400,23 @@ async fn a_short_rsa_key_counts_where_the_operator_trusts_its_authority() {
             ca_file: Some(file.clone()),
             ..HostSettings::default()
         };
-        for (name, authorities, host) in [
-            ("caFile", of_system(), trusting),
-            ("extraCAs", extra, HostSettings::default()),
+        let directory = dir.path().join(address.to_string().replace(':', "_") + "_");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("hosts.toml"), "ca = '../ca.crt'").unwrap();
+        let plain = || settings_at(address, HostSettings::default());
+        let in_directory = Settings {
+            hosts_dir: Some(dir.path().into()),
+            ..plain()
+        };
+        for (name, authorities, settings) in [
+            ("caFile", of_system(), settings_at(address, trusting)),
+            ("hosts.toml", of_system(), in_directory),
+            ("extraCAs", extra, plain()),
         ] {
-            let fetched = fetch_trusting(authorities, address, host).await;
+            let fetched = fetch_trusting(authorities, address, settings).await;
             assert_eq!(kind(&fetched), both, "{holder}, {name}");
         }
-        let refused = fetch_trusting(of_system(), address, HostSettings::default()).await;
+        let refused = fetch_trusting(of_system(), address, plain()).await;
         let error = refused.unwrap_err().to_string();
         let expected = format!(
             "{holder} {address} has an RSA key of 1024 bits, and below 2,048 bits a key counts only under an authority that you trust for this host yourself: set registries.hosts.\"{address}\".caFile to the authority"
