@@ -88,6 +88,13 @@ pub struct Verified {
     pub configs: PlatformSet,
 }
 
+impl Verified {
+    /// Returns whether an index may have several entries to verify.
+    fn is_of_several(self) -> bool {
+        self.manifests.union(self.configs).bits().count_ones() > 1
+    }
+}
+
 impl Settings {
     /// Returns the files that [`Registry::load`] reads because a file of [`Settings::hosts_dir`] names them, or lies
     /// beside them: a change of one may change the registry.

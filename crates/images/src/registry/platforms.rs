@@ -8,7 +8,7 @@ use super::digest::{self, Digest};
 use super::error::Error;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::metrics::RequestKind;
-use super::net::PARTS;
+use super::net::{PARTS, Spare};
 use super::response::{HttpResponse, is_of_head};
 use super::trace::{self, Fate, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support};
@@ -39,12 +39,15 @@ impl Registry {
     /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
     /// platform. So is an entry that calls itself no image. [`Error::Partly`] where entries cannot be looked up now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
-        let (digest, manifest) = self.manifest(pull, pull.image.target()).await?;
+        let spare = Spare::new(self.verified.is_of_several());
+        let manifest = self.manifest(pull, pull.image.target());
+        let (digest, manifest) = spare.before_index(manifest).await?;
         trace::record(|trace| trace.media_type = manifest.media_type);
         let mut lacks_parts = false;
         let support = match manifest.content {
             Content::Index(entries) => {
-                let index = self.of_index(pull, entries).await?;
+                let index = self.of_index(pull, entries);
+                let index = spare.after_index(index).await?;
                 lacks_parts = index.lacks_parts;
                 Support::Index(index.runs)
             }

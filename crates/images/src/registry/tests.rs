@@ -28,6 +28,7 @@ mod personalities;
 mod realms;
 mod redirects;
 pub(super) mod short_key;
+mod spare;
 mod tokens;
 mod trust;
 mod unclear;

@@ -5,29 +5,28 @@
 use std::future::ready;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use http::{HeaderValue, StatusCode, Uri};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, Error as TlsError};
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Duration, sleep, timeout};
 use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, service_fn};
 use url::Url;
 
 use super::authority::{authority, label, name, shown};
 use super::guard::AddressGuard;
 use super::resolve::NameResolver;
+use super::spare::{self, Spare};
+use super::stream::{Reuse, Stream, Wire};
 use super::trust::{TlsFault, TlsSettings};
 use super::tunnel::{explain, explain_status};
 use super::verifier::Objection;
@@ -123,6 +122,16 @@ pub(crate) struct Connector {
     kept: Arc<Semaphore>,
 }
 
+/// Attempt to open a connection to the host of a URL.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    uri: &'a Uri,
+    meter: &'a Meter,
+    short_key: bool,
+    /// Spare connection to open beside this one.
+    spare: Option<&'a Spare>,
+}
+
 impl Connector {
     pub(crate) fn new(
         guard: AddressGuard,
@@ -139,13 +148,46 @@ impl Connector {
         }
     }
 
-    pub(super) async fn open(&self, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
+    /// Opens a connection for a request. The spare one of its lookup has a head start over a new one.
+    pub(super) async fn open(self: &Arc<Self>, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
+        let taken = spare::to_take().and_then(|spare| spare.take(uri));
+        let Some(mut taken) = taken else {
+            let beside = spare::to_open();
+            return self.open_new(uri, beside.as_ref()).await.map(TokioIo::new);
+        };
+        match timeout(NEXT_ADDRESS, taken.stream()).await {
+            Ok(Some(stream)) => return Ok(TokioIo::new(stream)),
+            Ok(None) => return self.open_new(uri, None).await.map(TokioIo::new),
+            Err(_) => {}
+        }
+        tokio::select! {
+            Some(stream) = taken.stream() => Ok(TokioIo::new(stream)),
+            opened = self.open_new(uri, None) => opened.map(TokioIo::new),
+        }
+    }
+
+    /// Opens a new connection, and a spare one beside it once the host takes it.
+    pub(super) async fn open_new(
+        self: &Arc<Self>,
+        uri: &Uri,
+        spare: Option<&Spare>,
+    ) -> Result<Stream, ConnectError> {
         let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
         let meter = Meter::new(RESPONSE, 0);
+        let attempt = Attempt {
+            uri,
+            meter: &meter,
+            short_key: false,
+            spare,
+        };
         let connected = async {
-            match self.connect(uri, &meter, false).await {
+            match self.connect(attempt).await {
                 Err(error) if error.is_short_key() => {
-                    self.connect(uri, &meter, true).await.map_err(|_| error)
+                    let attempt = Attempt {
+                        short_key: true,
+                        ..attempt
+                    };
+                    self.connect(attempt).await.map_err(|_| error)
                 }
                 connected => connected,
             }
@@ -154,14 +196,22 @@ impl Connector {
             return Err(self.late(uri));
         };
         let (io, to_proxy) = connected?;
-        Ok(TokioIo::new(Stream {
+        Ok(Stream {
             io,
             to_proxy,
             kept,
             meter,
             has_answered: false,
             reuse: Reuse::default(),
-        }))
+        })
+    }
+
+    /// Opens a connection in a task.
+    fn open_aside(self: &Arc<Self>, uri: &Uri) -> AbortOnDropHandle<Option<Stream>> {
+        let connector = Arc::clone(self);
+        let uri = uri.clone();
+        let opened = async move { connector.open_new(&uri, None).await.ok() };
+        AbortOnDropHandle::new(tokio::spawn(opened))
     }
 
     /// Returns the error of an attempt that takes longer than `CONNECT_TIME`.
@@ -209,15 +259,11 @@ impl Connector {
     }
 
     /// Connects to the host of a URL, through a proxy if there is one for it. Returns whether a proxy reads the requests.
-    async fn connect(
-        &self,
-        uri: &Uri,
-        meter: &Meter,
-        short_key: bool,
-    ) -> Result<(Wire, bool), ConnectError> {
+    async fn connect(self: &Arc<Self>, attempt: Attempt<'_>) -> Result<(Wire, bool), ConnectError> {
+        let Attempt { uri, short_key, .. } = attempt;
         let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
         let Some((proxy, variable)) = self.proxy_of(url) else {
-            let wire = self.reach(url, Some(&self.guard), meter, short_key).await?;
+            let wire = self.reach(url, Some(&self.guard), attempt).await?;
             return Ok((wire, false));
         };
         let tls = self.tls(url, short_key)?;
@@ -229,8 +275,12 @@ impl Connector {
         }
         let failed = |cause| ConnectError::through(proxy, variable, cause);
         // The operator chose the proxy, so the guard is not asked.
+        let attempt = Attempt {
+            short_key: false,
+            ..attempt
+        };
         let to_proxy = self
-            .reach(&proxy.url, None, meter, false)
+            .reach(&proxy.url, None, attempt)
             .await
             .map_err(|error| failed(ProxyCause::Unreached(error.into())))?;
         if !proxy.is_socks() && tls.is_none() {
@@ -250,13 +300,12 @@ impl Connector {
 
     /// Connects to the host of a URL, at an address that the guard admits, with TLS for HTTPS.
     async fn reach(
-        &self,
+        self: &Arc<Self>,
         url: &Url,
         guard: Option<&AddressGuard>,
-        meter: &Meter,
-        short_key: bool,
+        attempt: Attempt<'_>,
     ) -> Result<Wire, ConnectError> {
-        let tls = self.tls(url, short_key)?;
+        let tls = self.tls(url, attempt.short_key)?;
         let addresses = self
             .names
             .resolve(name(url))
@@ -267,9 +316,12 @@ impl Connector {
         let admitted = addresses.filter(admits).take(ADDRESSES);
         let tcp = dial(admitted.map(|address| SocketAddr::new(address, port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
+        if let Some(spare) = attempt.spare {
+            spare.begin(attempt.uri, || self.open_aside(attempt.uri));
+        }
         let wire = Metered {
             io: tcp,
-            meter: meter.clone(),
+            meter: attempt.meter.clone(),
         };
         encrypt(url, Box::new(wire), tls).await
     }
@@ -365,83 +417,6 @@ async fn dial(
             }
             else => return Err(failure),
         }
-    }
-}
-
-/// TCP, or TLS over TCP, or both through a proxy.
-type Wire = Box<dyn ReadWrite>;
-
-trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
-
-pub(crate) struct Stream {
-    io: Wire,
-    /// True if a proxy reads the requests.
-    to_proxy: bool,
-    /// Permit to keep the connection for another request; see `IDLE_ALL`.
-    kept: Option<OwnedSemaphorePermit>,
-    meter: Meter,
-    /// True if something was read since the last write, so that the next write begins another request.
-    has_answered: bool,
-    reuse: Reuse,
-}
-
-/// True if a further request went on a connection that had answered one, and not a byte has come since.
-pub(super) type Reuse = Arc<AtomicBool>;
-
-impl Connection for Stream {
-    fn connected(&self) -> Connected {
-        let connected = Connected::new()
-            .proxy(self.to_proxy)
-            .extra(self.reuse.clone());
-        if self.kept.is_none() {
-            connected.poison();
-        }
-        connected
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        match ready!(Pin::new(&mut self.io).poll_read(cx, buffer)) {
-            // TLS that ends without `close_notify`, which Go takes for the end as well (`crypto/tls`,
-            // `readRecordOrCCS`). HTTP detects a cut body that has a length; one without has a digest, or is JSON.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-            read => read?,
-        }
-        if buffer.filled().len() > before {
-            self.has_answered = true;
-            self.reuse.store(false, Ordering::Relaxed);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if std::mem::take(&mut self.has_answered) {
-            self.meter.reset();
-            self.reuse.store(true, Ordering::Relaxed);
-        }
-        Pin::new(&mut self.io).poll_write(cx, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

@@ -19,9 +19,11 @@ use url::Url;
 
 use super::allowance::Allowances;
 use super::authority::label;
-use super::connect::{ConnectError, Connector, Reuse, Stream};
+use super::connect::{ConnectError, Connector};
 use super::named::NamedServers;
 use super::no_connection::{self, causes, texts};
+use super::spare;
+use super::stream::{Reuse, Stream};
 use crate::meter::TooManyBytes;
 use crate::registry::error::Error;
 use crate::registry::manifest::ManifestError;
@@ -83,6 +85,11 @@ pub(crate) enum Server<'a> {
 }
 
 impl HttpRequest<'_> {
+    /// Returns whether the request goes to a registry or mirror that the image or the operator has named.
+    fn is_to_endpoint(&self) -> bool {
+        self.kind != RequestKind::Token && matches!(self.server, Server::Configured(_))
+    }
+
     fn method(&self) -> Method {
         match (self.kind, &self.form) {
             (RequestKind::Head, _) => Method::HEAD,
@@ -100,9 +107,14 @@ impl Transport {
     ) -> Self {
         let connector = Arc::new(connector);
         let opening = Arc::clone(&connector);
-        let connect = BoxCloneSyncService::new(service_fn(move |uri| {
+        let open = BoxCloneSyncService::new(service_fn(move |uri| {
             let connector = Arc::clone(&opening);
             async move { connector.open(&uri).await }
+        }));
+        let opening = Arc::clone(&connector);
+        let open_new = BoxCloneSyncService::new(service_fn(move |uri| {
+            let connector = Arc::clone(&opening);
+            async move { connector.open_new(&uri, None).await.map(TokioIo::new) }
         }));
         let mut client = Client::builder(TokioExecutor::new());
         client
@@ -117,8 +129,8 @@ impl Transport {
             // Go takes blanks in names as well, of which none matters here.
             .http1_ignore_invalid_headers_in_responses(true);
         Self {
-            client: client.build(connect.clone()),
-            fresh: client.pool_max_idle_per_host(0).build(connect),
+            client: client.build(open),
+            fresh: client.pool_max_idle_per_host(0).build(open_new),
             connector,
             bodies: Budget::new(BODIES),
             metrics,
@@ -183,9 +195,13 @@ impl Transport {
         client: &HttpClient,
         request: &HttpRequest<'_>,
     ) -> Result<HttpResponse, Error> {
-        let (head, body) = client
-            .request(self.build(request)?)
-            .await
+        let answer = client.request(self.build(request)?);
+        let answer = if request.is_to_endpoint() {
+            answer.await
+        } else {
+            spare::without(answer).await
+        };
+        let (head, body) = answer
             .map_err(|error| broken(request.url, &error))?
             .into_parts();
         if let Some(refusal) = self.connector.refused_by_proxy(request.url, head.status) {

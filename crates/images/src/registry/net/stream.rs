@@ -1,0 +1,105 @@
+//! A connection as HTTP uses it: counts what an answer may have, and knows whether a request was the first one.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::meter::Meter;
+
+/// TCP, or TLS over TCP, or both through a proxy.
+pub(super) type Wire = Box<dyn ReadWrite>;
+
+pub(super) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
+
+pub(crate) struct Stream {
+    pub(super) io: Wire,
+    /// True if a proxy reads the requests.
+    pub(super) to_proxy: bool,
+    /// Permit to keep the connection for another request.
+    pub(super) kept: Option<OwnedSemaphorePermit>,
+    pub(super) meter: Meter,
+    /// True if something was read since the last write, so that the next write begins another request.
+    pub(super) has_answered: bool,
+    pub(super) reuse: Reuse,
+}
+
+/// True if a request went on a connection that had been kept or spare, and not a byte has come since.
+pub(super) type Reuse = Arc<AtomicBool>;
+
+impl Stream {
+    /// Prepares a spare connection for its first request; `None` if the server has ended it, or sent something unasked.
+    pub(super) fn into_used(mut self) -> Option<Self> {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let mut context = Context::from_waker(Waker::noop());
+        let read = Pin::new(&mut self.io).poll_read(&mut context, &mut buffer);
+        if read.is_ready() {
+            return None;
+        }
+        self.reuse.store(true, Ordering::Relaxed);
+        Some(self)
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new()
+            .proxy(self.to_proxy)
+            .extra(self.reuse.clone());
+        if self.kept.is_none() {
+            connected.poison();
+        }
+        connected
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        match ready!(Pin::new(&mut self.io).poll_read(cx, buffer)) {
+            // TLS that ends without `close_notify`, which Go takes for the end as well (`crypto/tls`,
+            // `readRecordOrCCS`). HTTP detects a cut body that has a length; one without has a digest, or is JSON.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            read => read?,
+        }
+        if buffer.filled().len() > before {
+            self.has_answered = true;
+            self.reuse.store(false, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if std::mem::take(&mut self.has_answered) {
+            self.meter.reset();
+            self.reuse.store(true, Ordering::Relaxed);
+        }
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
