@@ -25,7 +25,7 @@ use url::Url;
 use super::authority::{authority, label, name, shown};
 use super::guard::AddressGuard;
 use super::resolve::NameResolver;
-use super::spare::{self, Spare};
+use super::spare::{self, Spare, SpareHosts};
 use super::stream::{Reuse, Stream, Wire};
 use super::trust::{TlsFault, TlsSettings};
 use super::tunnel::{explain, explain_status};
@@ -120,6 +120,7 @@ pub(crate) struct Connector {
     proxies: Proxies,
     names: NameResolver,
     kept: Arc<Semaphore>,
+    spares: SpareHosts,
 }
 
 /// Attempt to open a connection to the host of a URL.
@@ -145,6 +146,7 @@ impl Connector {
             proxies,
             names,
             kept: Arc::new(Semaphore::new(IDLE_ALL)),
+            spares: SpareHosts::default(),
         }
     }
 
@@ -317,7 +319,7 @@ impl Connector {
         let tcp = dial(admitted.map(|address| SocketAddr::new(address, port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
         if let Some(spare) = attempt.spare {
-            spare.begin(attempt.uri, || self.open_aside(attempt.uri));
+            spare.begin(attempt.uri, &self.spares, || self.open_aside(attempt.uri));
         }
         let wire = Metered {
             io: tcp,

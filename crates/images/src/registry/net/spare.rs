@@ -5,6 +5,7 @@
 //! It is opened by the same code as any other connection, and to the same host as the first: never to a token server or
 //! the target of a redirect. A spare connection that is slow or closed fails no request. It ends with its lookup.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::Uri;
@@ -40,8 +41,36 @@ enum State {
 
 /// A connection that is being opened, or open. Dropping it ends it.
 pub(super) struct Opened {
-    uri: Uri,
+    place: Place,
     task: AbortOnDropHandle<Option<Stream>>,
+}
+
+/// Hosts that have a spare connection, be it of any lookup: one each, so that a burst opens no more than it needs.
+#[derive(Clone, Default)]
+pub(super) struct SpareHosts(Arc<Mutex<HashSet<Uri>>>);
+
+/// The place of a host's spare connection, until it is dropped.
+struct Place {
+    uri: Uri,
+    hosts: SpareHosts,
+}
+
+impl SpareHosts {
+    fn enter(&self, uri: &Uri) -> Option<Place> {
+        if !self.0.lock().insert(uri.clone()) {
+            return None;
+        }
+        Some(Place {
+            uri: uri.clone(),
+            hosts: self.clone(),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.hosts.0.lock().remove(&self.uri);
+    }
 }
 
 impl Spare {
@@ -66,29 +95,28 @@ impl Spare {
         SPARE.scope(Some(phase), requests).await
     }
 
-    /// Opens the connection with `open`, unless there is one to this host, or has been one.
+    /// Opens the connection with `open`, unless this lookup has used one, or the host has one.
     pub(super) fn begin(
         &self,
         uri: &Uri,
+        hosts: &SpareHosts,
         open: impl FnOnce() -> AbortOnDropHandle<Option<Stream>>,
     ) {
         let mut state = self.0.lock();
-        match &*state {
-            State::Spent => return,
-            State::Opened(opened) if opened.uri == *uri => return,
-            State::Unopened | State::Opened(_) => {}
+        if matches!(*state, State::Spent) {
+            return;
         }
-        *state = State::Opened(Opened {
-            uri: uri.clone(),
-            task: open(),
-        });
+        if let Some(place) = hosts.enter(uri) {
+            let task = open();
+            *state = State::Opened(Opened { place, task });
+        }
     }
 
     /// Takes the connection if it goes to this host.
     pub(super) fn take(&self, uri: &Uri) -> Option<Opened> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Spent) {
-            State::Opened(opened) if opened.uri == *uri => Some(opened),
+            State::Opened(opened) if opened.place.uri == *uri => Some(opened),
             other => {
                 *state = other;
                 None

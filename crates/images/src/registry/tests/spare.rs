@@ -20,6 +20,14 @@ const ROUND_TRIP: Duration = Duration::from_millis(100);
 
 const FOUR: [&str; 4] = ["linux/amd64", "linux/arm64", "linux/s390x", "linux/ppc64le"];
 
+/// How connections are opened that are begun at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    AtOnce,
+    /// One is begun when the one before it is open, as it is where a SYN is not answered at once by the kernel.
+    InTurn,
+}
+
 /// A way to a registry on which everything takes its time.
 struct Wire {
     address: SocketAddr,
@@ -27,7 +35,7 @@ struct Wire {
 }
 
 impl Wire {
-    async fn lay(remote: &Remote) -> Self {
+    async fn lay(remote: &Remote, opens: Opens) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let to = remote.socket_addr();
@@ -37,7 +45,20 @@ impl Wire {
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(carry(near, to, Arc::clone(&opening)));
+                let others = match opens {
+                    Opens::AtOnce => 0,
+                    Opens::InTurn => opening.fetch_add(1, Ordering::Relaxed),
+                };
+                let opening = Arc::clone(&opening);
+                tokio::spawn(async move {
+                    for _ in 0..=others {
+                        sleep(ROUND_TRIP).await;
+                    }
+                    if opens == Opens::InTurn {
+                        opening.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    carry(near, to).await;
+                });
             }
         });
         Self {
@@ -51,14 +72,8 @@ impl Wire {
     }
 }
 
-/// Delays the opening of a connection, and all that goes over it. The kernel answers a SYN at once, so a connection that
-/// is opened once another one is open comes too early, and is delayed by that other's round trip as well.
-async fn carry(near: TcpStream, to: SocketAddr, opening: Arc<AtomicUsize>) {
-    let others = opening.fetch_add(1, Ordering::Relaxed);
-    for _ in 0..=others {
-        sleep(ROUND_TRIP).await;
-    }
-    opening.fetch_sub(1, Ordering::Relaxed);
+/// Delays all that goes over a connection.
+async fn carry(near: TcpStream, to: SocketAddr) {
     let far = TcpStream::connect(to).await.unwrap();
     near.set_nodelay(true).unwrap();
     far.set_nodelay(true).unwrap();
@@ -184,7 +199,10 @@ async fn manifests_of_an_index_take_one_round_trip() {
     ] {
         let remote = Remote::start().await;
         let named = Remote::start().await;
-        let wires = [Wire::lay(&remote).await, Wire::lay(&named).await];
+        let wires = [
+            Wire::lay(&remote, Opens::InTurn).await,
+            Wire::lay(&named, Opens::InTurn).await,
+        ];
         let repo = remote.repo("team/app");
         for tag in ["v1", "v2"] {
             if case.name == "single image" {
@@ -398,4 +416,22 @@ async fn an_unused_spare_connection_ends_with_its_lookup() {
     let image = format!("{}/team/app:v1", front.address).parse().unwrap();
     client.fetch(&image, None).await.unwrap();
     front.has_ended.await.unwrap();
+}
+
+/// Seven of eight lookups at once go without one, and images that have no index need none.
+#[tokio::test(start_paused = true)]
+async fn a_burst_opens_one_spare_connection_at_a_host() {
+    let remote = Remote::start().await;
+    let wire = Wire::lay(&remote, Opens::AtOnce).await;
+    let repo = remote.repo("team/app");
+    let client = verifying(&[wire.address], &BOTH);
+    let mut images: Vec<ImageRef> = Vec::new();
+    for tag in 0..8 {
+        repo.image("linux/amd64", Some(&format!("v{tag}")));
+        let image = format!("{}/team/app:v{tag}", wire.address);
+        images.push(image.parse().unwrap());
+    }
+    let lookups = images.iter().map(|image| client.fetch(image, None));
+    futures_util::future::try_join_all(lookups).await.unwrap();
+    assert_eq!(wire.connections(), 9);
 }
