@@ -18,6 +18,8 @@ use super::*;
 /// Duration of a round trip, on a clock that is paused.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 
+/// Maximum time that a request waits for the connection that is opened in advance, before it has a new one opened.
+const HEAD_START: Duration = Duration::from_millis(250);
 const FOUR: [&str; 4] = ["linux/amd64", "linux/arm64", "linux/s390x", "linux/ppc64le"];
 
 /// How connections are opened that are begun at once.
@@ -325,10 +327,12 @@ async fn pass(
     let Ok(mut tls) = acceptor.accept(tcp).await else {
         return;
     };
+    tls.get_ref().0.set_nodelay(true).unwrap();
     has_acted.wait_for(|has_acted| *has_acted).await.unwrap();
     let Ok(mut behind) = TcpStream::connect(behind).await else {
         return;
     };
+    behind.set_nodelay(true).unwrap();
     let _ = copy_bidirectional(&mut tls, &mut behind).await;
 }
 
@@ -370,8 +374,8 @@ async fn treat(
     }
 }
 
-#[tokio::test]
-async fn a_spare_connection_fails_no_lookup() {
+#[tokio::test(start_paused = true)]
+async fn a_spare_connection_neither_fails_nor_delays_a_lookup() {
     for closes in [false, true] {
         for hostility in [
             Hostility::NoHandshake,
@@ -390,7 +394,13 @@ async fn a_spare_connection_fails_no_lookup() {
             let front = Front::start(&remote, hostility).await;
             let client = verifying(&[front.address], &BOTH);
             let image = format!("{}/team/app:v1", front.address).parse().unwrap();
+            let begun = Instant::now();
             let found = client.fetch(&image, None).await;
+            let took = begun.elapsed();
+            assert!(
+                took < 2 * HEAD_START,
+                "{hostility:?}, each answer closes: {closes}: {took:?}"
+            );
             assert_eq!(
                 kind(&found.map(|found| found.support)),
                 kind(&Ok(Support::Index(platforms(&BOTH)))),
