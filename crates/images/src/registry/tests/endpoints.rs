@@ -314,6 +314,26 @@ async fn tls_is_tried_first_where_http_has_settings_of_it() {
 }
 
 #[tokio::test]
+async fn no_password_goes_without_tls_by_the_word_of_a_directory() {
+    let plain = Remote::builder().plain_http().start().await;
+    let repo = plain.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    repo.require(Auth::basic("user", "word"));
+    let text = format!("server = 'http://{}'\nca = 'ca.crt'", plain.address());
+    let (client, _dir) = client_of_directory(&plain, &[(&plain.address(), &text)]);
+    let password = Credential::Basic {
+        user: "user".into(),
+        password: "word".to_owned().into(),
+    };
+    let image = repo.reference("v1").parse().unwrap();
+    let found = client.fetch(&image, Some(&password)).await;
+    assert_eq!(kind(&found.map(|found| found.support)), "denied");
+    let requests = plain.requests();
+    let presented = requests.iter().map(|request| &request.authorization);
+    assert_eq!(presented.collect::<Vec<_>>(), [&None]);
+}
+
+#[tokio::test]
 async fn headers_go_to_their_host_only() {
     let remote = Remote::start().await;
     let cdn = Remote::builder().pki(remote.pki()).start().await;
