@@ -119,6 +119,7 @@ impl Budget {
                 evicted,
             }
         });
+        debug_assert!(Arc::ptr_eq(&place.budget.0, &self.0), "of another budget");
         let holder = state.holders.get_mut(&place.id).ok_or(Evicted)?;
         let before = std::mem::replace(&mut holder.bytes, bytes);
         state.used = state.used + bytes - before;

@@ -262,9 +262,10 @@ fn locate(
 
 /// Records whether a mirror works. An answer that is no fault shows that it does.
 fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
-    match error {
-        Some(error) if error.class().is_fault() => {
-            let has_no_connection = matches!(error, Error::NoConnection(_));
+    match error.map(Error::class) {
+        Some(FailureClass::NotAsked) => {}
+        Some(FailureClass::Fault(_)) => {
+            let has_no_connection = matches!(error, Some(Error::NoConnection(_)));
             mirror
                 .health
                 .failed(pull.image, pull.namespace, has_no_connection);

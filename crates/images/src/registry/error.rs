@@ -14,13 +14,13 @@ pub(crate) enum FailureClass {
     Refused,
     /// There is no such image, or none that this credential may see.
     Missing,
-    /// A definite answer, by which no node can run the image.
+    /// No node can run the image: by a definite answer, or as its registry's addresses are all forbidden.
     Unusable,
     /// An answer that means neither yes nor no.
     Unclear,
     /// A server failed: no answer in time, no connection, a status of 500 or above.
     Fault(Target),
-    /// No request was sent, so that nothing is known of the registry.
+    /// No request was sent to the registry, so that nothing is known of it.
     NotAsked,
 }
 
@@ -104,11 +104,13 @@ impl Error {
             Self::TlsSetup(_) | Self::Crowded | Self::NotAllowed => FailureClass::NotAsked,
             Self::Redirected { cause, .. } => match cause.class() {
                 FailureClass::Fault(_) => FailureClass::Fault(Target::RedirectTarget),
+                // The registry has answered by the redirect.
+                FailureClass::NotAsked => FailureClass::Unclear,
                 class => class,
             },
             // A registry that gave the index works.
             Self::Partly { cause, .. } => match cause.class() {
-                FailureClass::Fault(_) => FailureClass::Unclear,
+                FailureClass::Fault(_) | FailureClass::NotAsked => FailureClass::Unclear,
                 class => class,
             },
         }
@@ -177,4 +179,43 @@ pub(super) fn token_hosts(registry: &str, host: &str) -> String {
         host.to_owned()
     };
     format!("registries.hosts.{registry:?}.tokenHosts: [{host}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_that_redirects_or_gives_an_index_has_answered() {
+        let not_asked = || {
+            [
+                Error::Crowded,
+                Error::NotAllowed,
+                Error::TlsSetup(String::new()),
+            ]
+        };
+        for error in not_asked() {
+            assert_eq!(error.class(), FailureClass::NotAsked);
+        }
+        for cause in not_asked() {
+            let redirected = Error::Redirected {
+                registry: String::new(),
+                host: String::new(),
+                cause: Box::new(cause),
+            };
+            assert_eq!(redirected.class(), FailureClass::Unclear);
+        }
+        for (cause, class) in [
+            (Error::Crowded, FailureClass::Unclear),
+            (Error::Timeout, FailureClass::Unclear),
+            (Error::NotFound, FailureClass::Missing),
+        ] {
+            let partly = Error::Partly {
+                runs: PlatformSet::default(),
+                unknown: PlatformSet::default(),
+                cause: Box::new(cause),
+            };
+            assert_eq!(partly.class(), class);
+        }
+    }
 }

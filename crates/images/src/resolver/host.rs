@@ -297,8 +297,11 @@ impl Attempt {
         self.host.state.lock().asked(self.access);
     }
 
-    /// Records what became of the lookup.
+    /// Records what became of the lookup, if it has asked.
     pub(super) fn finish(mut self, ending: Ending) {
+        if !self.has_asked {
+            return;
+        }
         let is_probe = self.is_probe();
         let host = &self.host;
         let access = self.access;

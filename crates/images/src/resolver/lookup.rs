@@ -65,7 +65,7 @@ struct Lookup<'a> {
 enum Failure {
     Registry(Error),
     /// The registry was not queried, or the failure says nothing about the registry.
-    NotAsked(LookupError),
+    Inconclusive(LookupError),
 }
 
 impl Job {
@@ -189,7 +189,7 @@ impl Fetcher {
                     .looked_up(job.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
-            Err(Failure::NotAsked(error)) => {
+            Err(Failure::Inconclusive(error)) => {
                 drop(lookup);
                 self.stale_or(job.request(), error)
             }
@@ -232,12 +232,12 @@ impl Lookup<'_> {
     /// Returns the failure of a timeout: the registry's if the registry had answered, or had half of the time to do so.
     fn late(&self, timeout: Duration) -> Failure {
         match self.waits_since {
-            None => Failure::NotAsked(LookupError::Timeout),
+            None => Failure::Inconclusive(LookupError::Timeout),
             Some(since) if self.answered || since.elapsed() >= timeout / 2 => {
                 Failure::Registry(Error::Timeout)
             }
             // Time that others took says nothing about the registry.
-            Some(_) => Failure::NotAsked(LookupError::Overloaded),
+            Some(_) => Failure::Inconclusive(LookupError::Overloaded),
         }
     }
 
@@ -291,14 +291,16 @@ impl Lookup<'_> {
         let mut busy = false;
         for candidate in candidates {
             self.credential = candidate.kind;
-            self.attempt.turn_to(candidate).map_err(Failure::NotAsked)?;
+            self.attempt
+                .turn_to(candidate)
+                .map_err(Failure::Inconclusive)?;
             let answer = match cached_refusal(self.fetcher.cache.get(image, candidate.id)) {
                 Some(refusal) => Err(Failure::Registry(refusal)),
                 None => self.try_one(candidate).await,
             };
             self.waits_since = None;
             let error = match answer {
-                Err(Failure::NotAsked(_)) => {
+                Err(Failure::Inconclusive(_)) => {
                     tracing::debug!(%image, credential = candidate.kind, "too many at a time, of its program or of requests to one server");
                     busy = true;
                     continue;
@@ -320,7 +322,7 @@ impl Lookup<'_> {
         }
         // A candidate that was skipped may be the one that works.
         if busy {
-            return Err(Failure::NotAsked(LookupError::Overloaded));
+            return Err(Failure::Inconclusive(LookupError::Overloaded));
         }
         let error = match refused {
             Some(error) => error,
@@ -333,7 +335,9 @@ impl Lookup<'_> {
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut error = Error::Denied("its source has no credential for the image".into());
         let credentials = candidate.credentials(&self.job.tenant).await;
-        for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
+        for credential in
+            credentials.map_err(|Busy| Failure::Inconclusive(LookupError::Overloaded))?
+        {
             self.waits_since = Some(Instant::now());
             self.attempt.ask();
             let answer = self.ask(candidate, credential.as_deref());
@@ -341,7 +345,7 @@ impl Lookup<'_> {
                 Ok(support) => return Ok(support),
                 // Not cached: the next lookup may be another tenant's.
                 Err(error) if matches!(error.cause(), Error::Crowded) => {
-                    return Err(Failure::NotAsked(LookupError::Overloaded));
+                    return Err(Failure::Inconclusive(LookupError::Overloaded));
                 }
                 Err(error) => error,
             };

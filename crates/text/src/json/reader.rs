@@ -188,7 +188,7 @@ impl de::Error for NotRead {
     }
 }
 
-/// Returns whether the reader takes this JSON, which has no control characters: there are no blanks between values.
+/// Returns whether there are no blanks between the values of this JSON, which has no control characters.
 fn is_compact(json: &str) -> bool {
     !json.contains(' ') || compact(json.to_owned()) == json
 }

@@ -120,12 +120,12 @@ impl Authorities {
 }
 
 /// Returns the certificates of a directory that the system's does not have: a bundle in `extraCAs` may have all public
-/// authorities as well, for whose short keys the operator does not vouch.
+/// authorities as well, for whose short keys the operator does not vouch. None if the system's cannot be read.
 fn added(system: &Path, extra: &Path) -> Vec<CertificateDer<'static>> {
     let mut added = rustls_native_certs::load_certs_from_paths(None, Some(extra)).certs;
     if !added.is_empty() {
-        let system = rustls_native_certs::load_certs_from_paths(None, Some(system)).certs;
-        added.retain(|certificate| !system.contains(certificate));
+        let system = rustls_native_certs::load_certs_from_paths(None, Some(system));
+        added.retain(|certificate| system.errors.is_empty() && !system.certs.contains(certificate));
     }
     added
 }

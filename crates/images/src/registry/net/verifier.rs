@@ -251,6 +251,7 @@ impl Trusted {
             return Err(object(by_operator));
         }
         if by_system == webpki::Error::InvalidSignatureForPublicKey
+            && chain.verify(&self.system, &also_short).is_ok()
             && let Some((holder, bits)) = self.find_short_key(chain, presented)
         {
             return Err(Objection::ShortKeyOfSystem {

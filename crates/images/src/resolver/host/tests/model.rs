@@ -9,8 +9,8 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A lookup of this namespace begins, if it may.
-    Begins(usize),
+    /// A lookup of this namespace begins, if it may, and asks at once or later.
+    Begins(usize, bool),
     /// The oldest lookup of this namespace sends a request.
     Asks(usize),
     /// The oldest lookup of this namespace ends.
@@ -39,11 +39,23 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(End::Dropped),
     ];
     prop_oneof![
-        5 => (0..3usize).prop_map(Step::Begins),
+        5 => (0..3usize, any::<bool>()).prop_map(|(namespace, asks)| Step::Begins(namespace, asks)),
         5 => (0..3usize).prop_map(Step::Asks),
         5 => (0..3usize, end).prop_map(|(namespace, end)| Step::Ends(namespace, end)),
         2 => Just(Step::Second),
     ]
+}
+
+impl End {
+    fn ending(self) -> Ending {
+        match self {
+            Self::Failed => FAULT,
+            Self::TargetFailed => TARGET_FAULT,
+            Self::Answered => Ending::Failed(FailureClass::Unclear),
+            Self::Found => Ending::Found,
+            Self::NotAsked | Self::Dropped => Ending::Failed(FailureClass::NotAsked),
+        }
+    }
 }
 
 /// What is known of one namespace.
@@ -136,15 +148,19 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         match *step {
             Step::Second => tokio::time::advance(Duration::from_secs(1)).await,
-            Step::Begins(namespace) => {
+            Step::Begins(namespace, asks) => {
                 let entered = host.enter(of(namespace as u64, new));
                 let is_probe = entered.as_ref().map(Attempt::is_probe);
                 let is_probe = is_probe.map_err(|error| *error);
                 prop_assert_eq!(is_probe, all[namespace].next(now), "{} {:?}", number, step);
-                if let Ok(attempt) = entered {
+                if let Ok(mut attempt) = entered {
+                    if asks {
+                        attempt.ask();
+                        silence.asks(namespace, now);
+                    }
                     all[namespace].running.push_back(Running {
                         attempt,
-                        has_asked: false,
+                        has_asked: asks,
                         is_outdated: false,
                     });
                 }
@@ -162,32 +178,32 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 };
                 let attempt = ended.attempt;
                 match end {
+                    End::Dropped => {
+                        if ended.has_asked {
+                            silence.abandons(namespace);
+                        }
+                    }
+                    // Whoever has not asked knows nothing of the registry.
+                    _ if !ended.has_asked => attempt.finish(end.ending()),
                     End::Failed => {
                         // Lookups that began before the circuit opened do not keep it open.
                         if attempt.is_probe() || all[namespace].failed.len() < FAILURES {
                             all[namespace].failed.push(now);
                         }
-                        attempt.finish(FAULT);
+                        attempt.finish(end.ending());
                     }
                     End::TargetFailed => {
                         all.iter_mut().for_each(Expected::registry_answered);
-                        attempt.finish(TARGET_FAULT);
+                        attempt.finish(end.ending());
                     }
                     End::Answered | End::Found => {
                         all.iter_mut().for_each(Expected::registry_answered);
                         silence = Silence::default();
-                        attempt.finish(match end {
-                            End::Found => Ending::Found,
-                            _ => Ending::Failed(FailureClass::Unclear),
-                        });
+                        attempt.finish(end.ending());
                     }
-                    End::NotAsked | End::Dropped => {
-                        if ended.has_asked {
-                            silence.abandons(namespace);
-                        }
-                        if let End::NotAsked = end {
-                            attempt.finish(Ending::Failed(FailureClass::NotAsked));
-                        }
+                    End::NotAsked => {
+                        silence.abandons(namespace);
+                        attempt.finish(end.ending());
                     }
                 }
             }
