@@ -113,6 +113,7 @@ impl Webhook {
             // Where it does not fit, `evicted` ends at once, and the Pod is left unchanged.
             let _ = self.waiting.resize(&mut reservation, held);
         }
+        // A guard counts no owner that all threads share, unless many reviews of its thread hold one while they wait.
         let snapshot = self.current.load();
         let policy = snapshot.policy_for(profile);
         let mut budget = snapshot.budget;
