@@ -150,22 +150,31 @@ impl Connector {
         }
     }
 
-    /// Opens a connection for a request. The spare one of its lookup has a head start over a new one.
+    /// Opens a connection for a request. The spare one of its lookup has a head start over a new one; then the first of
+    /// both that is open is used.
     pub(super) async fn open(self: &Arc<Self>, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
         let taken = spare::to_take().and_then(|spare| spare.take(uri));
         let Some(mut taken) = taken else {
             let beside = spare::to_open();
             return self.open_new(uri, beside.as_ref()).await.map(TokioIo::new);
         };
-        match timeout(NEXT_ADDRESS, taken.stream()).await {
-            Ok(Some(stream)) => return Ok(TokioIo::new(stream)),
-            Ok(None) => return self.open_new(uri, None).await.map(TokioIo::new),
-            Err(_) => {}
-        }
-        tokio::select! {
-            Some(stream) = taken.stream() => Ok(TokioIo::new(stream)),
-            opened = self.open_new(uri, None) => opened.map(TokioIo::new),
-        }
+        let mut opened = pin!(self.open_new(uri, None));
+        let head_start = timeout(NEXT_ADDRESS, taken.stream());
+        let stream = match head_start.await {
+            Ok(Some(stream)) => Ok(stream),
+            Ok(None) => opened.await,
+            Err(_) => tokio::select! {
+                spare = taken.stream() => match spare {
+                    Some(stream) => Ok(stream),
+                    None => opened.await,
+                },
+                result = &mut opened => match result {
+                    Ok(stream) => Ok(stream),
+                    Err(error) => taken.stream().await.ok_or(error),
+                },
+            },
+        };
+        stream.map(TokioIo::new)
     }
 
     /// Opens a new connection, and a spare one beside it once the host takes it.

@@ -1,6 +1,7 @@
 //! The spare connection of a lookup whose answer is probably an index. The manifests that are then requested at once take
 //! a connection each (HTTP/1.1), and a new one takes two round trips. So beside the connection for the index a second one
-//! is opened, once the host, or its proxy, has taken the first: it is ready when the index is there. What the pool keeps is used first.
+//! is opened, once the host, or its proxy, has taken the first: it is ready when the index is there. What the pool keeps
+//! is used first.
 //!
 //! It is opened by the same code as any other connection, and to the same host as the first: never to a token server or
 //! the target of a redirect. A spare connection that is slow or closed fails no request. It ends with its lookup.

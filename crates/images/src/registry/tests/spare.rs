@@ -416,6 +416,54 @@ async fn a_spare_connection_neither_fails_nor_delays_a_lookup() {
     }
 }
 
+/// A server that admits few connections of one client refuses the one that is opened after the head start.
+#[tokio::test(start_paused = true)]
+async fn a_late_spare_connection_is_used_where_a_new_one_is_refused() {
+    let remote = Remote::builder().plain_http().start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    repo.header("connection", Some("close"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let behind = remote.socket_addr();
+    tokio::spawn(async move {
+        let acceptor = acceptor();
+        let (_open, is_open) = watch::channel(true);
+        let (refused, is_refused) = watch::channel(false);
+        for number in 1.. {
+            let (tcp, _) = listener.accept().await.unwrap();
+            match number {
+                2 => drop(tokio::spawn({
+                    let acceptor = acceptor.clone();
+                    let is_open = is_open.clone();
+                    let mut is_refused = is_refused.clone();
+                    async move {
+                        is_refused.wait_for(|refused| *refused).await.unwrap();
+                        pass(tcp, acceptor, behind, is_open).await;
+                    }
+                })),
+                1 | 3 => drop(tokio::spawn(pass(
+                    tcp,
+                    acceptor.clone(),
+                    behind,
+                    is_open.clone(),
+                ))),
+                _ => {
+                    drop(tcp);
+                    refused.send_replace(true);
+                }
+            }
+        }
+    });
+    let client = verifying(&[address], &BOTH);
+    let image = format!("{address}/team/app:v1").parse().unwrap();
+    let found = client.fetch(&image, None).await;
+    assert_eq!(
+        kind(&found.map(|found| found.support)),
+        kind(&Ok(Support::Index(platforms(&BOTH))))
+    );
+}
+
 #[tokio::test]
 async fn an_unused_spare_connection_ends_with_its_lookup() {
     let remote = Remote::builder().plain_http().start().await;
