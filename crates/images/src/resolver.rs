@@ -2,9 +2,25 @@
 //! lookup runs in its own task, independent of the Pods that wait for it, and ends by its own timeout; so a Pod that
 //! could not wait leaves an answer for the next one. A good answer outlives failures of its registry. Answers, failures
 //! and lookups in flight are shared only by holders of one credential, or for anonymous access.
+//!
+//! An image passes these steps in [`Resolver::find`], [`Resolver::start`] and [`look_up`], until one has the outcome:
+//! 1. The configuration: an overridden image needs no lookup (the engine's `decide/lookup.rs`); the registry may be denied.
+//! 2. The cache of this replica. A stale answer is served, and refreshed by steps 3 to 8 without the Pod.
+//! 3. A lookup that another Pod of the namespace has begun, which this one joins.
+//! 4. The gate of the registry: paused by a 429, circuit open, or a probe. An older good answer serves in its place.
+//! 5. The queue: a namespace may have a quarter of its places. From here on the lookup has its own task.
+//! 6. The cache that replicas share.
+//! 7. The namespace's permit.
+//! 8. A query of the registry ([`Lookup`]), which namespaces share where no program gives the credential. If it fails,
+//!    an older good answer serves.
+//!
+//! A warm start takes the same steps for [`Requester::OPERATOR`], who waits as long as a lookup takes.
 
+mod access;
 mod cache;
+mod candidates;
 mod circuit;
+mod fetcher;
 mod host;
 mod lookup;
 mod lookups;
@@ -27,19 +43,20 @@ pub use tolerarch_support::concurrency::Tenant;
 use crate::credentials::CredentialCandidate;
 use crate::registry::{Allowances, Digest, NamedServers, Registry};
 use crate::shared_cache::SharedCache;
-use cache::{Cache, Cached, Millis};
+use cache::{Cache, Millis};
+use candidates::{CachedForAny, cached};
 use circuit::PROBE_PATIENCE;
+use fetcher::Fetcher;
 use host::{Attempt, Hosts};
-use lookup::{Fetcher, Job};
+use lookup::Lookup;
 use lookups::Pending;
-pub use lookups::Requester;
 use metrics::LookupResult;
-use request::{FlightKey, Request};
+use request::LookupRequest;
+pub use request::Requester;
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
 use tolerarch_support::metrics::counted;
 use tolerarch_support::single_flight::{Run, SingleFlight};
-use tolerarch_text::escape::shortened;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
@@ -68,16 +85,12 @@ impl Default for LookupSettings {
 #[derive(Clone)]
 pub struct Resolver {
     fetcher: Arc<Fetcher>,
-    /// Lookups in flight, each of one tenant. No Pod joins a lookup of another configuration.
-    flights: SingleFlight<FlightKey, Outcome>,
-    /// Requests of these lookups to registries; see [`Request::shared_key`].
-    requests: SingleFlight<FlightKey, Outcome>,
     /// Outlives a change of the configuration, as the cache and the limit do.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
 }
 
-enum Lookup {
+enum Answer {
     Ready(Outcome),
     Pending(Pending),
 }
@@ -106,6 +119,8 @@ impl Resolver {
             cache,
             shared,
             timeout: lookup.timeout,
+            flights: SingleFlight::default(),
+            queries: SingleFlight::default(),
             metrics,
         };
         Self::with(fetcher, hosts.into(), limit.into())
@@ -135,6 +150,8 @@ impl Resolver {
             registry,
             timeout: lookup.timeout,
             shared: before.shared.clone(),
+            flights: SingleFlight::default(),
+            queries: SingleFlight::default(),
             metrics: before.metrics.clone(),
         };
         Self::with(fetcher, Arc::clone(hosts), Arc::clone(limit))
@@ -147,8 +164,6 @@ impl Resolver {
         }
         Self {
             fetcher: fetcher.into(),
-            flights: SingleFlight::default(),
-            requests: SingleFlight::default(),
             hosts,
             limit,
         }
@@ -160,31 +175,22 @@ impl Resolver {
     pub fn lookups<'r>(
         &'r self,
         requester: Requester<'_>,
-        images: &[&'r ImageRef],
+        images: &[&ImageRef],
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
     ) -> Lookups<'r> {
         let now = self.fetcher.cache.now();
-        let mut known = Vec::with_capacity(images.len());
+        let mut ready = Vec::with_capacity(images.len());
         let mut pending = Vec::new();
         for (place, &image) in images.iter().enumerate() {
-            let candidates = candidates(image);
-            let request = Request {
-                image,
-                candidates: &candidates,
-            };
-            match self.find(request, now, requester) {
-                Lookup::Ready(outcome) => known.push((place, outcome)),
-                Lookup::Pending(lookup) => pending.push((place, lookup, candidates)),
+            match self.find(image, candidates(image), requester, now) {
+                Answer::Ready(outcome) => ready.push((place, outcome)),
+                Answer::Pending(lookup) => pending.push((place, lookup)),
             }
         }
-        let mut lookups = Lookups::known(known);
-        for (place, lookup, candidates) in pending {
-            let image = images[place];
-            lookups.push(async move {
-                let outcome = lookup.outcome(&self.fetcher, image, candidates, deadline);
-                (place, outcome.await)
-            });
+        let mut lookups = Lookups::known(ready);
+        for (place, lookup) in pending {
+            lookups.push(async move { (place, lookup.outcome(&self.fetcher, deadline).await) });
         }
         lookups
     }
@@ -197,8 +203,11 @@ impl Resolver {
         if !registry.admits(image) {
             return true;
         }
-        let (cached, _) = Request { image, candidates }.cached(cache, cache.now());
-        matches!(cached, Cached::Fresh(Ok(_)) | Cached::Stale { .. })
+        let cached = cached(cache, image, candidates, cache.now());
+        matches!(
+            cached,
+            CachedForAny::Fresh(Ok(_)) | CachedForAny::Stale { .. }
+        )
     }
 
     /// Returns the digest that the image names, else the one to which its tag points in the cache.
@@ -228,163 +237,155 @@ impl Resolver {
         &self.fetcher.registry.tls_faults
     }
 
-    /// Returns the outcome that is known now, or the lookup that will give one.
-    fn find(&self, request: Request<'_>, now: Millis, requester: Requester<'_>) -> Lookup {
+    /// Finds the outcome of an image that is known now, else begins or joins the lookup that will give one.
+    fn find(
+        &self,
+        image: &ImageRef,
+        candidates: Cow<'static, [CredentialCandidate]>,
+        requester: Requester<'_>,
+        now: Millis,
+    ) -> Answer {
         let Fetcher {
             registry,
             cache,
             metrics,
             ..
         } = &*self.fetcher;
-        let count = |result| metrics.looked_up(request.image.host(), result);
+        let count = |result| metrics.looked_up(image.host(), result);
         // Checked before the cache: cached answers of a registry that is no longer allowed are not trusted either.
-        if !registry.admits(request.image) {
+        if !registry.admits(image) {
             count(LookupResult::Failed);
-            return Lookup::Ready(Err(LookupError::NotAllowed));
+            return Answer::Ready(Err(LookupError::NotAllowed));
         }
-        let (cached, refresh) = request.cached(cache, now);
-        match cached {
-            Cached::Fresh(outcome) => {
+        match cached(cache, image, &candidates, now) {
+            CachedForAny::Fresh(outcome) => {
                 count(if outcome.is_ok() {
                     LookupResult::Hit
                 } else {
                     LookupResult::Negative
                 });
-                Lookup::Ready(outcome)
+                return Answer::Ready(outcome);
             }
-            Cached::Stale { support, due } => {
+            CachedForAny::Stale { support, refresh } => {
                 count(LookupResult::Stale);
-                if due {
+                if let Some(candidate) = refresh {
+                    let candidates = vec![candidate.clone()].into();
                     // This Pod has its answer, whatever the result.
-                    let _ = self.start(refresh, requester);
+                    let _ = self.start(&LookupRequest::new(image, candidates, requester).into());
                 }
-                Lookup::Ready(Ok(support))
+                return Answer::Ready(Ok(support));
             }
-            Cached::Expired(_) | Cached::Nothing => match self.start(request, requester) {
-                Ok(pending) => {
-                    if pending.joined {
-                        count(LookupResult::Joined);
-                    }
-                    Lookup::Pending(pending)
+            CachedForAny::Nothing => {}
+        }
+        let request = Arc::new(LookupRequest::new(image, candidates, requester));
+        match self.start(&request) {
+            Ok(pending) => {
+                if pending.joined {
+                    count(LookupResult::Joined);
                 }
-                Err(error) => Lookup::Ready(self.fetcher.stale_or(request, error)),
-            },
+                Answer::Pending(pending)
+            }
+            Err(error) => Answer::Ready(self.fetcher.stale_or(&request, error)),
         }
     }
 
     /// Joins or begins the tenant's lookup of this image; fails with `Throttled`, `CircuitOpen` or `Overloaded`.
-    fn start(
-        &self,
-        request: Request<'_>,
-        requester: Requester<'_>,
-    ) -> Result<Pending, LookupError> {
-        let tenant = &requester.tenant();
+    fn start(&self, request: &Arc<LookupRequest>) -> Result<Pending, LookupError> {
+        let Fetcher { flights, .. } = &*self.fetcher;
         let host = self.hosts.get(request.image.host());
-        let access = self.hosts.access(request, tenant);
-        let mut patience = match tenant {
+        let access = self.hosts.access(request);
+        let patience = match request.tenant {
             Tenant::Namespace(_) => host.patience(access),
             // No API server waits for the operator: a late answer is better than none.
             Tenant::Operator => Duration::MAX,
         };
-        let mut late = LookupError::BudgetExceeded;
-        let key = (Some(tenant.clone()), request.key());
-        if self.flights.has(&key) {
+        let pending = |flight| Pending {
+            request: Arc::clone(request),
+            flight,
+            joined: false,
+            patience,
+            late: LookupError::BudgetExceeded,
+        };
+        let key = request.key();
+        if flights.has(&key) {
             host.permission(access)?;
-            if let Some(flight) = self.flights.join(&key) {
+            if let Some(flight) = flights.join(&key) {
                 host.joined(access);
                 return Ok(Pending {
-                    flight,
                     joined: true,
-                    patience,
-                    late,
+                    ..pending(flight)
                 });
             }
         }
         let attempt = host.enter(access);
-        match &attempt {
-            Ok(attempt) if attempt.is_probe() => {
-                patience = PROBE_PATIENCE;
-                late = LookupError::CircuitOpen;
-            }
-            Ok(_) => {}
-            // Another replica may have shared an answer before the registry failed or throttled.
-            Err(_) if self.fetcher.reads_shared_answers() => {}
-            Err(error) => return Err(*error),
+        // Another replica may have shared an answer before the registry failed or throttled.
+        if let Err(error) = attempt
+            && !self.fetcher.reads_shared_answers()
+        {
+            return Err(error);
         }
+        let is_probe = attempt.as_ref().is_ok_and(Attempt::is_probe);
         let queued = self
             .limit
-            .queue(tenant, &host.name)
+            .queue(&request.tenant, &host.name)
             .ok_or(LookupError::Overloaded)?;
-        let job = Job {
-            image: request.image.clone(),
-            candidates: request.candidates.into(),
-            host,
-            access,
-            tenant: tenant.clone(),
-            review: requester.review.map(|uid| shortened(uid).into()),
-            flights: self.flights.clone(),
-        };
-        let resolver = self.clone();
-        let look_up = || async move { resolver.look_up(job, attempt, queued).await };
+        let fetcher = Arc::clone(&self.fetcher);
+        let flight = flights.run(key, || {
+            look_up(fetcher, Arc::clone(request), attempt, queued)
+        });
+        if !is_probe {
+            return Ok(pending(flight));
+        }
         Ok(Pending {
-            flight: self.flights.run(key, look_up),
-            joined: false,
-            patience,
-            late,
+            patience: PROBE_PATIENCE,
+            late: LookupError::CircuitOpen,
+            ..pending(flight)
         })
     }
+}
 
-    /// Reads the shared cache. Then waits for the tenant's permit, and begins a request, or joins another tenant's, which
-    /// outlives this lookup. Without an attempt only the shared cache is read.
-    async fn look_up(
-        &self,
-        job: Job,
-        attempt: Result<Attempt, LookupError>,
-        queued: Queued,
-    ) -> Outcome {
-        let Self {
-            fetcher, requests, ..
-        } = self;
-        if let Some(support) = fetcher.shared_answer(&job).await {
-            return Ok(support);
-        }
-        let attempt = match attempt {
-            Ok(attempt) => attempt,
-            Err(error) => return fetcher.stale_or(job.request(), error),
+/// Reads the shared cache. Then waits for the tenant's permit, and queries the registry, or joins another tenant's query.
+/// A query outlives this lookup. Without an attempt only the shared cache is read.
+async fn look_up(
+    fetcher: Arc<Fetcher>,
+    request: Arc<LookupRequest>,
+    attempt: Result<Attempt, LookupError>,
+    queued: Queued,
+) -> Outcome {
+    if let Some(support) = fetcher.shared_answer(&request).await {
+        return Ok(support);
+    }
+    let attempt = match attempt {
+        Ok(attempt) => attempt,
+        Err(error) => return fetcher.stale_or(&request, error),
+    };
+    let _in_flight = counted(&fetcher.metrics.of.in_flight);
+    let Ok(permit) = timeout(fetcher.time(&attempt), queued).await else {
+        return fetcher.stale_or(&request, LookupError::Overloaded);
+    };
+    let key = request.query_key();
+    let mut lookup = Lookup::new(Arc::clone(&fetcher), Arc::clone(&request), attempt, permit);
+    loop {
+        let query = fetcher
+            .queries
+            .join_or_start(key.clone(), lookup, Lookup::run);
+        let flight = match query {
+            Run::Started(flight) => return flight.await.unwrap_or(Err(LookupError::Internal)),
+            Run::Joined(flight, unused) => {
+                lookup = unused;
+                flight
+            }
         };
-        let _in_flight = counted(&fetcher.metrics.of.in_flight);
-        let Ok(permit) = timeout(fetcher.time(&attempt), queued).await else {
-            return fetcher.stale_or(job.request(), LookupError::Overloaded);
-        };
-        let job = Arc::new(job);
-        let key = job.request().shared_key(&job.tenant);
-        let mut request = {
-            let fetcher = Arc::clone(fetcher);
-            let job = Arc::clone(&job);
-            || fetcher.request(job, attempt, permit)
-        };
-        loop {
-            let flight = match requests.join_or_start(key.clone(), request) {
-                Run::Started(flight) => {
-                    return flight.await.unwrap_or(Err(LookupError::Internal));
-                }
-                Run::Joined(flight, unused) => {
-                    request = unused;
-                    flight
-                }
-            };
-            job.host.joined(job.access);
-            match flight.await {
-                // The tenant that began the request had no turn; this one may.
-                Ok(Err(
-                    LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded,
-                )) => {}
-                outcome => {
-                    fetcher
-                        .metrics
-                        .looked_up(job.image.host(), LookupResult::Joined);
-                    return outcome.unwrap_or(Err(LookupError::Internal));
-                }
+        lookup.joined();
+        match flight.await {
+            // The tenant that began the query had no turn; this one may.
+            Ok(Err(
+                LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded,
+            )) => {}
+            outcome => {
+                let host = request.image.host();
+                fetcher.metrics.looked_up(host, LookupResult::Joined);
+                return outcome.unwrap_or(Err(LookupError::Internal));
             }
         }
     }

@@ -14,10 +14,10 @@ use tokio::sync::oneshot;
 pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
 /// The flight of a caller.
-pub enum Run<V, W> {
+pub enum Run<V, I> {
     Started(Flight<V>),
-    /// Another caller's, with the work that was not needed.
-    Joined(Flight<V>, W),
+    /// Another caller's, with the input of the work that was not needed.
+    Joined(Flight<V>, I),
 }
 
 type InFlight<K, V> = Mutex<HashMap<K, Task<V>>>;
@@ -73,23 +73,22 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         V: Send + Sync + 'static,
         F: Future<Output = V> + Send + 'static,
     {
-        match self.join_or_start(key, work) {
-            Run::Joined(flight, _) | Run::Started(flight) => flight,
+        match self.join_or_start(key, (), |()| work()) {
+            Run::Joined(flight, ()) | Run::Started(flight) => flight,
         }
     }
 
     /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
     /// begins finds the result that the task before it has stored.
-    pub fn join_or_start<F, W>(&self, key: K, work: W) -> Run<V, W>
+    pub fn join_or_start<F, I>(&self, key: K, input: I, work: impl FnOnce(I) -> F) -> Run<V, I>
     where
         K: Clone + Send + 'static,
         V: Send + Sync + 'static,
         F: Future<Output = V> + Send + 'static,
-        W: FnOnce() -> F,
     {
         let mut all = self.0.lock();
         if let Some(task) = all.get_mut(&key) {
-            return Run::Joined(task.join(), work);
+            return Run::Joined(task.join(), input);
         }
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
@@ -104,7 +103,7 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         let entry = scopeguard::guard((Arc::clone(&self.0), key), |(all, key)| {
             drop(all.lock().remove(&key));
         });
-        let work = work();
+        let work = work(input);
         tokio::spawn(async move {
             let value = work.await;
             drop(entry);

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use tokio::time::{Duration, Instant};
 
-use super::request::Access;
+use super::access::Access;
 use crate::credentials::CredentialOwner;
 use crate::registry::Target;
 

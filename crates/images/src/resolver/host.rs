@@ -9,15 +9,15 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::access::Access;
 use super::cache::Pauses;
 use super::circuit::{FAILURES, Faults, PROBE_PATIENCE, Scope};
 use super::metrics::ResolverMetrics;
-use super::request::{Access, Request};
+use super::request::LookupRequest;
 use super::throttling::Throttling;
 use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
 use crate::registry::{FailureClass, Target};
 use tolerarch_core::image::LookupError;
-use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::metrics::{Counted, counted};
 use tolerarch_support::sync::Mutex;
 
@@ -124,12 +124,12 @@ impl Hosts {
         host
     }
 
-    /// Returns the access that the request needs on behalf of this tenant, with the request's first candidate.
-    pub(super) fn access(&self, request: Request<'_>, tenant: &Tenant) -> Access {
+    /// Returns the access that the request needs, with its first candidate.
+    pub(super) fn access(&self, request: &LookupRequest) -> Access {
         let access = Access {
             image: self.hasher.hash_one(request.image.as_str()),
             repository: self.hasher.hash_one(request.image.repository()),
-            namespace: self.hasher.hash_one(tenant),
+            namespace: self.hasher.hash_one(&request.tenant),
             credential: CredentialId::ANONYMOUS,
             owner: CredentialOwner::Operator,
         };
@@ -199,10 +199,8 @@ impl Host {
     }
 
     pub(super) fn answers_head(&self) -> bool {
-        self.state
-            .lock()
-            .lacks_head
-            .is_none_or(|until| Instant::now() >= until)
+        let state = self.state.lock();
+        state.lacks_head.is_none_or(|until| Instant::now() >= until)
     }
 
     /// Records that a HEAD request failed where a GET request did not.
@@ -295,6 +293,15 @@ impl Attempt {
     pub(super) fn ask(&mut self) {
         self.has_asked = true;
         self.host.state.lock().asked(self.access);
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Records that the lookup waits for another tenant's.
+    pub(super) fn joined(&self) {
+        self.host.joined(self.access);
     }
 
     /// Records what became of the lookup, if it has asked.

@@ -7,51 +7,27 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, timeout};
 
-use super::cache::{Cache, Cached, Outcome};
-use super::circuit::PROBE_TIME;
-use super::host::{Attempt, Ending, Host};
-use super::metrics::{LookupResult, ResolverMetrics};
-use super::request::{Access, FlightKey, Request, says_more};
+use super::cache::{Cached, Outcome};
+use super::candidates::{CachedForAny, says_more};
+use super::fetcher::{Fetcher, is_stale};
+use super::host::{Attempt, Ending};
+use super::metrics::LookupResult;
+use super::request::LookupRequest;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{
-    Digest, Error, FailureClass, Found, Pull, ReachedTarget, Registry, on_behalf_of,
-};
+use crate::registry::{Error, FailureClass, Found, Pull, ReachedTarget, on_behalf_of};
 use crate::shared_cache::SharedCache;
-use tolerarch_core::image::{ImageRef, LookupError, Support};
+use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
-use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_text::escape::shortened;
 
-/// Queries registries under one configuration, and caches their answers.
-pub(super) struct Fetcher {
-    pub(super) registry: Registry,
-    pub(super) cache: Cache,
-    pub(super) shared: Option<SharedCache>,
-    pub(super) timeout: Duration,
-    pub(super) metrics: ResolverMetrics,
-}
-
-/// Lookup to be done.
-pub(super) struct Job {
-    pub(super) image: ImageRef,
-    pub(super) candidates: Box<[CredentialCandidate]>,
-    pub(super) host: Arc<Host>,
-    /// Access with the first candidate.
-    pub(super) access: Access,
-    /// Tenant of the Pod that began the lookup.
-    pub(super) tenant: Tenant,
-    /// UID of that Pod's review, shortened.
-    pub(super) review: Option<Box<str>>,
-    /// Lookups in flight, among them all that wait for this one.
-    pub(super) flights: SingleFlight<FlightKey, Outcome>,
-}
-
 /// Lookup at a registry, and its progress.
-struct Lookup<'a> {
-    fetcher: &'a Fetcher,
-    job: &'a Job,
+pub(super) struct Lookup {
+    fetcher: Arc<Fetcher>,
+    request: Arc<LookupRequest>,
     attempt: Attempt,
+    /// Held until the lookup ends.
+    _permit: Permit,
     /// The kind of the source of the candidate in use.
     credential: &'static str,
     /// True if the registry has answered, be it with a refusal.
@@ -68,167 +44,66 @@ enum Failure {
     Inconclusive(LookupError),
 }
 
-impl Job {
-    pub(super) fn request(&self) -> Request<'_> {
-        Request {
-            image: &self.image,
-            candidates: &self.candidates,
-        }
-    }
-
-    /// Returns how many others have asked for the outcome meanwhile. Compares the keys of all lookups in flight, which the
-    /// queue bounds (`QUEUE`).
-    fn others(&self) -> usize {
-        let (only, key) = self.request().shared_key(&self.tenant);
-        let is_same =
-            |(tenant, other): &FlightKey| *other == key && (only.is_none() || *tenant == only);
-        self.flights.callers(is_same).saturating_sub(1)
-    }
-
-    /// Logs that the lookup failed. A probe of an open circuit is no news.
-    fn log_failure(&self, error: &Error, credential: &str, outcome: &Outcome, is_probe: bool) {
-        let image = &self.image;
-        let (namespace, others) = match &self.tenant {
-            Tenant::Namespace(namespace) => (Some(shortened(namespace)), Some(self.others())),
-            Tenant::Operator => (None, None),
-        };
-        let uid = self.review.as_deref();
-        let stale = is_stale(outcome);
-        if is_probe {
-            tracing::debug!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
-        } else {
-            tracing::warn!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
-        }
-    }
-}
-
-/// Returns whether the outcome of a failed lookup is an older good answer.
-fn is_stale(outcome: &Outcome) -> bool {
-    outcome.is_ok_and(|support| !matches!(support, Support::Partial { .. }))
-}
-
-impl Fetcher {
-    pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
-        let last_good =
-            |candidate: &CredentialCandidate| self.cache.last_good(request.image, candidate.id);
-        let outcome = request.candidates.iter().find_map(last_good).ok_or(error);
-        let result = if is_stale(&outcome) {
-            LookupResult::Stale
-        } else {
-            LookupResult::Failed
-        };
-        self.metrics.looked_up(request.image.host(), result);
-        outcome
-    }
-
-    /// Returns the timeout of the registry's answer, and of the wait for the lookup's permit.
-    pub(super) fn time(&self, attempt: &Attempt) -> Duration {
-        if attempt.is_probe() {
-            self.timeout.min(PROBE_TIME)
-        } else {
-            self.timeout
-        }
-    }
-
-    /// Returns the fresh answer of another replica. Caches an older one, too, in case the registry fails.
-    pub(super) async fn shared_answer(&self, job: &Job) -> Option<Support> {
-        let shared = self.shared.as_ref()?;
-        let found = shared
-            .find(&job.image, Digest::named_by(&job.image), &job.candidates)
-            .await;
-        for (id, found, age) in &found {
-            self.cache.adopt(&job.image, *id, found, *age);
-        }
-        if !found.is_empty()
-            && let Cached::Fresh(Ok(support)) = self.cached(job)
-        {
-            self.metrics
-                .looked_up(job.image.host(), LookupResult::Shared);
-            return Some(support);
-        }
-        None
-    }
-
-    /// Looks up an image; holds the permit of the lookup that began the request until the request ends.
-    pub(super) async fn request(
-        self: Arc<Self>,
-        job: Arc<Job>,
+impl Lookup {
+    pub(super) fn new(
+        fetcher: Arc<Fetcher>,
+        request: Arc<LookupRequest>,
         attempt: Attempt,
-        _permit: Permit,
-    ) -> Outcome {
-        let looked_up = on_behalf_of(&job.tenant, self.look_up(&job, attempt));
-        trace::scope(self.registry.traces.as_ref(), &job.image, looked_up).await
-    }
-
-    /// Queries the registry within the lookup's own timeout, and caches the result.
-    async fn look_up(&self, job: &Job, attempt: Attempt) -> Outcome {
-        // Another lookup may have been answered since the cache was read.
-        if let Cached::Fresh(outcome) = self.cached(job) {
-            self.metrics
-                .looked_up(job.image.host(), LookupResult::Joined);
-            return outcome;
-        }
-        let time = self.time(&attempt);
-        let mut lookup = Lookup {
-            fetcher: self,
-            job,
+        permit: Permit,
+    ) -> Self {
+        Self {
+            fetcher,
+            request,
             attempt,
+            _permit: permit,
             credential: "",
             answered: false,
             reached: ReachedTarget::default(),
             waits_since: None,
-        };
-        let answer = match timeout(time, lookup.try_all()).await {
+        }
+    }
+
+    /// Records that the tenant waits for another tenant's query.
+    pub(super) fn joined(&self) {
+        self.attempt.joined();
+    }
+
+    /// Queries the registry on behalf of the tenant, and caches the result.
+    pub(super) async fn run(self) -> Outcome {
+        let fetcher = Arc::clone(&self.fetcher);
+        let request = Arc::clone(&self.request);
+        let looked_up = on_behalf_of(&request.tenant, self.query());
+        trace::scope(fetcher.registry.traces.as_ref(), &request.image, looked_up).await
+    }
+
+    /// Queries the registry within the lookup's own timeout.
+    async fn query(mut self) -> Outcome {
+        let host = self.request.image.host();
+        // Another lookup may have been answered since the cache was read.
+        if let CachedForAny::Fresh(outcome) = self.fetcher.cached(&self.request) {
+            self.fetcher.metrics.looked_up(host, LookupResult::Joined);
+            return outcome;
+        }
+        let time = self.fetcher.time(&self.attempt);
+        let answer = match timeout(time, self.try_all()).await {
             Ok(answer) => answer,
-            Err(_) => Err(lookup.late(time)),
+            Err(_) => Err(self.late(time)),
         };
         match answer {
             Ok(support) => {
-                lookup.attempt.finish(Ending::Found);
-                self.metrics
-                    .looked_up(job.image.host(), LookupResult::Fetched);
+                self.attempt.finish(Ending::Found);
+                let host = self.request.image.host();
+                self.fetcher.metrics.looked_up(host, LookupResult::Fetched);
                 Ok(support)
             }
             Err(Failure::Inconclusive(error)) => {
-                drop(lookup);
-                self.stale_or(job.request(), error)
+                drop(self.attempt);
+                self.fetcher.stale_or(&self.request, error)
             }
-            Err(Failure::Registry(error)) => lookup.failed(&error),
+            Err(Failure::Registry(error)) => self.failed(&error),
         }
     }
 
-    fn cached(&self, job: &Job) -> Cached {
-        job.request().cached(&self.cache, self.cache.now()).0
-    }
-
-    /// Returns the shared cache if this configuration may still store answers.
-    fn sharing(&self) -> Option<&SharedCache> {
-        if self.cache.is_current() {
-            self.shared.as_ref()
-        } else {
-            None
-        }
-    }
-
-    /// Returns whether answers of other replicas can be read now.
-    pub(super) fn reads_shared_answers(&self) -> bool {
-        let shared = self.shared.as_ref();
-        shared.is_some_and(SharedCache::is_connected)
-    }
-}
-
-/// Returns the refusal that is cached, as the error that the registry gave.
-fn cached_refusal(cached: Cached) -> Option<Error> {
-    match cached {
-        Cached::Fresh(Err(LookupError::Denied)) => {
-            Some(Error::Denied("the registry refused a moment ago".into()))
-        }
-        Cached::Fresh(Err(LookupError::NotFound)) => Some(Error::NotFound),
-        _ => None,
-    }
-}
-
-impl Lookup<'_> {
     /// Returns the failure of a timeout: the registry's if the registry had answered, or had half of the time to do so.
     fn late(&self, timeout: Duration) -> Failure {
         match self.waits_since {
@@ -245,22 +120,31 @@ impl Lookup<'_> {
     fn failed(self, error: &Error) -> Outcome {
         trace::record(|trace| trace.error = Some(error.to_string()));
         let ending = self.ending(error);
-        let Self {
-            fetcher,
-            job,
-            attempt,
-            credential,
-            ..
-        } = self;
-        let access = attempt.access();
-        let is_probe = attempt.is_probe();
-        attempt.finish(ending);
+        let access = self.attempt.access();
+        let is_probe = self.attempt.is_probe();
+        self.attempt.finish(ending);
+        let image = &self.request.image;
         // Cached for each candidate already, if it holds for one only.
         if !error.class().is_of_credential() {
-            fetcher.cache.fail(&job.image, access.credential, error);
+            self.fetcher.cache.fail(image, access.credential, error);
         }
-        let outcome = fetcher.stale_or(job.request(), error.into());
-        job.log_failure(error, credential, &outcome, is_probe);
+        let outcome = self.fetcher.stale_or(&self.request, error.into());
+        let (namespace, others) = match &self.request.tenant {
+            Tenant::Namespace(namespace) => {
+                let others = self.fetcher.others(&self.request);
+                (Some(shortened(namespace)), Some(others))
+            }
+            Tenant::Operator => (None, None),
+        };
+        let uid = self.request.review.as_deref();
+        let credential = self.credential;
+        let stale = is_stale(&outcome);
+        // A probe of an open circuit is no news.
+        if is_probe {
+            tracing::debug!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
+        } else {
+            tracing::warn!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
+        }
         outcome
     }
 
@@ -284,12 +168,11 @@ impl Lookup<'_> {
     }
 
     async fn try_all(&mut self) -> Result<Support, Failure> {
-        let Job {
-            image, candidates, ..
-        } = self.job;
+        let request = Arc::clone(&self.request);
+        let image = &request.image;
         let mut refused: Option<Error> = None;
         let mut busy = false;
-        for candidate in candidates {
+        for candidate in &*request.candidates {
             self.credential = candidate.kind;
             self.attempt
                 .turn_to(candidate)
@@ -334,7 +217,7 @@ impl Lookup<'_> {
     /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut error = Error::Denied("its source has no credential for the image".into());
-        let credentials = candidate.credentials(&self.job.tenant).await;
+        let credentials = candidate.credentials(&self.request.tenant).await;
         for credential in
             credentials.map_err(|Busy| Failure::Inconclusive(LookupError::Overloaded))?
         {
@@ -354,8 +237,8 @@ impl Lookup<'_> {
             }
             self.answered = true;
         }
-        let fetcher = self.fetcher;
-        let image = &self.job.image;
+        let fetcher = &self.fetcher;
+        let image = &self.request.image;
         let class = error.class();
         if class.is_of_credential() {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
@@ -378,7 +261,7 @@ impl Lookup<'_> {
         let shared = self.fetcher.sharing();
         let found = self.find(candidate, credential, shared).await?;
         if let Some(shared) = shared {
-            shared.learn(&self.job.image, candidate, found);
+            shared.learn(&self.request.image, candidate, found);
         }
         Ok(found.support)
     }
@@ -392,7 +275,7 @@ impl Lookup<'_> {
     ) -> Result<Found, Error> {
         let registry = &self.fetcher.registry;
         let cache = &self.fetcher.cache;
-        let Job { image, host, .. } = self.job;
+        let image = &self.request.image;
         let id = candidate.id;
         let pull = Pull {
             image,
@@ -401,7 +284,7 @@ impl Lookup<'_> {
             namespace: self.attempt.access().namespace,
             reached: Some(&self.reached),
         };
-        let by_head = cache.points_to(image, id).is_some() && host.answers_head();
+        let by_head = cache.points_to(image, id).is_some() && self.attempt.host().answers_head();
         let mut digest = None;
         if by_head {
             digest = registry.resolve(pull).await?;
@@ -425,9 +308,20 @@ impl Lookup<'_> {
         }
         let found = registry.find(pull).await?;
         if by_head && digest.is_none() {
-            host.disable_head();
+            self.attempt.host().disable_head();
         }
         cache.learn(image, id, &found);
         Ok(found)
+    }
+}
+
+/// Returns the refusal that is cached, as the error that the registry gave.
+fn cached_refusal(cached: Cached) -> Option<Error> {
+    match cached {
+        Cached::Fresh(Err(LookupError::Denied)) => {
+            Some(Error::Denied("the registry refused a moment ago".into()))
+        }
+        Cached::Fresh(Err(LookupError::NotFound)) => Some(Error::NotFound),
+        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The lookups of a Pod's images, as a stream of their outcomes.
 
-use std::borrow::Cow;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::vec;
 
@@ -9,12 +9,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use tokio::time::{Duration, Instant, timeout};
 
-use super::Tenant;
 use super::cache::Outcome;
-use super::lookup::Fetcher;
-use super::request::Request;
-use crate::credentials::CredentialCandidate;
-use tolerarch_core::image::{ImageRef, LookupError};
+use super::fetcher::Fetcher;
+use super::request::LookupRequest;
+use tolerarch_core::image::LookupError;
 use tolerarch_support::single_flight::Flight;
 
 /// Outcomes of lookups, each with the place of its image among those that are looked up: first what is known now, then
@@ -66,32 +64,9 @@ impl Stream for Lookups<'_> {
     }
 }
 
-/// For whom images are looked up.
-#[derive(Clone, Copy)]
-pub struct Requester<'a> {
-    /// The Pod's namespace, towards whose share the lookups count; `None` for a command of the operator, or the program
-    /// itself.
-    pub namespace: Option<&'a str>,
-    /// UID of the Pod's review, for the log; `None` without a review.
-    pub review: Option<&'a str>,
-}
-
-impl Requester<'_> {
-    pub const OPERATOR: Self = Self {
-        namespace: None,
-        review: None,
-    };
-
-    pub(super) fn tenant(&self) -> Tenant {
-        match self.namespace {
-            Some(namespace) => Tenant::of(namespace),
-            None => Tenant::Operator,
-        }
-    }
-}
-
 /// A lookup in flight that a Pod waits for.
 pub(super) struct Pending {
+    pub(super) request: Arc<LookupRequest>,
     pub(super) flight: Flight<Outcome>,
     /// True if another Pod began the lookup.
     pub(super) joined: bool,
@@ -103,13 +78,7 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Waits for the outcome; at the deadline, or when patience ends, an expired good answer has to do.
-    pub(super) async fn outcome(
-        self,
-        fetcher: &Fetcher,
-        image: &ImageRef,
-        candidates: Cow<'static, [CredentialCandidate]>,
-        deadline: Instant,
-    ) -> Outcome {
+    pub(super) async fn outcome(self, fetcher: &Fetcher, deadline: Instant) -> Outcome {
         let left = deadline.saturating_duration_since(Instant::now());
         let outcome = match timeout(left.min(self.patience), self.flight).await {
             Ok(landed) => landed.unwrap_or(Err(LookupError::Internal)),
@@ -117,8 +86,7 @@ impl Pending {
         };
         match outcome {
             Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) => {
-                let candidates = &candidates;
-                fetcher.stale_or(Request { image, candidates }, error)
+                fetcher.stale_or(&self.request, error)
             }
             outcome => outcome,
         }

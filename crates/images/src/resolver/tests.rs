@@ -157,7 +157,7 @@ impl Bench {
 
     /// Waits until no lookup is in flight.
     async fn landed(&self) {
-        while self.resolver.flights.count() > 0 {
+        while self.resolver.fetcher.flights.count() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 
 use tokio::time::{Duration, Instant};
 
+use super::access::Access;
 use super::cache::Pauses;
-use super::request::Access;
 use crate::credentials::CredentialId;
 use crate::registry::Target;
 

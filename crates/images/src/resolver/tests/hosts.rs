@@ -3,8 +3,8 @@
 use super::isolation::tenant;
 use super::*;
 use crate::registry::FailureClass;
+use crate::resolver::access::Access;
 use crate::resolver::host::{Ending, FORGOTTEN, LONG_SILENCE, PATIENCE};
-use crate::resolver::request::Access;
 use tokio::time::sleep;
 
 #[tokio::test]
@@ -462,9 +462,7 @@ async fn one_tenant_does_not_make_others_impatient() {
 }
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
-    let request = Request {
-        image,
-        candidates: &[CredentialCandidate::anonymous()],
-    };
-    bench.resolver.hosts.access(request, &Tenant::Operator)
+    let candidates = vec![CredentialCandidate::anonymous()].into();
+    let request = LookupRequest::new(image, candidates, Requester::OPERATOR);
+    bench.resolver.hosts.access(&request)
 }

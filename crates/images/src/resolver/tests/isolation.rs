@@ -161,7 +161,7 @@ async fn no_tenant_joins_anothers_lookup() {
     assert_eq!(bench.ask_with(&image, &candidates("b")).await, DENIED);
     assert_eq!(bench.ask(&image).await, DENIED);
     assert_eq!(
-        bench.resolver.flights.count(),
+        bench.resolver.fetcher.flights.count(),
         1,
         "that of the first tenant"
     );
@@ -402,12 +402,9 @@ async fn nothing_that_is_remembered_shows_a_credential() {
         password: "canary-password".to_owned().into(),
     };
     let candidates = [of_pod(canary), CredentialCandidate::anonymous()];
-    let request = Request {
-        image: &image,
-        candidates: &candidates,
-    };
+    let request = LookupRequest::new(&image, candidates.to_vec().into(), Requester::OPERATOR);
     let shown = format!(
-        "{} {candidates:?} {:?}",
+        "{:?} {candidates:?} {:?}",
         request.key(),
         bench.ask_with(&image, &candidates).await
     );

@@ -1,5 +1,6 @@
 //! Lookups that began before the configuration changed.
 
+use crate::resolver::cache::Cached;
 use serde_json::json;
 
 use super::*;

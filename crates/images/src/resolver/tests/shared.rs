@@ -413,7 +413,10 @@ async fn lookups_of_a_former_configuration_share_nothing() {
         .resolver
         .reconfigured(registry([&*remote]), lookup, cache);
     assert_eq!(one.ask(&image).await, Ok(BOTH));
-    until("the lookup's end", || one.resolver.flights.count() == 0).await;
+    until("the lookup's end", || {
+        one.resolver.fetcher.flights.count() == 0
+    })
+    .await;
     let of_new = async |image: &ImageRef| {
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
         let budget = 5 * SECOND;

@@ -178,7 +178,7 @@ async fn a_turn_at_the_target_is_waited_for_and_then_given_up() {
     let late = world.shared("app");
     world.crowd(&late).await;
     later(2 * SECOND).await;
-    while world.bench.resolver.flights.count() > FROM_ONE {
+    while world.bench.resolver.fetcher.flights.count() > FROM_ONE {
         tokio::task::yield_now().await;
     }
     assert_eq!(world.target().requests().len(), FROM_ONE);
@@ -194,7 +194,7 @@ async fn who_has_joined_a_lookup_without_a_turn_does_its_own() {
     world.crowd(&late).await;
     let images = [late];
     let joined = async {
-        while world.bench.resolver.flights.count() < FROM_ONE + 2 {
+        while world.bench.resolver.fetcher.flights.count() < FROM_ONE + 2 {
             tokio::task::yield_now().await;
         }
         later(SECOND).await;

@@ -135,7 +135,7 @@ async fn a_cold_image_costs_one_request_however_many_namespaces_ask_for_it() {
         ),
         (1, 49)
     );
-    assert_eq!(bench.resolver.requests.count(), 0);
+    assert_eq!(bench.resolver.fetcher.queries.count(), 0);
 }
 
 /// The request is one failure, and all lookups that joined it have its outcome.
@@ -152,7 +152,7 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
     bench.remote.wait_until(|seen| seen.len() == 1).await;
     let others = ["second", "third"].map(|name| bench.pod(name, &images, 5 * SECOND));
     let time = async {
-        while bench.resolver.flights.count() < 3 {
+        while bench.resolver.fetcher.flights.count() < 3 {
             tokio::task::yield_now().await;
         }
         later(2 * SECOND).await;
@@ -163,7 +163,7 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
         [[Err(LookupError::Timeout)], [Err(LookupError::Timeout)]]
     );
     assert_eq!(
-        (bench.seen().len(), bench.resolver.requests.count()),
+        (bench.seen().len(), bench.resolver.fetcher.queries.count()),
         (1, 0)
     );
 }
