@@ -3,7 +3,7 @@
 //! could not wait leaves an answer for the next one. A good answer outlives failures of its registry. Answers, failures
 //! and lookups in flight are shared only by holders of one credential, or for anonymous access.
 //!
-//! An image passes these steps in [`Resolver::find`], [`Resolver::start`] and [`look_up`], until one has the outcome:
+//! An image passes these steps in `find`, `start` and `look_up`, until one has the outcome:
 //! 1. The configuration: an overridden image needs no lookup (the engine's `decide/lookup.rs`); the registry may be denied.
 //! 2. The cache of this replica. A stale answer is served, and refreshed by steps 3 to 8 without the Pod.
 //! 3. A lookup that another Pod of the namespace has begun, which this one joins.
@@ -11,7 +11,7 @@
 //! 5. The queue: a namespace may have a quarter of its places. From here on the lookup has its own task.
 //! 6. The cache that replicas share.
 //! 7. The namespace's permit.
-//! 8. A query of the registry ([`Lookup`]), which namespaces share where no program gives the credential. If it fails,
+//! 8. A query of the registry (`lookup.rs`), which namespaces share where no program gives the credential. If it fails,
 //!    an older good answer serves.
 //!
 //! A warm start takes the same steps for [`Requester::OPERATOR`], who waits as long as a lookup takes.

@@ -1,11 +1,11 @@
 //! Lookups that began before the configuration changed.
 
-use crate::resolver::cache::Cached;
 use serde_json::json;
 
 use super::*;
 use crate::credentials::CredentialId;
 use crate::registry::Verified;
+use crate::resolver::cache::Cached;
 use tolerarch_core::testing::platforms;
 
 impl Resolver {
