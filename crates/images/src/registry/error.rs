@@ -22,6 +22,8 @@ pub(crate) enum FailureClass {
     Fault(Target),
     /// No request was sent to the registry, so that nothing is known of it.
     NotAsked,
+    /// The source of the credential has none now: as not asked, and the next candidate has its turn.
+    NoCredential,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -32,6 +34,9 @@ pub enum Error {
     /// 401 or 403, of the registry or its token server.
     #[error("denied: {0}")]
     Denied(Cow<'static, str>),
+    /// The credential's source, a program, gave none, or failed.
+    #[error("denied: its source has no credential for the image")]
+    NoCredential,
     /// Tokens come from a host that may get neither the registry's credentials nor what is configured for that host.
     #[error(
         "the registry names {host:?} as its token server; if that is right, set {}",
@@ -95,6 +100,7 @@ impl Error {
     pub(crate) fn class(&self) -> FailureClass {
         match self {
             Self::Denied(_) | Self::TokenHost { .. } => FailureClass::Refused,
+            Self::NoCredential => FailureClass::NoCredential,
             Self::NotFound => FailureClass::Missing,
             Self::BadManifest(_) | Self::AddressNotAllowed => FailureClass::Unusable,
             Self::Throttled(_) | Self::Unexpected(_) => FailureClass::Unclear,
@@ -129,7 +135,7 @@ impl Error {
 impl FailureClass {
     /// Returns whether the failure holds for one credential only, so that the next one has its turn.
     pub(crate) fn is_of_credential(self) -> bool {
-        matches!(self, Self::Refused | Self::Missing)
+        matches!(self, Self::Refused | Self::Missing | Self::NoCredential)
     }
 
     /// Returns whether the registry gave a definite answer about the image.
@@ -153,7 +159,7 @@ impl From<&Error> for LookupError {
     fn from(error: &Error) -> Self {
         match error {
             Error::NotFound => Self::NotFound,
-            Error::Denied(_) | Error::TokenHost { .. } => Self::Denied,
+            Error::Denied(_) | Error::NoCredential | Error::TokenHost { .. } => Self::Denied,
             Error::Throttled(_) => Self::Throttled,
             Error::Timeout => Self::Timeout,
             Error::NoConnection(_)

@@ -105,7 +105,7 @@ fn kind(result: &Result<Support, Error>) -> String {
 fn word(error: &Error) -> &'static str {
     match error {
         Error::NotFound => "not-found",
-        Error::Denied(_) | Error::TokenHost { .. } => "denied",
+        Error::Denied(_) | Error::NoCredential | Error::TokenHost { .. } => "denied",
         Error::Throttled(_) => "throttled",
         Error::Timeout => "timeout",
         Error::NoConnection(_) | Error::TlsSetup(_) | Error::Closed(_) | Error::Unreachable(_) => {

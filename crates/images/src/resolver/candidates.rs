@@ -108,6 +108,7 @@ mod tests {
             [
                 Error::NotFound,
                 Error::Denied("".into()),
+                Error::NoCredential,
                 Error::TokenHost {
                     registry: String::new(),
                     host: String::new(),

@@ -331,7 +331,7 @@ impl Attempt {
                 | FailureClass::Unusable
                 | FailureClass::Unclear => host.answered(&mut state, access),
                 // Dropped without a result.
-                FailureClass::NotAsked => return,
+                FailureClass::NotAsked | FailureClass::NoCredential => return,
             },
         }
         drop(state);

@@ -163,6 +163,8 @@ impl Lookup {
             FailureClass::Fault(_) if matches!(error, Error::Timeout) => {
                 FailureClass::Fault(self.reached.get())
             }
+            // The registry was asked with another candidate's credential, and refused that.
+            FailureClass::NoCredential if self.answered => FailureClass::Refused,
             class => class,
         }
     }
@@ -191,7 +193,7 @@ impl Lookup {
                 Err(Failure::Registry(error)) if error.class().is_of_credential() => error,
                 answer => return answer,
             };
-            if matches!(error, Error::Denied(_)) {
+            if matches!(error, Error::Denied(_) | Error::NoCredential) {
                 candidate.refused();
             }
             tracing::debug!(%image, credential = candidate.kind, %error, "refused with this credential");
@@ -216,7 +218,7 @@ impl Lookup {
 
     /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
-        let mut error = Error::Denied("its source has no credential for the image".into());
+        let mut error = Error::NoCredential;
         let credentials = candidate.credentials(&self.request.tenant).await;
         for credential in
             credentials.map_err(|Busy| Failure::Inconclusive(LookupError::Overloaded))?

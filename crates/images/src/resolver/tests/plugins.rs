@@ -14,8 +14,10 @@ fn plugin(dir: &Path, remote: &Remote) -> Credentials {
     let (_, port) = address.split_once(':').unwrap();
     let script = format!(
         r#"request=$(cat)
+[ -e '{}' ] && exit 1
 case $request in *'"127.0.0.1:'*) ;; *) while [ ! -e '{}' ]; do sleep 0.02; done;; esac
 echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{{"{address}":{{"username":"user","password":"word"}}}}}}'"#,
+        dir.join("fails").display(),
         go.display()
     );
     let config = format!(
@@ -125,4 +127,30 @@ async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
     assert_eq!(pod("victim", &images[4..], SECOND).await, Some(Ok(BOTH)));
     std::fs::write(dir.path().join("go"), "").unwrap();
     bench.landed().await;
+}
+
+/// A plugin that fails has not said that the image may no longer be read.
+#[tokio::test]
+async fn a_plugin_that_fails_does_not_end_an_older_answer() {
+    let remote = Remote::builder().plain_http().start().await;
+    let bench = Bench::of(remote, &[], |_, cache| {
+        cache.tag = Duration::ZERO;
+        cache.stale_while_revalidate = Duration::ZERO;
+    });
+    let (repo, image) = bench.multi("app");
+    repo.require(Auth::basic("user", "word"));
+    let dir = tempfile::tempdir().unwrap();
+    let ask = async || {
+        // Loaded anew, so that no answer of the plugin is kept.
+        let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
+        let team = Tenant::of("team");
+        let candidates = |image: &ImageRef| keyring.candidates(image);
+        outcomes(&bench.resolver, team, &[&image], candidates, 30 * SECOND).await[0]
+    };
+    assert_eq!(ask().await, Ok(BOTH));
+    std::fs::write(dir.path().join("fails"), "").unwrap();
+    bench.seen();
+    assert_eq!(ask().await, Ok(BOTH));
+    assert_eq!(bench.counted("stale"), 1);
+    assert_eq!(bench.seen().len(), 1, "anonymous access is tried next");
 }
