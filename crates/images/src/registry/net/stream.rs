@@ -31,8 +31,36 @@ pub(crate) struct Stream {
     pub(super) reuse: Reuse,
 }
 
-/// True if a request went on a connection that had been kept or spare, and not a byte has come since.
-pub(super) type Reuse = Arc<AtomicBool>;
+/// Use of a connection that had been kept or spare. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Reuse(Arc<ReuseState>);
+
+#[derive(Default)]
+struct ReuseState {
+    /// True if the latest request is not the first one, or the connection was spare.
+    is_reused: AtomicBool,
+    /// True if not a byte has come since that request.
+    is_unanswered: AtomicBool,
+}
+
+impl Reuse {
+    fn begin(&self) {
+        self.0.is_reused.store(true, Ordering::Relaxed);
+        self.0.is_unanswered.store(true, Ordering::Relaxed);
+    }
+
+    fn answered(&self) {
+        self.0.is_unanswered.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_reused(&self) -> bool {
+        self.0.is_reused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.0.is_unanswered.load(Ordering::Relaxed)
+    }
+}
 
 impl Stream {
     /// Prepares a spare connection for its first request; `None` if the server has ended it, or sent something unasked.
@@ -44,7 +72,7 @@ impl Stream {
         if read.is_ready() {
             return None;
         }
-        self.reuse.store(true, Ordering::Relaxed);
+        self.reuse.begin();
         Some(self)
     }
 }
@@ -76,7 +104,7 @@ impl AsyncRead for Stream {
         }
         if buffer.filled().len() > before {
             self.has_answered = true;
-            self.reuse.store(false, Ordering::Relaxed);
+            self.reuse.answered();
         }
         Poll::Ready(Ok(()))
     }
@@ -90,7 +118,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         if std::mem::take(&mut self.has_answered) {
             self.meter.reset();
-            self.reuse.store(true, Ordering::Relaxed);
+            self.reuse.begin();
         }
         Pin::new(&mut self.io).poll_write(cx, data)
     }

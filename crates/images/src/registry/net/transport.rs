@@ -2,13 +2,12 @@
 
 use std::error::Error as StdError;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, PROXY_AUTHORIZATION, USER_AGENT,
 };
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -49,6 +48,10 @@ const IDLE_TIME: Duration = Duration::from_secs(20);
 
 /// Error of an answer that is so large or slow that its memory is needed for others.
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
+
+/// Error of a kept or spare connection on which a 408 comes. Servers send it unasked to end a connection that was idle,
+/// and it may cross with a request (RFC 9110 section 15.5.9). Browsers repeat such a request as well.
+const IDLE_TOO_LONG: &str = "the connection broke: the server has ended it with a 408";
 
 type HttpClient = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, ConnectError>, Full<Bytes>>;
 
@@ -208,6 +211,9 @@ impl Transport {
             let why = no_connection::explain(request.url, &refusal);
             return Err(Error::NoConnection(why));
         }
+        if head.status == StatusCode::REQUEST_TIMEOUT && is_reused(&head.extensions) {
+            return Err(Error::Closed(IDLE_TOO_LONG.into()));
+        }
         let body = if head.status.is_success() {
             if is_encoded(&head.headers) {
                 return Err(ManifestError::Encoding.into());
@@ -291,13 +297,17 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     }
 }
 
+fn is_reused(extras: &Extensions) -> bool {
+    extras.get::<Reuse>().is_some_and(Reuse::is_reused)
+}
+
 fn is_stale(error: &(dyn StdError + 'static)) -> bool {
     let mut extras = Extensions::new();
     if let Some(connected) = error.downcast_ref().and_then(legacy::Error::connect_info) {
         connected.get_extras(&mut extras);
     }
     let reuse = extras.get::<Reuse>();
-    reuse.is_some_and(|reuse| reuse.load(Ordering::Relaxed))
+    reuse.is_some_and(Reuse::is_unanswered)
 }
 
 fn failure(error: &Error) -> &'static str {

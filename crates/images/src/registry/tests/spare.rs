@@ -261,6 +261,7 @@ enum Hostility {
     CloseBeforeHandshake,
     CloseAfterHandshake,
     CloseOnRequest,
+    TimeoutOnRequest,
     EarlyAnswer,
 }
 
@@ -363,6 +364,15 @@ async fn treat(
             acted.send_replace(true);
             let _ = tls.read(&mut [0; 4096]).await;
         }
+        Hostility::TimeoutOnRequest => {
+            let mut tls = acceptor.accept(tcp).await.unwrap();
+            acted.send_replace(true);
+            if tls.read(&mut [0; 4096]).await.is_ok_and(|count| count > 0) {
+                let answer = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\r\n";
+                tls.write_all(answer).await.unwrap();
+                tls.shutdown().await.unwrap();
+            }
+        }
         Hostility::EarlyAnswer => {
             let mut tls = acceptor.accept(tcp).await.unwrap();
             let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
@@ -382,6 +392,7 @@ async fn a_spare_connection_neither_fails_nor_delays_a_lookup() {
             Hostility::CloseBeforeHandshake,
             Hostility::CloseAfterHandshake,
             Hostility::CloseOnRequest,
+            Hostility::TimeoutOnRequest,
             Hostility::EarlyAnswer,
         ] {
             let remote = Remote::builder().plain_http().start().await;
@@ -404,6 +415,13 @@ async fn a_spare_connection_neither_fails_nor_delays_a_lookup() {
             assert_eq!(
                 kind(&found.map(|found| found.support)),
                 kind(&Ok(Support::Index(platforms(&BOTH)))),
+                "{hostility:?}, each answer closes: {closes}"
+            );
+            let requests = remote.requests();
+            let methods: Vec<&str> = requests.iter().map(|r| r.method.as_str()).collect();
+            assert_eq!(
+                methods,
+                ["GET", "HEAD", "HEAD"],
                 "{hostility:?}, each answer closes: {closes}"
             );
             front.has_ended.await.unwrap();
