@@ -278,3 +278,43 @@ fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
 pub(super) fn is_tag(reference: &str) -> bool {
     !reference.contains(':')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_mirror_that_was_not_asked_is_neither_healthy_nor_ill() {
+        let image: ImageRef = "registry.test/app".parse().unwrap();
+        let pull = Pull {
+            image: &image,
+            credential: None,
+            owner: CredentialOwner::Operator,
+            namespace: 1,
+            reached: None,
+        };
+        let mut endpoints = Vec::new();
+        for (url, is_mirror) in [
+            ("https://mirror.test/v2/", true),
+            ("https://registry.test/v2/", false),
+        ] {
+            let mut endpoint = Endpoint::new(url.parse().unwrap()).unwrap();
+            endpoint.is_mirror = is_mirror;
+            endpoints.push(Arc::new(endpoint));
+        }
+        let mirror = &*endpoints[0];
+        let is_first = || in_order(endpoints.clone(), &image, 1, false)[0].is_mirror;
+        for (error, expected) in [
+            (Some(Error::Crowded), true),
+            (Some(Error::Timeout), false),
+            (Some(Error::Crowded), false),
+            (Some(Error::NotFound), true),
+            (Some(Error::NoConnection(String::new())), false),
+            (Some(Error::TlsSetup(String::new())), false),
+            (None, true),
+        ] {
+            record_health(mirror, pull, error.as_ref());
+            assert_eq!(is_first(), expected, "{error:?}");
+        }
+    }
+}

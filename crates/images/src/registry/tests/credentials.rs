@@ -490,6 +490,20 @@ async fn the_best_challenge_that_may_be_answered_is() {
     assert_eq!(bench.steps(), ["manifest GET -"]);
 }
 
+/// GitHub limits by a 403, and a GET for each POST would double what it limits.
+#[tokio::test]
+async fn a_throttled_form_is_not_sent_again_by_get() {
+    let text = r#"{"message": "You have exceeded a secondary rate limit."}"#;
+    let auth = Auth::bearer().credentials("user", "word").oauth();
+    auth.fault(Some(Fault::reply(Reply::new(403).body(text))));
+    let bench = Bench::new(&auth).await;
+    assert_eq!(
+        bench.ask("a", Some(&basic("user", "word"))).await,
+        "throttled"
+    );
+    assert_eq!(bench.steps(), ["manifest GET -", "token POST -"]);
+}
+
 #[tokio::test]
 async fn no_redirect_leads_a_credential_anywhere() {
     let elsewhere = Remote::start().await;
