@@ -261,6 +261,46 @@ async fn several_bad_repositories_of_one_namespace_rest_for_no_other() {
     );
 }
 
+/// The registry has answered by its redirects, though what the lookups get are timeouts.
+#[tokio::test]
+async fn what_hangs_elsewhere_rests_for_its_repository_only() {
+    let own = Remote::builder().plain_http().start().await;
+    let elsewhere = [Remote::builder().plain_http().start().await];
+    let bench = Bench {
+        clock: Some(StoppedClock::stop()),
+        ..Bench::of(own, &elsewhere, |_, _| {})
+    };
+    let target = &elsewhere[0];
+    target.repo("app").fault(Some(Fault::hang()));
+    let redirect = Fault::redirect(307, &format!("{}/v2/app/manifests/v1", target.url()));
+    for (name, tag) in [
+        ("bad1", "v1"),
+        ("bad1", "v2"),
+        ("bad1", "v3"),
+        ("bad2", "v1"),
+        ("bad3", "v1"),
+    ] {
+        let repo = bench.remote.repo(name);
+        repo.fault(Some(redirect.clone().only_manifests()));
+        let image: ImageRef = repo.reference(tag).parse().unwrap();
+        target.forget_requests();
+        let hanging = async {
+            target.wait_until(|seen| !seen.is_empty()).await;
+            later(bench.resolver.fetcher.timeout).await;
+        };
+        let outcome = tokio::join!(bench.ask(&image), hanging).0;
+        assert!(outcome.is_err(), "{name}:{tag}");
+        bench.landed().await;
+        if tag == "v3" {
+            let rested = repo.reference("v4").parse().unwrap();
+            let outcome = bench.ask(&rested).await;
+            assert_eq!(outcome, Err(LookupError::CircuitOpen));
+        }
+    }
+    let (_, good) = bench.multi("good");
+    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+}
+
 #[tokio::test]
 async fn a_pod_whose_lookup_is_the_probe_gets_its_answer() {
     let bench = Bench::new().await;
