@@ -50,7 +50,7 @@ const IDLE_TIME: Duration = Duration::from_secs(20);
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
 
 /// Error of a kept or spare connection on which a 408 comes. Servers send it unasked to end a connection that was idle,
-/// and it may cross with a request (RFC 9110 section 15.5.9). Browsers repeat such a request as well.
+/// and it may cross with a request (RFC 9110 section 15.5.9).
 const IDLE_TOO_LONG: &str = "the connection broke: the server has ended it with a 408";
 
 type HttpClient = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, ConnectError>, Full<Bytes>>;
