@@ -1,4 +1,4 @@
-//! What the state of a registry is kept by: an image, a credential and a namespace. Names are keyed hashes.
+//! Key of a registry's state: a lookup's image, credential and namespace. Names are keyed hashes.
 
 use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
 

@@ -78,10 +78,9 @@ impl Lookup {
 
     /// Queries the registry within the lookup's own timeout.
     async fn query(mut self) -> Outcome {
-        let host = self.request.image.host();
         // Another lookup may have been answered since the cache was read.
         if let CachedForAny::Fresh(outcome) = self.fetcher.cached(&self.request) {
-            self.fetcher.metrics.looked_up(host, LookupResult::Joined);
+            self.count(LookupResult::Joined);
             return outcome;
         }
         let time = self.fetcher.time(&self.attempt);
@@ -91,9 +90,8 @@ impl Lookup {
         };
         match answer {
             Ok(support) => {
+                self.count(LookupResult::Fetched);
                 self.attempt.finish(Ending::Found);
-                let host = self.request.image.host();
-                self.fetcher.metrics.looked_up(host, LookupResult::Fetched);
                 Ok(support)
             }
             Err(Failure::Inconclusive(error)) => {
@@ -114,6 +112,11 @@ impl Lookup {
             // Time that others took says nothing about the registry.
             Some(_) => Failure::Inconclusive(LookupError::Overloaded),
         }
+    }
+
+    fn count(&self, result: LookupResult) {
+        let host = self.request.image.host();
+        self.fetcher.metrics.looked_up(host, result);
     }
 
     /// Records, caches and logs the registry's failure; returns the stale answer if one may be served, else the error.
