@@ -83,8 +83,7 @@ impl Registry {
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
             let class = error.class();
-            mirror_answered |=
-                endpoint.is_mirror && !class.is_fault() && class != FailureClass::NotAsked;
+            mirror_answered |= endpoint.is_mirror && !class.is_fault() && !class.is_unasked();
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }
@@ -263,7 +262,7 @@ fn locate(
 /// Records whether a mirror works. An answer that is no fault shows that it does.
 fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
     match error.map(Error::class) {
-        Some(FailureClass::NotAsked) => {}
+        Some(class) if class.is_unasked() => {}
         Some(FailureClass::Fault(_)) => {
             let has_no_connection = matches!(error, Some(Error::NoConnection(_)));
             mirror

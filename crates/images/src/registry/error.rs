@@ -34,7 +34,8 @@ pub enum Error {
     /// 401 or 403, of the registry or its token server.
     #[error("denied: {0}")]
     Denied(Cow<'static, str>),
-    /// The credential's source, a program, gave none, or failed.
+    /// The credential's source gave none that can be sent: a program that has none or failed, a token that is no text of
+    /// HTTP's.
     #[error("denied: its source has no credential for the image")]
     NoCredential,
     /// Tokens come from a host that may get neither the registry's credentials nor what is configured for that host.
@@ -147,6 +148,11 @@ impl FailureClass {
     /// Harbor) say 404, too, if the registry behind them fails; and nodes that still have the image have the older one.
     pub(crate) fn ends_older_answers(self) -> bool {
         matches!(self, Self::Refused | Self::Unusable)
+    }
+
+    /// Returns whether no request was sent.
+    pub(crate) fn is_unasked(self) -> bool {
+        matches!(self, Self::NotAsked | Self::NoCredential)
     }
 
     pub(crate) fn is_fault(self) -> bool {

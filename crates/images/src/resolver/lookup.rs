@@ -240,7 +240,7 @@ impl Lookup {
             if !error.class().is_of_credential() {
                 break;
             }
-            self.answered = true;
+            self.answered |= error.class() != FailureClass::NoCredential;
         }
         let fetcher = &self.fetcher;
         let image = &self.request.image;

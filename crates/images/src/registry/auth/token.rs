@@ -99,7 +99,11 @@ impl Tokens {
         request: TokenRequest<'_>,
     ) -> Result<Option<HeaderValue>, Error> {
         if let Some(Credential::Bearer(token)) = request.credential {
-            return bearer(token.reveal()).map(Some);
+            return match bearer(token.reveal()) {
+                Ok(header) => Ok(Some(header)),
+                // Nothing was sent that the registry could have refused.
+                Err(_) => Err(Error::NoCredential),
+            };
         }
         if let Some(Scheme::Basic) = self.schemes.get(request.endpoint.origin.as_str()) {
             return Ok(request.credential.and_then(basic));

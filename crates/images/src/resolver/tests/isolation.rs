@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::*;
 use crate::credentials::Credential;
 use crate::credentials::testing::{of_pod, secret, with_cluster};
+use crate::resolver::circuit::FAILURES;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// Returns the credential of a tenant, whose password is its name.
@@ -312,6 +313,34 @@ async fn a_failure_that_is_no_refusal_ends_the_lookup() {
         bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
         Ok(BOTH)
     );
+}
+
+/// The token is sent nowhere, so that the registry has refused nothing.
+#[tokio::test]
+async fn a_token_that_cannot_be_sent_closes_no_circuit() {
+    let bench = Bench::new().await;
+    for number in 0..FAILURES {
+        let (repo, image) = bench.multi(&format!("app{number}"));
+        repo.fault(Some(Fault::status(500)));
+        assert!(bench.ask(&image).await.is_err());
+    }
+    let (_, good) = bench.multi("good");
+    assert_eq!(bench.ask(&good).await, Err(LookupError::CircuitOpen));
+    let (repo, image) = bench.multi("of-attacker");
+    repo.fault(Some(Fault::status(500)));
+    let unusable = of_pod(Credential::Bearer("a b".to_owned().into()));
+    let all = vec![unusable, CredentialCandidate::anonymous()];
+    let images = [&image];
+    let attacker = Tenant::of("attacker");
+    let asking = outcomes(
+        &bench.resolver,
+        attacker,
+        &images,
+        |_| all.clone().into(),
+        SECOND,
+    );
+    assert_eq!(asking.await, [Err(LookupError::Unreachable)]);
+    assert_eq!(bench.ask(&good).await, Err(LookupError::CircuitOpen));
 }
 
 #[tokio::test]
