@@ -40,7 +40,8 @@ pub(crate) struct Pull<'a> {
 }
 
 impl Registry {
-    /// Requests `reference` of each endpoint until `read` accepts an answer. The registry's own outweighs mirrors'.
+    /// Requests `reference` of each endpoint until `read` accepts an answer. The registry's own outweighs mirrors'. If an
+    /// endpoint had no turn ([`Error::Crowded`]), that outweighs all failures: it may be the one that has the image.
     pub(super) async fn request<T>(
         &self,
         pull: Pull<'_>,
@@ -60,12 +61,14 @@ impl Registry {
         );
         let mut untried = endpoints.iter().peekable();
         let mut mirror_answered = false;
+        let mut crowded = None;
         let mut failure = None;
         while let Some(endpoint) = untried.next() {
             if let Err(place) = endpoint.name(image) {
-                return Err(Error::Unexpected(format!(
+                failure = Some(Error::Unexpected(format!(
                     "{place}, is not understood, so nodes may pull another image; mirrors in registries.hosts count more"
                 )));
+                break;
             }
             let answer = self.request_from(endpoint, pull, kind, reference, &read);
             let result = if endpoint.is_mirror && untried.peek().is_some() {
@@ -79,16 +82,19 @@ impl Registry {
             }
             let error = match result {
                 Err(error) if endpoint.is_mirror || !error.class().is_answer() => error,
-                result => return result,
+                Err(error) => return Err(crowded.unwrap_or(error)),
+                Ok(answer) => return Ok(answer),
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
             let class = error.class();
             mirror_answered |= endpoint.is_mirror && !class.is_fault() && !class.is_unasked();
-            if !endpoint.is_mirror || failure.is_none() {
+            if matches!(error.cause(), Error::Crowded) {
+                crowded = Some(error);
+            } else if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }
         }
-        match failure {
+        match crowded.or(failure) {
             // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
             Some(error) if mirror_answered && error.class().is_fault() => Err(Error::Unexpected(
                 format!("no mirror has the image; of the registry itself: {error}"),

@@ -1,5 +1,7 @@
 //! Limits of requests to servers that registries have named: targets of redirects, and token servers.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 const GOAL: Duration = Duration::from_millis(1500);
@@ -157,7 +159,9 @@ impl World {
         self.target()
             .wait_until(|seen| seen.len() == FROM_ONE)
             .await;
-        self.begin("attacker", std::slice::from_ref(late)).await;
+        self.bench
+            .pod("attacker", std::slice::from_ref(late), Duration::ZERO)
+            .await;
         while !self
             .bench
             .resolver
@@ -184,6 +188,53 @@ async fn a_turn_at_the_target_is_waited_for_and_then_given_up() {
     assert_eq!(world.target().requests().len(), FROM_ONE);
     let outcome = world.bench.pod("victim", &[late], GOAL).await;
     assert_eq!(outcome, [Ok(BOTH)], "nothing is remembered of it");
+}
+
+impl World {
+    /// Makes the bench's own registry the mirror of the last source.
+    fn mirror(&mut self) {
+        let mirror = &self.bench.remote;
+        let plain = HostSettings {
+            plain_http: true,
+            ..HostSettings::default()
+        };
+        let mut hosts = BTreeMap::from([(mirror.address(), plain.clone())]);
+        for remote in &self.remotes {
+            hosts.insert(remote.address(), plain.clone());
+        }
+        let source = hosts.get_mut(&self.remotes[LOOKUPS].address()).unwrap();
+        source.mirrors = vec![mirror.address().parse().unwrap()];
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
+        let registry = Registry::new(hosts, guard, registry_metrics()).unwrap();
+        let lookup = LookupSettings::default();
+        let cache = CacheSettings::default();
+        self.bench.resolver = self.bench.resolver.reconfigured(registry, lookup, cache);
+    }
+}
+
+/// What the registry says does not stand for the mirror, at which others have their turn.
+#[tokio::test]
+async fn a_mirror_without_a_turn_is_outweighed_by_no_failure_of_the_registry() {
+    for status in [500, 403, 404] {
+        let mut world = World::new().await;
+        world.mirror();
+        let image = world.shared("app");
+        let repo = world.remotes[LOOKUPS].repo("app");
+        repo.fault(Some(Fault::status(status)));
+        let url = format!("{}/v2/app/manifests/v1", world.target().url());
+        let mirrored = world.bench.remote.repo("app");
+        mirrored.fault(Some(Fault::redirect(307, &url).only_manifests()));
+        world.crowd(&image).await;
+        later(SECOND).await;
+        while world.bench.resolver.fetcher.flights.count() > FROM_ONE {
+            tokio::task::yield_now().await;
+        }
+        let outcome = world.bench.pod("victim", &[image], GOAL).await;
+        assert_eq!(outcome, [Ok(BOTH)], "{status}");
+    }
 }
 
 /// A lookup that others have joined waits for the share of the namespace that began it.
