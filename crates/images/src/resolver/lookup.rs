@@ -114,6 +114,13 @@ impl Lookup {
         }
     }
 
+    /// Returns whether the registry answered with the candidate in use, or had half of a lookup's time to do so. Other
+    /// candidates, which other tenants need not have, may have taken the time of a timeout; and a probe has little.
+    fn had_time(&self) -> bool {
+        self.waits_since
+            .is_none_or(|since| since.elapsed() >= self.fetcher.timeout / 2)
+    }
+
     fn count(&self, result: LookupResult) {
         let host = self.request.image.host();
         self.fetcher.metrics.looked_up(host, result);
@@ -125,10 +132,11 @@ impl Lookup {
         let ending = self.ending(error);
         let access = self.attempt.access();
         let is_probe = self.attempt.is_probe();
+        let had_time = self.had_time();
         self.attempt.finish(ending);
         let image = &self.request.image;
         // Cached for each candidate already, if it holds for one only.
-        if !error.class().is_of_credential() {
+        if had_time && !error.class().is_of_credential() {
             self.fetcher.cache.fail(image, access.credential, error);
         }
         let outcome = self.fetcher.stale_or(&self.request, error.into());

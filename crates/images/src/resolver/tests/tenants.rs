@@ -3,6 +3,9 @@
 use std::net::TcpListener;
 
 use super::*;
+use crate::credentials::Credential;
+use crate::credentials::testing::of_pod;
+use crate::resolver::circuit::{FAILURES, OPEN, PROBE_TIME};
 
 /// Registries that accept connections and never answer.
 struct Hanging(Vec<TcpListener>);
@@ -166,6 +169,55 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
         (bench.seen().len(), bench.resolver.fetcher.queries.count()),
         (1, 0)
     );
+}
+
+/// Anonymous access is every tenant's, and was asked for a second only.
+#[tokio::test]
+async fn a_timeout_is_remembered_for_no_candidate_that_had_little_of_the_time() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::custom(|request| {
+        if request.authorization.is_none() {
+            return Some(Fault::hang());
+        }
+        tokio::spawn(later(9 * SECOND));
+        Some(Fault::status(403))
+    })));
+    let slow = of_pod(Credential::Bearer("slow".to_owned().into()));
+    let all = vec![slow, CredentialCandidate::anonymous()];
+    let images = [&image];
+    let attacker = Tenant::of("attacker");
+    let candidates = |_: &ImageRef| all.clone().into();
+    let asking = outcomes(&bench.resolver, attacker, &images, candidates, 60 * SECOND);
+    let timeout = async {
+        bench.remote.wait_until(|seen| seen.len() == 2).await;
+        later(SECOND).await;
+    };
+    let outcome = tokio::join!(asking, timeout).0;
+    assert_eq!(outcome, [Err(LookupError::Timeout)]);
+    repo.fault(None);
+    assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
+}
+
+#[tokio::test]
+async fn the_timeout_of_a_probe_is_remembered_for_no_other_tenant() {
+    let bench = Bench::new().await;
+    for number in 0..FAILURES {
+        let (repo, image) = bench.multi(&format!("bad{number}"));
+        repo.fault(Some(Fault::status(500)));
+        assert!(bench.pod("attacker", &[image], GOAL).await[0].is_err());
+    }
+    later(OPEN).await;
+    let (repo, image) = bench.multi("app");
+    let images = [image];
+    repo.fault(Some(Fault::hang()));
+    bench.seen();
+    bench.pod("attacker", &images, Duration::ZERO).await;
+    bench.remote.wait_until(|seen| seen.len() == 1).await;
+    later(PROBE_TIME).await;
+    bench.landed().await;
+    repo.fault(None);
+    assert_eq!(bench.pod("victim", &images, GOAL).await, [Ok(BOTH)]);
 }
 
 /// The goal: whatever two tenants' repositories of a registry do, a third one's images are known.
