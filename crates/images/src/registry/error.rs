@@ -49,12 +49,13 @@ pub enum Error {
     Throttled(Option<Duration>),
     #[error("timed out: no answer within lookup.timeout")]
     Timeout,
+    /// No connection to the endpoint, or to the target of its redirect.
     #[error("failed: {0}")]
     NoConnection(String),
     /// The TLS settings of the host cannot be used, so that no request was sent.
     #[error("failed: {0}")]
     TlsSetup(String),
-    /// A broken connection, or a status of 500 or above.
+    /// A broken connection, a status of 500 or above, or no connection to a token server elsewhere.
     #[error("failed: {0}")]
     Unreachable(String),
     /// A kept connection that ended before the first byte of the answer.

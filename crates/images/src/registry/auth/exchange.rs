@@ -171,7 +171,13 @@ impl<'a> TokenRequest<'a> {
             form,
             is_idempotent,
         };
-        self.transport.send(&request).await
+        match self.transport.send(&request).await {
+            // It is another server that cannot be reached, not the endpoint.
+            Err(Error::NoConnection(why)) if !self.endpoint.is_at(url) => {
+                Err(Error::Unreachable(why))
+            }
+            answer => answer,
+        }
     }
 }
 

@@ -604,3 +604,23 @@ async fn what_one_image_does_to_a_mirror_is_nothing_to_the_others() {
     );
     assert_eq!(mirror.requests().len(), 4);
 }
+
+/// A mirror may relay the realm of a registry that a tenant has chosen.
+#[tokio::test]
+async fn a_token_server_without_a_connection_is_no_mirror_without_one() {
+    let mirror = Remote::start().await;
+    let remote = Remote::builder().pki(mirror.pki()).start().await;
+    let odd = mirror.repo("team/odd");
+    odd.require(Auth::bearer().realm("https://127.0.0.3:1/token"));
+    for name in ["team/odd", "team/app"] {
+        remote.repo(name).index(Some("v1"), ["linux/amd64"]);
+        mirror.repo(name).index(Some("v1"), BOTH);
+    }
+    let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
+    let [of_registry, of_mirror] = [&["linux/amd64"][..], &BOTH]
+        .map(|names| format!("{:?}", Support::Index(platforms(names))));
+    for (name, expected) in [("team/odd", of_registry), ("team/app", of_mirror)] {
+        let image = remote.repo(name).reference("v1");
+        assert_eq!(ask_for(&client, &image).await, expected, "{name}");
+    }
+}
