@@ -16,7 +16,6 @@ use super::request::LookupRequest;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
 use crate::registry::{Error, FailureClass, Found, Pull, ReachedTarget, on_behalf_of};
-use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_text::escape::shortened;
@@ -271,9 +270,9 @@ impl Lookup {
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
-        let shared = self.fetcher.sharing();
-        let found = self.find(candidate, credential, shared).await?;
-        if let Some(shared) = shared {
+        let found = self.find(candidate, credential).await?;
+        // Not before: the configuration may have changed meanwhile.
+        if let Some(shared) = self.fetcher.sharing() {
             shared.learn(&self.request.image, candidate, found);
         }
         Ok(found.support)
@@ -284,7 +283,6 @@ impl Lookup {
         &self,
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
-        shared: Option<&SharedCache>,
     ) -> Result<Found, Error> {
         let registry = &self.fetcher.registry;
         let cache = &self.fetcher.cache;
@@ -310,7 +308,7 @@ impl Lookup {
                     lacks_parts: false,
                 });
             }
-            if let Some(shared) = shared
+            if let Some(shared) = self.fetcher.sharing()
                 && let [(_, found, _)] =
                     shared.find(image, Some(digest), from_ref(candidate)).await[..]
                 && found.digest == digest

@@ -426,3 +426,30 @@ async fn lookups_of_a_former_configuration_share_nothing() {
     one.wrote(2).await;
     assert_eq!(redis.keys().len(), 2, "those of the second image");
 }
+
+#[tokio::test]
+async fn a_lookup_during_which_the_configuration_changes_shares_nothing() {
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
+    let remote = remote().await;
+    let one = Replica::new(&remote, &redis).await;
+    let (repo, image) = multi(&remote, "app");
+    let resolver = one.resolver.clone();
+    let reconfigure = move |registry| {
+        let lookup = LookupSettings::default();
+        drop(resolver.reconfigured(registry, lookup, CacheSettings::default()));
+    };
+    let asked = Arc::clone(&remote);
+    repo.fault(Some(Fault::custom(move |_| {
+        reconfigure(registry([&*asked]));
+        None
+    })));
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    repo.fault(None);
+    let two = Replica::new(&remote, &redis).await;
+    assert_eq!(two.ask(&multi(&remote, "other").1).await, Ok(BOTH));
+    two.wrote(2).await;
+    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!((two.looked_up("shared"), two.looked_up("fetched")), (0, 2));
+}
