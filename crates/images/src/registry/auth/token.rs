@@ -43,6 +43,8 @@ enum Scheme {
         realm: Realm,
         /// True if the realm issues tokens for a password by GET, and not by POST.
         by_get: bool,
+        /// True if the realm last refused a token, or failed. It may have moved, and is asked only once a challenge names it.
+        is_doubtful: bool,
     },
 }
 
@@ -114,20 +116,41 @@ impl Tokens {
         if let Some(token) = self.tokens.get(&key) {
             return Ok(Some(token));
         }
+        if self.is_doubtful(&key) {
+            return Ok(None);
+        }
+        let realm = key.realm.clone();
         let token = self.fetch(request, key, by_get).await;
         if let Err(error) = &token
             && !matches!(error, Error::Crowded)
         {
-            // The registry's scheme may have changed: the next lookup gets a new challenge.
-            self.schemes.remove(request.endpoint.origin.as_str());
+            let scheme = Scheme::Bearer {
+                realm,
+                by_get,
+                is_doubtful: true,
+            };
+            let origin = request.endpoint.origin.to_string();
+            self.schemes.insert(origin, scheme);
         }
         token.map(Some)
+    }
+
+    /// Returns whether the remembered realm has given no token since it refused one, or failed.
+    fn is_doubtful(&self, key: &TokenKey) -> bool {
+        let scheme = self.schemes.get(key.origin.as_str());
+        matches!(
+            scheme,
+            Some(Scheme::Bearer {
+                is_doubtful: true,
+                ..
+            })
+        )
     }
 
     /// Returns the key of a token by the remembered realm, if that may be asked, and whether by GET alone.
     fn key(&self, request: TokenRequest<'_>) -> Option<(TokenKey, bool)> {
         match self.schemes.get(request.endpoint.origin.as_str())? {
-            Scheme::Bearer { realm, by_get } if request.may_ask(&realm) => {
+            Scheme::Bearer { realm, by_get, .. } if request.may_ask(&realm) => {
                 Some((TokenKey::of(request, realm), by_get))
             }
             _ => None,
@@ -247,6 +270,7 @@ impl Tokens {
             let scheme = Scheme::Bearer {
                 realm: realm.clone(),
                 by_get,
+                is_doubtful: false,
             };
             self.schemes.insert(key.origin.clone(), scheme);
         }

@@ -55,6 +55,36 @@ async fn a_token_is_fetched_once_and_remembered() {
     assert_eq!(remote.connections(), 1, "all of it over one connection");
 }
 
+/// Without a token the realm is not asked before the registry has named it again, as it may have moved.
+#[tokio::test]
+async fn a_refused_password_costs_no_other_credential_its_token() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.require(Auth::bearer().credentials("user", "word").or_anonymous());
+    repo.index(Some("v1"), BOTH);
+    let (client, _dir) = client(&remote);
+    let image: ImageRef = repo.reference("v1").parse().unwrap();
+    client.fetch(&image, None).await.unwrap();
+    let wrong = Credential::Basic {
+        user: "user".into(),
+        password: "wrong".to_owned().into(),
+    };
+    let refused = client.fetch(&image, Some(&wrong)).await;
+    assert!(matches!(refused, Err(Error::Denied(_))), "{refused:?}");
+    let other = remote.repo("team/other");
+    other.require(Auth::bearer());
+    other.index(Some("v1"), BOTH);
+    let other: ImageRef = other.reference("v1").parse().unwrap();
+    let challenged = [Kind::Manifest, Kind::Token, Kind::Manifest];
+    for (image, expected) in [(&image, &challenged[..1]), (&other, &challenged)] {
+        remote.forget_requests();
+        client.fetch(image, None).await.unwrap();
+        let requests = remote.requests();
+        let kinds: Vec<Kind> = requests.iter().map(|request| request.kind).collect();
+        assert_eq!(kinds, expected, "{image}");
+    }
+}
+
 /// A new workload with many images of one repository starts as many lookups at once.
 #[tokio::test]
 async fn many_tags_at_once_cost_one_token() {
