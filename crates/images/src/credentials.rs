@@ -195,7 +195,7 @@ fn distinct(
     let mut ids = HashSet::new();
     candidates
         .into_iter()
-        .filter(move |candidate| ids.insert(candidate.id))
+        .filter(move |candidate| ids.insert(candidate.credential_id()))
         .take(most)
 }
 

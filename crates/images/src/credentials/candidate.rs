@@ -19,7 +19,7 @@ pub(crate) enum CredentialOwner {
 /// Cheap to clone. The id is computed once, as every Pod needs it.
 #[derive(Clone)]
 pub struct CredentialCandidate {
-    /// Known before the credential: follows the content of secrets and files, not answers.
+    /// Known before the credential: follows the owner and the content of secrets and files, not answers.
     pub(crate) id: CredentialId,
     /// Kind of source, for people: one of a few fixed texts.
     pub(crate) kind: &'static str,
@@ -49,9 +49,11 @@ impl CredentialCandidate {
     }
 
     pub(super) fn pod(credential: Credential) -> Self {
+        let candidate = Self::file(credential, "pull secret");
         Self {
+            id: candidate.id.of_pod(),
             owner: CredentialOwner::Pod,
-            ..Self::file(credential, "pull secret")
+            ..candidate
         }
     }
 
@@ -73,6 +75,14 @@ impl CredentialCandidate {
                 program: Arc::clone(program),
                 image: image.into(),
             },
+        }
+    }
+
+    /// Returns the ID of the credential, whoever has chosen it.
+    pub(super) fn credential_id(&self) -> CredentialId {
+        match self.owner {
+            CredentialOwner::Pod => self.id.of_pod(),
+            CredentialOwner::Operator => self.id,
         }
     }
 

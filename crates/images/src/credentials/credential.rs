@@ -74,6 +74,12 @@ impl CredentialId {
     /// Anonymous access, whose answers are shared by all tenants.
     pub(crate) const ANONYMOUS: Self = Self(0);
 
+    /// Returns the ID of the same credential as a Pod's, which goes to more token servers than the operator's, and so may
+    /// get another answer. Of a Pod's it is the operator's again.
+    pub(super) fn of_pod(self) -> Self {
+        Self(!self.0)
+    }
+
     pub fn of(parts: &[&str]) -> Self {
         // AWS-LC aborts the process if the system has no randomness, so the empty key is never used.
         static KEY: LazyLock<hmac::Key> = LazyLock::new(|| {

@@ -124,3 +124,9 @@ pub(super) fn with_secrets(
 pub(crate) fn of_pod(credential: Credential) -> CredentialCandidate {
     CredentialCandidate::pod(credential)
 }
+
+/// Makes a credential of a file of the operator's.
+#[cfg(test)]
+pub(crate) fn of_operator(credential: Credential) -> CredentialCandidate {
+    CredentialCandidate::file(credential, "docker config")
+}

@@ -256,7 +256,10 @@ impl Lookup {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
             fetcher.cache.fail(image, candidate.id, &error);
         }
+        // Others may hold the credential as a Pod's own, which the token server gets.
+        let is_of_owner = matches!(error, Error::TokenHost { .. });
         if class.ends_older_answers()
+            && !is_of_owner
             && let Some(shared) = fetcher.sharing()
         {
             shared.forget(image, candidate);

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
 use crate::credentials::Credential;
-use crate::credentials::testing::{of_pod, secret, with_cluster};
+use crate::credentials::testing::{of_operator, of_pod, secret, with_cluster};
 use crate::resolver::circuit::FAILURES;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
@@ -91,6 +91,28 @@ async fn no_tenant_gets_an_answer_of_anothers_credential() {
             }
         }
     }
+}
+
+/// The operator's goes to fewer token servers, so that it may be refused where the same one of a Pod is not.
+#[tokio::test]
+async fn a_refusal_of_the_operators_credential_is_none_of_a_pods_own() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.private("app");
+    let of_a = Credential::Basic {
+        user: "a".into(),
+        password: "a".to_owned().into(),
+    };
+    let of_operator = of_operator(of_a.clone());
+    let of_pod = of_pod(of_a);
+    let key = |candidate: &CredentialCandidate| {
+        let candidates = vec![candidate.clone()].into();
+        LookupRequest::new(&image, candidates, Requester::OPERATOR).query_key()
+    };
+    assert_ne!(key(&of_operator), key(&of_pod));
+    repo.fault(Some(Fault::status(403)));
+    assert_eq!(bench.ask_with(&image, &[of_operator]).await, DENIED);
+    repo.fault(None);
+    assert_eq!(bench.ask_with(&image, &[of_pod]).await, Ok(BOTH));
 }
 
 #[tokio::test]
