@@ -55,6 +55,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"ownkinds.json":     lines(ownKinds()),
 		"priorities.json":   lines(priorityCases(source(67), random)),
 		"kubeconfigs.json":  lines(kubeconfigs(source(20), random)),
+		"fits.json":         lines(fits(source(21), random)),
 	}
 }
 

@@ -8,6 +8,7 @@ mod kept;
 mod keys;
 mod labels;
 mod mode;
+mod node_labels;
 mod preference;
 mod scheduling;
 mod stored;
@@ -28,6 +29,7 @@ pub use keys::{
 };
 pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
+pub use node_labels::{Fit, NodeLabels};
 pub use preference::PodPreference;
 pub use scheduling::{ARCH_KEY, BETA_ARCH_KEY, names_architecture};
 pub(crate) use scheduling::{Affinity, Expression, NodeSelector, Scheduling, Term, WeightedTerm};

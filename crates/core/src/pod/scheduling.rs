@@ -156,6 +156,10 @@ impl Term<'_> {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
     }
 
+    pub(crate) fn has_fields(&self) -> bool {
+        !self.match_fields.is_empty()
+    }
+
     /// Returns whether the expressions of both terms constrain a node label in common.
     pub(crate) fn is_about_a_label_of(&self, other: &Term<'_>) -> bool {
         let others = &other.match_expressions;
@@ -191,6 +195,14 @@ impl<'p> Expression<'p> {
 
     pub(crate) fn key(&self) -> &str {
         self.key.as_str()
+    }
+
+    pub(crate) fn operator(&self) -> &str {
+        self.operator.as_str()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().flatten().map(Text::as_str)
     }
 
     /// Renders the values for an annotation: `arm64` for an architecture, `key=value` for any other label.

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Fitted is the specification of a Pod, labels of a node, and whether the scheduler and the DaemonSet controller would
+// take the node.
+type Fitted struct {
+	Spec   json.RawMessage   `json:"spec"`
+	Labels map[string]string `json:"labels"`
+	Fits   bool              `json:"fits"`
+}
+
+func fitted(spec v1.PodSpec, labels map[string]string) Fitted {
+	text, err := json.Marshal(spec)
+	must(err)
+	pod := &v1.Pod{Spec: spec}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels}}
+	// What cannot be parsed matches no node.
+	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	return Fitted{Spec: text, Labels: labels, Fits: fits && err == nil}
+}
+
+// fits returns Pods that the API server takes, with labels of nodes.
+func fits(r *rand.Rand, random int) []Fitted {
+	keys := []string{"kubernetes.io/arch", "beta.kubernetes.io/arch", "zone", "cores", "gpu"}
+	values := []string{"amd64", "arm64", "a", "", "8", "16"}
+	some := func(most int) []string {
+		var list []string
+		for range 1 + r.IntN(most) {
+			list = append(list, one(r, values...))
+		}
+		return list
+	}
+	var cases []Fitted
+	for range 2 * random {
+		labels := map[string]string{}
+		for _, key := range keys {
+			if chance(r, 60) {
+				labels[key] = one(r, values...)
+			}
+		}
+		var spec v1.PodSpec
+		if chance(r, 40) {
+			spec.NodeSelector = map[string]string{one(r, keys...): one(r, values...)}
+		}
+		if chance(r, 85) {
+			var terms []v1.NodeSelectorTerm
+			for range r.IntN(4) {
+				var term v1.NodeSelectorTerm
+				for range r.IntN(3) {
+					requirement := v1.NodeSelectorRequirement{Key: one(r, keys...)}
+					requirement.Operator = one(r, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
+						v1.NodeSelectorOpDoesNotExist, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt)
+					switch requirement.Operator {
+					case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+						requirement.Values = some(3)
+					case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+						requirement.Values = []string{one(r, "7", "8", "0", "9223372036854775807")}
+					}
+					term.MatchExpressions = append(term.MatchExpressions, requirement)
+				}
+				terms = append(terms, term)
+			}
+			required := &v1.NodeSelector{NodeSelectorTerms: terms}
+			spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+		}
+		cases = append(cases, fitted(spec, labels))
+	}
+	return cases
+}
