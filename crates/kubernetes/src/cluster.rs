@@ -4,6 +4,7 @@
 
 mod access;
 mod api;
+mod daemon_set;
 mod error;
 mod event;
 mod kinds;
@@ -12,10 +13,13 @@ mod later;
 mod list;
 mod metadata;
 mod node;
+mod node_class;
+mod node_overlay;
 mod node_pool;
 mod owned;
 mod pod;
 mod quantity;
+mod quota;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod user;
@@ -39,6 +43,7 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
 pub use access::PluginError;
+pub use daemon_set::DaemonSet;
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -46,10 +51,13 @@ pub use kinds::{KindName, NoSuchKind, ServedKind, ServedKinds};
 pub use kubeconfig::Caller;
 pub use metadata::{Lifetime, Metadata, Namespace, or_default};
 pub use node::{Node, TAINTS_KEY, Taint};
-pub use node_pool::NodePool;
+pub use node_class::NodeClass;
+pub use node_overlay::{NodeOverlay, Price};
+pub use node_pool::{NodeClassRef, NodePool};
 pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};
-pub use pod::{ContainerStatus, Phase, StoredPod};
+pub use pod::{ContainerStatus, Phase, Requests, StoredPod};
 pub use quantity::Quantity;
+pub use quota::{ResourceQuota, Shortage};
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
 pub use watch::{Change, Followed, Known, Watcher, unread_objects};

@@ -1,14 +1,20 @@
 //! Pools, their platforms and Karpenter's choices, by the NodePools and nodes of a cluster. Pure.
 
+mod instances;
 mod inventory;
+mod new_node;
 mod next_node;
 mod platforms;
+mod prices;
 pub(crate) mod taints;
 
 use std::collections::BTreeMap;
 
+pub use instances::without_instance;
 pub use inventory::{Inventory, NodeKind};
-pub use next_node::Verdict;
+pub use new_node::{NewNode, Origin};
+pub use next_node::{Obstacle, Verdict};
+pub use prices::Shift;
 pub use taints::{is_reserved_taint, lacking};
 
 use crate::cluster::{NodePool, Taint};

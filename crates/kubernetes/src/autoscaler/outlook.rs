@@ -1,6 +1,6 @@
 //! Verdict on a pool, from the node groups of a cluster-autoscaler and the nodes of the cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::choice::Choice;
 use super::known::Autoscaler;
@@ -68,6 +68,13 @@ impl Autoscaler {
 }
 
 impl<'a> Grouped<'a> {
+    /// Returns the architectures of a group's nodes; none for a group without nodes that are known to be its own.
+    pub fn architectures(&self, group: &str) -> BTreeSet<&'a str> {
+        let nodes = self.members.get(group).into_iter().flatten();
+        let names = nodes.map(|node| node.architecture.as_str());
+        names.filter(|name| !name.is_empty()).collect()
+    }
+
     /// Judges for Pods with the tolerations of a pool.
     pub fn outlook(&self, tolerations: &[Toleration<'_>]) -> Outlook<'a> {
         let Autoscaler {

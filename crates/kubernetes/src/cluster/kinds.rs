@@ -89,6 +89,13 @@ pub struct NoSuchKind {
     unavailable: Vec<String>,
 }
 
+impl NoSuchKind {
+    /// Returns whether an API that is unavailable may have the kind.
+    pub fn may_be_unavailable(&self) -> bool {
+        !self.unavailable.is_empty()
+    }
+}
+
 impl fmt::Display for NoSuchKind {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("the API server has no such kind")?;

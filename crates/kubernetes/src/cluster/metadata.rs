@@ -94,8 +94,10 @@ pub struct Namespace {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Condition {
-    r#type: String,
-    status: String,
+    pub(super) r#type: String,
+    pub(super) status: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) message: String,
 }
 
 /// Returns the status of a condition: `True`, `False` or `Unknown`.

@@ -25,6 +25,8 @@ pub struct Node {
     pub architecture: String,
     /// Operating system, likewise.
     pub os: String,
+    /// Version of the kubelet, such as `v1.36.1`; empty before the node registers.
+    pub kubelet: String,
     /// Identity of the machine at its provider (`spec.providerID`); empty before the provider has set it.
     pub provider_id: String,
     /// Machine of Cluster API or OpenShift that the node is, as its annotation has it; empty elsewhere.
@@ -59,6 +61,7 @@ impl TryFrom<Value> for Node {
         };
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
+        let kubelet = take(&mut node, "/status/nodeInfo/kubeletVersion")?;
         let taints = raw_taints.iter().map(Taint::deserialize);
         let taints = taints.collect::<Result<_, _>>()?;
         Ok(Self {
@@ -68,6 +71,7 @@ impl TryFrom<Value> for Node {
             own_taints,
             architecture,
             os,
+            kubelet,
             provider_id,
             machine,
         })

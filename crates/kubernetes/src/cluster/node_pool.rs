@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metadata::{Condition, Metadata, status_of, take};
+use super::metadata::{Condition, Metadata, or_default, status_of, take};
 use super::node::Taint;
 use super::quantity::Quantity;
 
@@ -21,6 +21,8 @@ pub struct NodePool {
     /// Labels of the nodes, as far as the NodePool's template has them.
     pub template_labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
+    /// Class of the nodes at their provider.
+    pub node_class: NodeClassRef,
     /// Taints of the nodes only while they start.
     pub startup_taints: Vec<Taint>,
     /// Requirements on labels of the nodes, also with operators that Kubernetes does not have.
@@ -33,6 +35,18 @@ pub struct NodePool {
     pub is_ready: Option<bool>,
     /// Set if the NodePool's last nodes could not be launched, or did not register, by the same reports.
     pub is_stuck: bool,
+}
+
+/// Reference to the class of a NodePool's nodes; its members are empty if the NodePool names none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(default)]
+pub struct NodeClassRef {
+    #[serde(deserialize_with = "or_default")]
+    pub group: String,
+    #[serde(deserialize_with = "or_default")]
+    pub kind: String,
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
 }
 
 impl NodePool {
@@ -55,6 +69,7 @@ impl TryFrom<Value> for NodePool {
             is_static: take::<Option<u64>>(pool, "/spec/replicas")?.is_some(),
             template_labels: take(pool, "/spec/template/metadata/labels")?,
             taints: take(pool, "/spec/template/spec/taints")?,
+            node_class: take(pool, "/spec/template/spec/nodeClassRef")?,
             startup_taints: take(pool, "/spec/template/spec/startupTaints")?,
             requirements: take(pool, "/spec/template/spec/requirements")?,
             limits: quantities(take(pool, "/spec/limits")?),

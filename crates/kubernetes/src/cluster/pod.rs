@@ -113,7 +113,7 @@ impl StoredPod {
         self.metadata.controller.as_ref()
     }
 
-    fn read(json: &str) -> Result<Self, serde_json::Error> {
+    pub(super) fn read(json: &str) -> Result<Self, serde_json::Error> {
         let Object {
             metadata,
             spec,

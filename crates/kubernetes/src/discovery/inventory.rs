@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::platforms::{of_node, of_node_pool};
-use super::taints::{is_passing, is_wish};
+use super::taints::{are_tolerated, is_any_tolerated, is_passing, is_wish};
 use crate::cluster::{Node, NodePool, Taint};
 use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::Toleration;
 
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
@@ -77,6 +78,20 @@ impl Inventory {
             }
         }
         platforms
+    }
+
+    /// Returns the number of nodes with all of these platforms that a pool with these tolerations opens.
+    pub fn count_nodes(&self, platforms: PlatformSet, tolerations: &[Toleration<'_>]) -> usize {
+        let mut number = 0;
+        for (kind, count) in &self.nodes {
+            let taints: Vec<&Taint> = self.lasting_taints(kind).collect();
+            let is_opened =
+                is_any_tolerated(&taints, tolerations) && are_tolerated(&taints, tolerations);
+            if is_opened && kind.platforms.contains(platforms) {
+                number += count;
+            }
+        }
+        number
     }
 
     /// Returns the taints of nodes of this kind, without those that the nodes have only while they start.

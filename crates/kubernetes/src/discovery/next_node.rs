@@ -26,25 +26,60 @@ pub enum Verdict<'a> {
     Unusable {
         first: Option<&'a NodePool>,
         own: &'a NodePool,
-        obstacle: &'static str,
+        obstacle: Obstacle,
     },
 }
 
-/// Returns why a NodePool makes no nodes; `None` if it can make some.
-fn obstacle(pool: &NodePool) -> Option<&'static str> {
-    if pool.metadata.deletion_timestamp.is_some() {
-        Some("is being deleted")
-    } else if pool.is_static {
-        Some("has a fixed number of nodes")
-    } else if pool.is_ready == Some(false) {
-        Some("is not ready; see its status")
-    } else if has_reached_limits(pool) {
-        Some("has reached its limits; raise them")
-    } else if contradicts_itself(pool) {
-        // No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
-        Some("requires what contradicts itself; see its requirements")
-    } else {
-        None
+/// Reason why a NodePool makes no nodes for Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    Deleted,
+    Static,
+    NotReady,
+    Limits,
+    /// No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
+    Contradiction,
+}
+
+impl Obstacle {
+    /// Returns why a NodePool makes no nodes; `None` if it can make some.
+    pub fn of(pool: &NodePool) -> Option<Self> {
+        if pool.metadata.deletion_timestamp.is_some() {
+            Some(Self::Deleted)
+        } else if pool.is_static {
+            Some(Self::Static)
+        } else if pool.is_ready == Some(false) {
+            Some(Self::NotReady)
+        } else if has_reached_limits(pool) {
+            Some(Self::Limits)
+        } else if contradicts_itself(pool) {
+            Some(Self::Contradiction)
+        } else {
+            None
+        }
+    }
+
+    /// Returns what there is to do in a few words; empty if the sentence says it.
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Deleted | Self::Static => "",
+            Self::NotReady => "; see its status",
+            Self::Limits => "; raise them",
+            Self::Contradiction => "; see its requirements",
+        }
+    }
+}
+
+/// Writes a sentence whose subject is the NodePool.
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deleted => "is being deleted",
+            Self::Static => "has a fixed number of nodes",
+            Self::NotReady => "is not ready",
+            Self::Limits => "has reached its limits",
+            Self::Contradiction => "requires what contradicts itself",
+        })
     }
 }
 
@@ -71,7 +106,7 @@ pub(super) fn next_node_pool<'a>(
             .iter()
             .all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
-    let usable = |pool: &&NodePool| obstacle(pool).is_none() && tolerated(pool, is_wish);
+    let usable = |pool: &&NodePool| Obstacle::of(pool).is_none() && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
     all.iter()
         .filter(usable)
@@ -86,8 +121,13 @@ impl<'a> Verdict<'a> {
         tolerations: &[Toleration<'_>],
     ) -> Self {
         let first = next_node_pool(all, tolerations);
-        let usable = own.iter().copied().find(|pool| obstacle(pool).is_none());
-        let unusable = own.iter().find_map(|&pool| Some((pool, obstacle(pool)?)));
+        let usable = own
+            .iter()
+            .copied()
+            .find(|pool| Obstacle::of(pool).is_none());
+        let unusable = own
+            .iter()
+            .find_map(|&pool| Some((pool, Obstacle::of(pool)?)));
         match (first, usable, unusable) {
             (_, None, None) => Self::NoNodePool,
             (Some(first), Some(_), _) if own.contains(&first) => Self::Own(first),
@@ -148,7 +188,8 @@ impl fmt::Display for Verdict<'_> {
                     Some(first) => write!(f, "new nodes come from `{}`", first.name())?,
                     None => f.write_str("there are no new nodes")?,
                 }
-                write!(f, ", as `{}` {obstacle}", own.name())
+                let advice = obstacle.advice();
+                write!(f, ", as `{}` {obstacle}{advice}", own.name())
             }
         }
     }

@@ -3,16 +3,18 @@
 //! Too many platforms are safe: fewer images qualify then. So only certain facts narrow the set (Karpenter's
 //! `requirements.go`); an unknown operator, value or provider never does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 
 use crate::cluster::{Node, NodePool};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{ARCH_KEY, BETA_ARCH_KEY};
 
+pub(super) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 const OS: &str = "kubernetes.io/os";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Aliases of labels in Karpenter, and the labels that they mean.
 const ALIASES: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", ZONE),
@@ -106,16 +108,25 @@ fn narrow<'a>(listed: &mut Option<BTreeSet<&'a str>>, values: BTreeSet<&'a str>)
 }
 
 /// Values that a label of a node may have, as far as that is certain.
-enum Allowed<'a> {
+pub(super) enum Allowed<'a> {
     Only(BTreeSet<&'a str>),
     AllBut(BTreeSet<&'a str>),
 }
 
 impl<'a> Allowed<'a> {
-    fn of(pool: &'a NodePool, key: &str) -> Self {
+    pub(super) fn of(pool: &'a NodePool, key: &str) -> Self {
+        Self::by(&pool.requirements, &pool.template_labels, key)
+    }
+
+    /// Returns the values by requirements and labels of which each node has all.
+    pub(super) fn by(
+        requirements: &'a [NodeSelectorRequirement],
+        labels: &'a BTreeMap<String, String>,
+        key: &str,
+    ) -> Self {
         let mut listed = None;
         let mut excluded = BTreeSet::new();
-        for requirement in &pool.requirements {
+        for requirement in requirements {
             if !is_same(&requirement.key, key) {
                 continue;
             }
@@ -127,7 +138,7 @@ impl<'a> Allowed<'a> {
                 _ => {}
             }
         }
-        for (label, value) in &pool.template_labels {
+        for (label, value) in labels {
             if is_same(label, key) {
                 narrow(&mut listed, BTreeSet::from([value.as_str()]));
             }
@@ -138,7 +149,7 @@ impl<'a> Allowed<'a> {
         }
     }
 
-    fn has(&self, value: &str) -> bool {
+    pub(super) fn has(&self, value: &str) -> bool {
         match self {
             Self::Only(values) => values.contains(value),
             Self::AllBut(values) => !values.contains(value),
