@@ -120,17 +120,21 @@ Exit status:
     /// at rights, pools, nodes, Karpenter's NodePools and the cluster-autoscaler, and creates a dry-run Pod that only
     /// tolerarch can have answered. Uses your own rights, and changes nothing. What you have no right to read is said
     /// and left out. Faults come first.
+    ///
+    /// With --pre, before anything is installed: may the first node of another architecture come? Looks at DaemonSets
+    /// and their images, at NodePools, node classes and node groups, at policies, quotas and kubelets, and at the Pods.
     #[command(after_help = "\
 Examples:
+  tolerarch doctor --pre
   tolerarch doctor
   tolerarch doctor -n team -o json
 
 Exit status:
-  0  nothing is wrong
+  0  nothing is wrong; with --pre: nothing that was tried
   1  the cluster could not be asked
   2  wrong usage
   3  something is wrong
-  4  nothing wrong was found, but no dry run has shown that Pods are decided")]
+  4  nothing wrong was found, but no dry run has shown that Pods are decided; not with --pre")]
     Doctor(doctor::Doctor),
     /// Show how much of a cluster could run on every platform, and which images keep how much from it
     ///

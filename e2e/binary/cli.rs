@@ -4,6 +4,7 @@ mod check;
 pub(super) mod cluster;
 mod configured;
 mod doctor;
+mod doctor_pre;
 mod inspect;
 mod readme;
 mod report;

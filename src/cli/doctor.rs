@@ -5,28 +5,29 @@ mod configuration;
 mod findings;
 mod installation;
 mod pools;
+mod pre;
 mod probe;
 mod processes;
 mod replicas;
+mod version;
 mod webhooks;
 
 use std::process::ExitCode;
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::installed;
 use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
-use findings::{Exam, Findings, Status};
+use findings::{Exam, Findings, Status, Verdict};
 use installation::Backend;
 use tolerarch_kubernetes::cluster::{RequestError, Webhook};
 pub(super) use webhooks::ignored_labels;
 
-/// First minor version of Kubernetes with all that the manifests use (matchConditions).
-const KUBERNETES: u32 = 30;
+/// Exit status for faults that were found.
+const FAULTS: u8 = Verdict::Failed as u8;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
@@ -35,10 +36,15 @@ pub(super) struct Doctor {
     /// How the result is written: a line for each check, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    pre: pre::Pre,
 }
 
 impl Doctor {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
+        if self.pre.is_on {
+            return self.run_pre(shared);
+        }
         let findings = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
@@ -58,45 +64,31 @@ impl Doctor {
         })?;
         Ok(ExitCode::from(findings.verdict() as u8))
     }
+
+    fn run_pre(self, shared: &Shared) -> Result<ExitCode, Failure> {
+        let findings = run(shared, async |progress| {
+            self.pre.examine(shared, &self.access, progress).await
+        })?;
+        print(&match self.output {
+            Output::Table => findings.table(),
+            Output::Json => json(&pre::document(&findings))?,
+        })?;
+        Ok(ExitCode::from(if findings.has_failed() {
+            FAULTS
+        } else {
+            0
+        }))
+    }
 }
 
 /// Runs all checks; with a namespace, only of the webhooks that select it.
 async fn examine(mut exam: Exam<'_>) -> Result<Findings, RequestError> {
-    check_cluster(&mut exam).await?;
+    version::check(&mut exam).await?;
     check_all(&mut exam).await;
     for note in exam.client.take_left_out() {
         exam.findings.unknown("unread", note);
     }
     Ok(exam.findings)
-}
-
-/// Checks the API server's version; fails if the API server does not answer, or does not know who asks.
-async fn check_cluster(
-    Exam {
-        client, findings, ..
-    }: &mut Exam<'_>,
-) -> Result<(), RequestError> {
-    let version = match client.get::<Info>("/version").await {
-        Err(error) if error.is_final() => return Err(error),
-        version => findings.read("version", "the version of the API server", version),
-    };
-    let Some(Info {
-        minor, git_version, ..
-    }) = version
-    else {
-        return Ok(());
-    };
-    // Some providers add a plus to the minor version.
-    let minor = minor.trim_end_matches('+').parse::<u32>();
-    if minor.is_ok_and(|minor| minor < KUBERNETES) {
-        let message = format!("Kubernetes {git_version} is too old");
-        let fix =
-            format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions");
-        findings.failed("version", message, fix);
-    } else {
-        findings.ok("version", format!("Kubernetes {git_version}"));
-    }
-    Ok(())
 }
 
 async fn check_all(exam: &mut Exam<'_>) {

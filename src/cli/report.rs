@@ -6,7 +6,6 @@ mod json;
 mod sections;
 mod text;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem;
 use std::process::ExitCode;
@@ -14,7 +13,6 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
-use futures_util::stream::{self, StreamExt};
 
 use super::advice::{EXCLUDED, unread_pull_secrets};
 use super::output::{columns, count, document, print};
@@ -23,12 +21,8 @@ use super::survey::Survey;
 use super::{Failure, Shared};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Coverage, Shape, Summary};
+use tolerarch_engine::census::{Coverage, Summary};
 use tolerarch_engine::decide::Examined;
-
-/// Maximum number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
-/// registry do not delay the others. Each takes a few kilobytes.
-const AT_A_TIME: usize = 2048;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
@@ -84,7 +78,7 @@ impl Command {
             let images = survey.images();
             let mut session =
                 Session::start(shared, configured, progress, Some(&client), images).await?;
-            let examined = examine(&session, &survey).await;
+            let examined = survey.examine(&session).await;
             let mut unread = 0;
             for pod in &survey.pods {
                 let Some(place) = pod.shape else { continue };
@@ -179,31 +173,4 @@ fn causes<'p>(
         }
     }
     causes
-}
-
-/// Decides once for each shape, as the webhook would and within its limits on lookups.
-async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
-    let Session {
-        snapshot,
-        limits,
-        progress,
-        ..
-    } = session;
-    let all = survey.shapes.len();
-    let show = |done: usize| {
-        progress.show(&format!(
-            "looked up the images of {done} of {all} kinds of Pods"
-        ));
-    };
-    let done = Cell::new(0);
-    let one = async |shape: &Shape| {
-        let settings = survey.terms(&shape.namespace);
-        let examined = shape.examine(snapshot, limits, settings).await;
-        done.set(done.get() + 1);
-        show(done.get());
-        examined
-    };
-    show(0);
-    let shapes = stream::iter(&survey.shapes).map(one);
-    shapes.buffered(AT_A_TIME).collect().await
 }

@@ -1,9 +1,11 @@
 //! Pods of a cluster, read page by page with the rights of the user, and reduced to the facts that commands need.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join3;
+use futures_util::stream::{self, StreamExt};
 use indexmap::IndexSet;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -12,10 +14,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Resource as _;
 
 use super::output::Progress;
+use super::session::Session;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
+use tolerarch_engine::decide::Examined;
 // Of controllers, too, nothing but the metadata is read.
 use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
+
+/// Maximum number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
+/// registry do not delay the others. Each takes a few kilobytes.
+const AT_A_TIME: usize = 2048;
 
 #[derive(Default)]
 pub(super) struct Survey {
@@ -95,6 +103,33 @@ impl Survey {
             notes: note.into_iter().collect(),
             ..Self::default()
         })
+    }
+
+    /// Decides once for each shape, as the webhook would and within its limits on lookups.
+    pub(super) async fn examine(&self, session: &Session) -> Vec<Examined> {
+        let Session {
+            snapshot,
+            limits,
+            progress,
+            ..
+        } = session;
+        let all = self.shapes.len();
+        let show = |done: usize| {
+            progress.show(&format!(
+                "looked up the images of {done} of {all} kinds of Pods"
+            ));
+        };
+        let done = Cell::new(0);
+        let one = async |shape: &Shape| {
+            let settings = self.terms(&shape.namespace);
+            let examined = shape.examine(snapshot, limits, settings).await;
+            done.set(done.get() + 1);
+            show(done.get());
+            examined
+        };
+        show(0);
+        let shapes = stream::iter(&self.shapes).map(one);
+        shapes.buffered(AT_A_TIME).collect().await
     }
 
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -39,15 +39,15 @@ impl FakeCluster {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
         let cluster = Arc::new(self);
-        let router = Router::new().fallback(async move |uri: Uri| {
+        let router = Router::new().fallback(async move |method: Method, uri: Uri, body: String| {
             seen.lock().unwrap().push(uri.to_string());
-            cluster.answer(&uri)
+            cluster.answer(&method, &uri, body)
         });
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Served { url, asked }
     }
 
-    fn answer(&self, uri: &Uri) -> Response {
+    fn answer(&self, method: &Method, uri: &Uri, body: String) -> Response {
         if self.forbidden.contains(&uri.path()) {
             let status =
                 json!({"kind": "Status", "message": format!("{} is forbidden", uri.path())});
@@ -56,6 +56,10 @@ impl FakeCluster {
         if self.failing.contains(&uri.path()) {
             let status = json!({"kind": "Status", "message": "no such field"});
             return (StatusCode::BAD_REQUEST, status.to_string()).into_response();
+        }
+        // A dry run: the object is as it would be stored.
+        if *method == Method::POST {
+            return (StatusCode::CREATED, body).into_response();
         }
         match self
             .objects

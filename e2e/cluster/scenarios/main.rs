@@ -30,6 +30,8 @@ mod creations;
 mod daemonsets;
 mod discovery;
 mod doctor;
+mod doctor_pre;
+mod doctor_pre_admission;
 mod documentation;
 mod failed_images;
 mod faults;
@@ -286,6 +288,8 @@ fn here() -> Vec<Scenario> {
         monitoring::alerts_fire_while_the_api_server_goes_on_without_tolerarch,
         monitoring::every_panel_of_the_dashboard_shows_something,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
+        doctor_pre::what_keeps_the_first_node_away_is_named_first,
+        doctor_pre_admission::doctor_names_what_refuses_pods_before_a_node_comes,
         documentation::every_command_for_a_cluster_works,
         report::two_thousand_pods_are_added_up_and_explained,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,

@@ -46,6 +46,11 @@ impl Karpenter {
         .await
     }
 
+    /// Starts it with NodeOverlays, which it has behind a gate.
+    pub async fn start_with_overlays(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &[("FEATURE_GATES", "NodeOverlay=true")]).await
+    }
+
     async fn start_with(cluster: &Cluster, fault: &[(&'static str, &str)]) -> Self {
         let local = cluster.local();
         let karpenter = programs::karpenter().await;
@@ -230,6 +235,21 @@ impl Karpenter {
         })
         .await;
     }
+}
+
+/// Defines the NodeClasses of Karpenter's provider for AWS, which does not run here.
+pub async fn define_ec2_node_class(cluster: &Cluster) {
+    let local = cluster.local();
+    let module = "github.com/aws/karpenter-provider-aws@v1.14.1";
+    let module = programs::go_module("controlplane", module).await;
+    let definition = module.join("pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml");
+    let definition = definition.display().to_string();
+    local
+        .kubectl(&["apply", "--server-side", "-f", &definition])
+        .await;
+    local
+        .until_established(&["ec2nodeclasses.karpenter.k8s.aws"])
+        .await;
 }
 
 async fn apply(cluster: &Cluster, object: &Value) {

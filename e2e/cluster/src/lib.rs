@@ -44,7 +44,7 @@ pub use cluster_autoscaler::{
 };
 pub use desk::Desk;
 pub use forwarder::Forwarder;
-pub use karpenter::{Karpenter, node_pool};
+pub use karpenter::{Karpenter, define_ec2_node_class, node_pool};
 pub use kind::Kind;
 pub use local::Local;
 pub use namespace::Namespace;

@@ -153,6 +153,20 @@ impl Findings {
         }
     }
 
+    /// Puts faults first, and what is in order last.
+    pub(super) fn sort(&mut self) {
+        self.0.sort_by_key(|finding| match finding.status {
+            Status::Failed => 0,
+            Status::Unknown => 1,
+            Status::Ok => 2,
+        });
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        let mut findings = self.0.iter();
+        findings.any(|finding| finding.status == Status::Failed)
+    }
+
     pub(super) fn verdict(&self) -> Verdict {
         let mut has_dry_run = false;
         let mut is_proven = true;

@@ -8,7 +8,11 @@ use crate::cli::output::count;
 use crate::config::{Config, Discover};
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::autoscaler::{Autoscaler, Choice, Outlook, Priorities};
+use tolerarch_kubernetes::cluster::NodePool;
 use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lacking};
+
+/// Advice where other NodePools come before those of a pool.
+pub(super) const RANK_FIX: &str = "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one";
 
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
@@ -79,26 +83,30 @@ fn check_autoscaler(
     if choice.is_right() {
         findings.ok("pools", message);
     } else if choice.is_wrong() {
-        let map = format!(
-            "the ConfigMap {}/{}",
-            autoscaler.namespace,
-            Priorities::CONFIG_MAP
-        );
-        let fix = match choice {
-            Choice::Chance { .. } | Choice::NoPriorities { .. } => format!(
-                "run it with --expander=priority,least-waste, and give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"
-            ),
-            Choice::Ignored { .. } => {
-                "take it out of --startup-taint, --status-taint and --ignore-taint, or give the pool a taint with another key: docs/autoscalers.md".to_owned()
-            }
-            _ => format!("give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"),
-        };
-        findings.failed("pools", message, fix);
+        findings.failed("pools", message, choice_fix(name, autoscaler, choice));
     } else {
         findings.unknown("pools", message);
     }
     for warning in outlook.warnings() {
         findings.unknown("pools", format!("pool {name}: {warning}"));
+    }
+}
+
+/// Returns what makes the cluster-autoscaler take the node groups of a pool first.
+pub(super) fn choice_fix(name: &str, autoscaler: &Autoscaler, choice: &Choice) -> String {
+    let map = format!(
+        "the ConfigMap {}/{}",
+        autoscaler.namespace,
+        Priorities::CONFIG_MAP
+    );
+    match choice {
+        Choice::Chance { .. } | Choice::NoPriorities { .. } => format!(
+            "run it with --expander=priority,least-waste, and give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"
+        ),
+        Choice::Ignored { .. } => {
+            "take it out of --startup-taint, --status-taint and --ignore-taint, or give the pool a taint with another key: docs/autoscalers.md".to_owned()
+        }
+        _ => format!("give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"),
     }
 }
 
@@ -129,19 +137,13 @@ fn check_pool(
     check_mismatch(known, discover, outlook, findings);
     match verdict {
         Verdict::Behind { .. } => {
-            let fix = "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one";
-            findings.failed("pools", format!("pool {name}: {verdict}"), fix);
+            findings.failed("pools", format!("pool {name}: {verdict}"), RANK_FIX);
         }
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
     for node_pool in node_pools.iter().filter(|node_pool| node_pool.is_stuck) {
-        let stuck = node_pool.name();
-        findings.failed(
-            "pools",
-            format!("pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
-            format!("see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"),
-        );
+        report_stuck("pools", name, node_pool, findings);
     }
     if findings.0.len() == before {
         let mut message = format!("pool {name} opens {}", count(*nodes as u64, "node"));
@@ -151,6 +153,21 @@ fn check_pool(
         }
         findings.ok("pools", message);
     }
+}
+
+/// Reports a NodePool whose last nodes could not be launched, or did not register.
+pub(super) fn report_stuck(
+    check: &'static str,
+    pool: &str,
+    node_pool: &NodePool,
+    findings: &mut Findings,
+) {
+    let stuck = node_pool.name();
+    findings.failed(
+        check,
+        format!("pool {pool}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
+        format!("see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"),
+    );
 }
 
 /// Checks whether a pool opens nodes of platforms that it does not name.
@@ -193,14 +210,7 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             format!("no node that can be read has a taint of pool {name}"),
         );
     }
-    let nodes = shown.nodes.iter().flatten();
-    let nodes = nodes.map(|node| (node.name(), &node.taints));
-    let node_pools = shown.inventory.node_pools.iter();
-    let node_pools = node_pools.map(|node_pool| (node_pool.name(), &node_pool.taints));
-    let lacking = nodes
-        .chain(node_pools)
-        .find_map(|(name, taints)| Some((name, &lacking(&pool.tolerations, taints)?.key)));
-    let (why, fix) = match lacking {
+    let (why, fix) = match half_open(pool, shown) {
         Some((node, key)) => (
             format!("{node} also has the taint {key}, which it does not tolerate"),
             format!("add a toleration for {key} to pool {name}, or remove the taint"),
@@ -225,6 +235,20 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
         }
     };
     findings.failed("pools", format!("pool {name} opens nothing: {why}"), fix);
+}
+
+/// Returns a node or a NodePool of which a pool tolerates one taint, and the key of another one, which it does not.
+pub(super) fn half_open<'a>(pool: &Pool, shown: &'a Shown) -> Option<(&'a str, &'a str)> {
+    let nodes = shown.nodes.iter().flatten();
+    let nodes = nodes.map(|node| (node.name(), &node.taints));
+    let node_pools = shown.inventory.node_pools.iter();
+    let node_pools = node_pools.map(|node_pool| (node_pool.name(), &node_pool.taints));
+    for (name, taints) in nodes.chain(node_pools) {
+        if let Some(taint) = lacking(&pool.tolerations, taints) {
+            return Some((name, &taint.key));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

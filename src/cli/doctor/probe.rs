@@ -19,7 +19,7 @@ use tolerarch_core::pod::{MODE_KEY, Toleration};
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 
-const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+pub(super) const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 /// Maximum number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
@@ -330,30 +330,53 @@ fn check_fail_open(webhook: &str, before: Calls, now: Calls, findings: &mut Find
     }
 }
 
-/// Checks by dry runs whether a namespace's white list refuses the pools' tolerations: the plugin may be off.
+/// Creates a Pod with these tolerations in a dry run, and returns it as it would be stored. Opted out by a label, so that
+/// tolerarch is not called for it.
+pub(super) async fn admit(
+    client: &UserClient,
+    namespace: &str,
+    tolerations: &[&Toleration<'_>],
+) -> Result<Value, RequestError> {
+    let pod = pod(&json!({MODE_KEY: "off"}), &json!({}), &json!(tolerations));
+    client.post(&dry_run(namespace), &pod).await.0
+}
+
+/// Returns whether a namespace's white list refuses the tolerations: the plugin may be off.
+pub(super) async fn is_restricted(
+    client: &UserClient,
+    namespace: &str,
+    tolerations: &[&Toleration<'_>],
+) -> Result<bool, RequestError> {
+    match admit(client, namespace, tolerations).await {
+        Ok(_) => Ok(false),
+        Err(RequestError::Refused { message, .. }) if message.contains("whitelist") => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks by dry runs whether a namespace's white list refuses the pools' tolerations.
 pub(super) async fn check_restrictions(exam: &mut Exam<'_>, backend: &Backend<'_>, pools: &[Pool]) {
     let Exam {
         client, findings, ..
     } = exam;
     let tolerations: Vec<&Toleration<'_>> =
         pools.iter().flat_map(|pool| &pool.tolerations).collect();
-    // Opted out by a label, so that the webhook is not called for it.
-    let pod = pod(&json!({MODE_KEY: "off"}), &json!({}), &json!(tolerations));
     let mut refusing = Vec::new();
     for namespace in &backend.selected {
         if !namespace.annotations().contains_key(WHITE_LIST) {
             continue;
         }
         let name = name_of(*namespace);
-        if let Err(RequestError::Refused { message, .. }) =
-            client.post::<Value>(&dry_run(name), &pod).await.0
-            && message.contains("whitelist")
-        {
+        if let Ok(true) = is_restricted(client, name, &tolerations).await {
             refusing.push(name);
         }
     }
+    report_restrictions(&refusing, findings);
+}
+
+pub(super) fn report_restrictions(refusing: &[&str], findings: &mut Findings) {
     let check = "toleration-restriction";
-    let refusing = some_of(refusing);
+    let refusing = some_of(refusing.iter().copied());
     if refusing.is_empty() {
         findings.ok(
             check,

@@ -1,0 +1,498 @@
+//! Each constellation that keeps Pods away, before an API server that has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::super::arrival::Arrival;
+use super::super::{quotas, versions};
+use super::WHITE_LIST;
+use crate::cli::autoscaler::Seen;
+use crate::cli::doctor::findings::{Exam, Finding, Findings, Status};
+use crate::cli::doctor::installation;
+use crate::cli::inventory::Shown;
+use crate::config::{Config, Discover, Verify};
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
+use tolerarch_kubernetes::cluster::{DaemonSet, UserClient};
+use tolerarch_kubernetes::discovery::{Discovery, NewNode};
+
+const KEY: &str = "tolerarch.io/multi-arch";
+const NAMESPACES: &str = "/api/v1/namespaces";
+const NODES: &str = "/api/v1/nodes";
+const QUOTAS: &str = "/api/v1/resourcequotas";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies";
+
+/// What an API server answers to a Pod in a dry run.
+type Admission = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
+
+struct World {
+    objects: BTreeMap<&'static str, Value>,
+    forbidden: Vec<&'static str>,
+    admission: Admission,
+}
+
+fn tolerates(asked: &Asked) -> bool {
+    let tolerations = asked.body["spec"]["tolerations"].as_array();
+    tolerations.is_some_and(|tolerations| !tolerations.is_empty())
+}
+
+fn admitted(asked: &Asked) -> Reply {
+    Reply::of(201, asked.body.clone())
+}
+
+fn stripped(asked: &Asked) -> Reply {
+    let mut pod = asked.body.clone();
+    pod["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
+    Reply::of(201, pod)
+}
+
+fn node(name: &str, architecture: &str, kubelet: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"}},
+        "status": {"nodeInfo": {"kubeletVersion": kubelet}},
+    })
+}
+
+fn namespace(name: &str, annotations: &Value) -> Value {
+    json!({"metadata": {"name": name, "annotations": annotations}})
+}
+
+fn quota(name: &str, hard: &Value, used: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ops"},
+        "spec": {"hard": hard},
+        "status": {"hard": hard, "used": used},
+    })
+}
+
+fn daemon_set(name: &str, spec: &Value) -> DaemonSet {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "ops"},
+        "spec": {"template": {"spec": spec}},
+    }))
+    .unwrap()
+}
+
+/// Returns a DaemonSet that runs on every node.
+fn everywhere(name: &str) -> DaemonSet {
+    daemon_set(
+        name,
+        &json!({
+            "containers": [{"name": "a", "image": "a"}],
+            "tolerations": [{"operator": "Exists"}],
+        }),
+    )
+}
+
+impl World {
+    fn healthy() -> Self {
+        let restricting = json!({WHITE_LIST: "[]"});
+        let objects = [
+            (
+                "/version",
+                json!({"major": "1", "minor": "36+", "gitVersion": "v1.36.1-eks-1"}),
+            ),
+            (
+                NODES,
+                json!([
+                    node("old", "amd64", "v1.35.2-eks-1"),
+                    node("new", "amd64", "v1.36.1")
+                ]),
+            ),
+            (
+                NAMESPACES,
+                json!([
+                    namespace("default", &json!({})),
+                    namespace("team", &restricting)
+                ]),
+            ),
+            (
+                QUOTAS,
+                json!([quota("pods", &json!({"pods": "9"}), &json!({"pods": "8"}))]),
+            ),
+        ];
+        Self {
+            objects: objects.into(),
+            forbidden: Vec::new(),
+            admission: Box::new(admitted),
+        }
+    }
+
+    fn answer(&self, asked: &Asked) -> Reply {
+        if self.forbidden.contains(&asked.path.as_str()) {
+            return Reply::refused(403, "forbidden to you");
+        }
+        if asked.method == Method::POST {
+            assert!(asked.query.contains("dryRun=All"), "{}", asked.path);
+            return (self.admission)(asked);
+        }
+        match self.objects.get(asked.path.as_str()) {
+            Some(object) => Reply::of(200, object.clone()),
+            None => Reply::refused(404, "not found"),
+        }
+    }
+
+    async fn check(self) -> Vec<Finding> {
+        self.check_with(&[everywhere("agent")]).await
+    }
+
+    async fn check_with(self, sets: &[DaemonSet]) -> Vec<Finding> {
+        let api = FakeApi::start(move |asked| self.answer(&asked)).await;
+        check(&api.client(), None, sets).await
+    }
+}
+
+async fn check(client: &UserClient, only: Option<&str>, sets: &[DaemonSet]) -> Vec<Finding> {
+    let mut exam = Exam {
+        client,
+        only,
+        config: None,
+        findings: Findings::default(),
+    };
+    let namespaces = installation::namespaces(&mut exam).await;
+    let shown = Shown::read(client, Discover::ALL).await.unwrap();
+    let config = Config::default();
+    let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+    let platform = PlatformSet::of_architecture("arm64");
+    let pools: Vec<&Pool> = discovery.pools.iter().map(|known| &known.pool).collect();
+    let nodes = shown.nodes.as_deref().unwrap_or_default();
+    let arrival = Arrival {
+        client,
+        only,
+        architecture: "arm64",
+        platform,
+        present: BTreeSet::new(),
+        shown: &shown,
+        seen: &Seen::default(),
+        discovery: &discovery,
+        nodes: NewNode::all(
+            "arm64",
+            platform,
+            &shown.inventory,
+            nodes,
+            pools.iter().copied(),
+        ),
+        pools,
+        namespaces,
+        verify: Verify::Index,
+    };
+    let mut findings = Findings::default();
+    super::check(&arrival, &mut findings).await;
+    quotas::check(&arrival, Some(sets), &mut findings).await;
+    versions::check(&arrival, &mut findings).await;
+    findings.0
+}
+
+/// Returns the only finding that is no tick.
+fn only(findings: &[Finding]) -> &Finding {
+    let mut others = Vec::new();
+    for finding in findings {
+        if finding.status != Status::Ok {
+            others.push(finding);
+        }
+    }
+    assert_eq!(others.len(), 1, "{findings:#?}");
+    others[0]
+}
+
+fn assert_has(finding: &Finding, status: Status, check: &str, parts: &[&str]) {
+    assert_eq!(
+        (finding.status, finding.check),
+        (status, check),
+        "{finding:?}"
+    );
+    let text = format!("{} → {}", finding.message, finding.fix);
+    for part in parts {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    match status {
+        Status::Failed => assert!(!finding.fix.is_empty(), "{finding:?}"),
+        _ => assert!(finding.message.starts_with("not tried: "), "{finding:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_healthy_cluster_has_only_ticks() {
+    let findings = World::healthy().check().await;
+    let told = findings
+        .iter()
+        .map(|one| (one.status, one.message.as_str()));
+    let told: Vec<_> = told.collect();
+    assert_eq!(
+        told,
+        [
+            (
+                Status::Ok,
+                "a dry-run Pod in default keeps the tolerations of multi-arch"
+            ),
+            (
+                Status::Ok,
+                "no namespace that was read refuses the tolerations of the pools"
+            ),
+            (
+                Status::Ok,
+                "the quotas have room for a Pod of the DaemonSet that runs on a new node"
+            ),
+            (Status::Ok, "kubelets 1.35 to 1.36 with an API server 1.36"),
+        ]
+    );
+}
+
+/// Refuses Pods that tolerate something in a namespace.
+fn refusing(namespace: &'static str, status: u16, message: &'static str) -> Admission {
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    Box::new(move |asked| {
+        if tolerates(asked) && asked.path == pods {
+            Reply::refused(status, message)
+        } else {
+            admitted(asked)
+        }
+    })
+}
+
+#[tokio::test]
+async fn what_refuses_the_toleration_is_named() {
+    let policy = "ValidatingAdmissionPolicy 'no-arm' with binding 'all' denied request";
+    let webhook = "admission webhook \"guard.example.com\" denied the request: no";
+    for (status, refusal) in [(422, policy), (403, webhook), (500, webhook)] {
+        let mut world = World::healthy();
+        world.admission = refusing("default", status, refusal);
+        let findings = world.check().await;
+        let parts = [
+            "in default",
+            "pool multi-arch",
+            refusal,
+            "exempt tolerarch.io/multi-arch",
+        ];
+        assert_has(only(&findings), Status::Failed, "tolerations", &parts);
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_refuses_the_toleration_without_an_annotation_is_named() {
+    let mut world = World::healthy();
+    let message = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
+    world.admission = refusing("default", 500, message);
+    let findings = world.check().await;
+    let parts = [message, WHITE_LIST, "PodTolerationRestriction"];
+    assert_has(only(&findings), Status::Failed, "tolerations", &parts);
+}
+
+#[tokio::test]
+async fn an_api_server_that_cannot_ask_a_webhook_has_refused_nothing() {
+    let mut world = World::healthy();
+    world.admission = refusing("default", 500, "failed calling webhook");
+    let findings = world.check().await;
+    let parts = ["failed calling webhook", "kubectl -n default run"];
+    assert_has(only(&findings), Status::Unknown, "tolerations", &parts);
+}
+
+#[tokio::test]
+async fn what_takes_the_toleration_away_is_looked_for() {
+    let rule = |resource: &str| json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
+    let mut world = World::healthy();
+    world.admission = Box::new(stripped);
+    let selector = json!({"matchLabels": {"team": "other"}});
+    let webhooks = json!([{"metadata": {"name": "mutators"}, "webhooks": [
+        {"name": "a.example.com", "rules": [rule("pods")]},
+        {"name": "b.example.com", "rules": [rule("services")]},
+        {"name": "c.example.com", "rules": [rule("pods")], "namespaceSelector": selector},
+        {"name": "pods.tolerarch.io", "rules": [rule("pods")]},
+    ]}]);
+    let policy = |name: &str, resource: &str| {
+        let constraints = json!({"resourceRules": [rule(resource)]});
+        json!({"metadata": {"name": name}, "spec": {"matchConstraints": constraints}})
+    };
+    let policies = json!([policy("rewrite", "pods"), policy("else", "services")]);
+    world.objects.insert(WEBHOOKS, webhooks);
+    world.objects.insert(POLICIES, policies);
+    let findings = world.check().await;
+    let parts = [
+        "in default comes back without the toleration of tolerarch.io/multi-arch",
+        "(pool multi-arch)",
+        "one of these takes it away: the webhook mutators/a.example.com, the MutatingAdmissionPolicy rewrite →",
+    ];
+    assert_has(only(&findings), Status::Failed, "tolerations", &parts);
+}
+
+#[tokio::test]
+async fn a_toleration_that_comes_back_changed_is_a_fault() {
+    let narrower = json!({"key": KEY, "value": "true", "effect": "NoSchedule"});
+    let wider = json!({"operator": "Exists"});
+    for (toleration, is_fault) in [(narrower, true), (wider, false)] {
+        let mut world = World::healthy();
+        world.objects.insert(WEBHOOKS, json!([]));
+        world.forbidden.push(POLICIES);
+        world.admission = Box::new(move |asked| {
+            let mut pod = asked.body.clone();
+            if tolerates(asked) {
+                pod["spec"]["tolerations"] = json!([toleration]);
+            }
+            Reply::of(201, pod)
+        });
+        let findings = world.check().await;
+        if is_fault {
+            let parts = [
+                "a webhook or a mutating policy",
+                "not read: the MutatingAdmissionPolicies",
+            ];
+            assert_has(only(&findings), Status::Failed, "tolerations", &parts);
+        } else {
+            assert!(
+                findings.iter().all(|one| one.status == Status::Ok),
+                "{findings:#?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_right_to_create_pods_nothing_is_ticked() {
+    let mut world = World::healthy();
+    world.admission =
+        Box::new(|_| Reply::refused(403, "pods is forbidden: User \"x\" cannot create"));
+    let findings = world.check().await;
+    let tried: Vec<&Finding> = findings
+        .iter()
+        .filter(|one| one.status != Status::Ok)
+        .collect();
+    let [tolerations, restriction] = &*tried else {
+        panic!("{findings:#?}");
+    };
+    let parts = [
+        "refused in default",
+        "cannot create",
+        "-n",
+        "kubectl -n default run",
+        KEY,
+    ];
+    assert_has(tolerations, Status::Unknown, "tolerations", &parts);
+    let parts = ["in team", "cannot create", "kubectl -n team run", KEY];
+    assert_has(
+        restriction,
+        Status::Unknown,
+        "toleration-restriction",
+        &parts,
+    );
+}
+
+#[tokio::test]
+async fn a_white_list_that_refuses_the_toleration_is_named() {
+    let mut world = World::healthy();
+    let message = "pod tolerations conflict with its namespace whitelist";
+    world.admission = refusing("team", 500, message);
+    let findings = world.check().await;
+    let parts = ["in team", WHITE_LIST];
+    assert_has(
+        only(&findings),
+        Status::Failed,
+        "toleration-restriction",
+        &parts,
+    );
+}
+
+#[tokio::test]
+async fn only_some_namespaces_are_tried() {
+    let mut world = World::healthy();
+    let mut namespaces = Vec::new();
+    for index in 0..40 {
+        namespaces.push(namespace(
+            &format!("team-{index:02}"),
+            &json!({WHITE_LIST: "[]"}),
+        ));
+    }
+    world.objects.insert(NAMESPACES, namespaces.into());
+    let findings = world.check().await;
+    let parts = ["8 more namespaces", "team-32"];
+    assert_has(
+        only(&findings),
+        Status::Unknown,
+        "toleration-restriction",
+        &parts,
+    );
+    let is_ticked = findings
+        .iter()
+        .any(|one| one.check == "toleration-restriction" && one.status == Status::Ok);
+    assert!(!is_ticked, "{findings:#?}");
+}
+
+#[tokio::test]
+async fn a_quota_without_room_is_named() {
+    let mut world = World::healthy();
+    world.objects.insert(
+        QUOTAS,
+        json!([
+            quota("wide", &json!({"pods": "9"}), &json!({"pods": "7"})),
+            quota("tight", &json!({"pods": "9"}), &json!({"pods": "8"})),
+        ]),
+    );
+    let elsewhere = daemon_set(
+        "elsewhere",
+        &json!({
+            "containers": [{"name": "a", "image": "a"}],
+            "nodeSelector": {"kubernetes.io/arch": "amd64"},
+            "tolerations": [{"operator": "Exists"}],
+        }),
+    );
+    let closed = daemon_set(
+        "closed",
+        &json!({"containers": [{"name": "a", "image": "a"}]}),
+    );
+    let sets = [everywhere("logs"), everywhere("metrics"), elsewhere, closed];
+    let findings = world.check_with(&sets).await;
+    let parts = [
+        "ops/tight",
+        "DaemonSets logs, metrics: pods 8 of 9 used, 2 more needed",
+        "kubectl -n ops edit resourcequota tight",
+    ];
+    assert_has(only(&findings), Status::Failed, "quotas", &parts);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_tried() {
+    for (path, check, parts) in [
+        (
+            QUOTAS,
+            "quotas",
+            &["forbidden to you", "kubectl get resourcequotas -A"][..],
+        ),
+        (
+            NAMESPACES,
+            "toleration-restriction",
+            &[WHITE_LIST, "kubectl get namespaces"],
+        ),
+        (NODES, "kubelets", &["kubectl get nodes"]),
+        (
+            "/version",
+            "kubelets",
+            &["forbidden to you", "kubectl version"],
+        ),
+    ] {
+        let mut world = World::healthy();
+        world.forbidden.push(path);
+        let findings = world.check().await;
+        assert_has(only(&findings), Status::Unknown, check, parts);
+    }
+}
+
+#[tokio::test]
+async fn with_a_namespace_only_that_one_is_looked_at() {
+    const PATH: &str = "/api/v1/namespaces/ops/resourcequotas";
+    let mut world = World::healthy();
+    world.forbidden = vec![QUOTAS, NAMESPACES, "/api/v1/namespaces/default/pods"];
+    world
+        .objects
+        .insert("/api/v1/namespaces/ops", namespace("ops", &json!({})));
+    world.objects.insert(
+        PATH,
+        json!([quota("full", &json!({"pods": "1"}), &json!({"pods": "1"}))]),
+    );
+    let api = FakeApi::start(move |asked| world.answer(&asked)).await;
+    let findings = check(&api.client(), Some("ops"), &[everywhere("agent")]).await;
+    assert_has(only(&findings), Status::Failed, "quotas", &["ops/full"]);
+    assert!(findings[0].message.contains("in ops"), "{findings:#?}");
+}

@@ -1,0 +1,57 @@
+//! The node that is to come, and the cluster to which it comes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Namespace;
+
+use crate::cli::autoscaler::Seen;
+use crate::cli::inventory::Shown;
+use crate::config::Verify;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::cluster::{Node, UserClient};
+use tolerarch_kubernetes::discovery::{Discovery, NewNode};
+
+/// Beginning of a message on what could not be checked.
+pub(super) const NOT_TRIED: &str = "not tried: ";
+
+pub(super) struct Arrival<'a> {
+    pub(super) client: &'a UserClient,
+    /// Namespace to which the checks are limited.
+    pub(super) only: Option<&'a str>,
+    pub(super) architecture: &'a str,
+    pub(super) platform: PlatformSet,
+    /// Architectures of the nodes that are there; amd64 if none is known.
+    pub(super) present: BTreeSet<String>,
+    pub(super) shown: &'a Shown,
+    pub(super) seen: &'a Seen,
+    pub(super) discovery: &'a Discovery<'a>,
+    /// Pools with the platform, or the one that the user names.
+    pub(super) pools: Vec<&'a Pool>,
+    /// Nodes that may come, one for each source.
+    pub(super) nodes: Vec<NewNode<'a>>,
+    pub(super) namespaces: Vec<Namespace>,
+    /// Extent to which the cluster's configuration trusts an index.
+    pub(super) verify: Verify,
+}
+
+impl Arrival<'_> {
+    /// Returns whether an image for nodes of these platforms runs on the new node.
+    pub(super) fn runs_on(&self, platforms: PlatformSet) -> bool {
+        platforms.intersects(self.platform)
+    }
+}
+
+/// Returns the architectures of nodes; amd64 if none is known.
+pub(super) fn present(nodes: &[Node]) -> BTreeSet<String> {
+    let mut present = BTreeSet::new();
+    for node in nodes {
+        if !node.architecture.is_empty() {
+            present.insert(node.architecture.clone());
+        }
+    }
+    if present.is_empty() {
+        present.insert("amd64".to_owned());
+    }
+    present
+}

@@ -1,0 +1,95 @@
+//! Images that say they have the new platform, and whose configs say another; and those of which nothing is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::arrival::{Arrival, NOT_TRIED};
+use crate::cli::doctor::findings::{Findings, Status, some_of};
+use crate::cli::output::count;
+use crate::cli::session::Session;
+use crate::cli::survey::Survey;
+use crate::config::Verify;
+use tolerarch_core::image::{ImageRef, PlatformSet};
+use tolerarch_core::pod::Pod;
+use tolerarch_engine::decide::Examined;
+use tolerarch_images::registry::trace::Fate;
+use tolerarch_kubernetes::cluster::DaemonSet;
+
+const CHECK: &str = "images";
+
+pub(super) fn check(
+    arrival: &Arrival<'_>,
+    session: &Session,
+    examined: &[Examined],
+    survey: &Survey,
+    sets: &[DaemonSet],
+    findings: &mut Findings,
+) {
+    let of_sets = sets.iter().filter_map(|set| set.pod.as_ref());
+    let of_pods = survey.shapes.iter().map(|shape| &shape.pod);
+    let mut images = BTreeMap::<String, ImageRef>::new();
+    for usage in of_sets.chain(of_pods).flat_map(Pod::images) {
+        if let Ok(image) = usage.image {
+            images.insert(usage.given.to_owned(), image);
+        }
+    }
+    let before = findings.0.len();
+    for (given, image) in &images {
+        if let Some(actual) = contradiction(arrival, session, image) {
+            report_contradiction(arrival, given, actual, findings);
+        }
+    }
+    let states = examined.iter().flat_map(|examined| &examined.images);
+    let unknown = states.filter(|state| state.unknown.is_some());
+    let unknown: BTreeSet<&str> = unknown.map(|state| &*state.image).collect();
+    if !unknown.is_empty() {
+        let number = count(unknown.len() as u64, "image");
+        let named = some_of(unknown.iter().copied());
+        let message =
+            format!("{NOT_TRIED}the platforms of {number} of Pods are not known: {named}");
+        let fix = "`tolerarch report` names the cause of each; its Pods stay where they are";
+        findings.add(Status::Unknown, CHECK, message, fix);
+    }
+    if findings.0.len() == before && !images.is_empty() {
+        let number = count(images.len() as u64, "image");
+        findings.ok(
+            CHECK,
+            format!("{number} are for the platforms that they name"),
+        );
+    }
+}
+
+/// Returns the platforms of a config that contradicts the index, which names the new platform.
+fn contradiction(
+    arrival: &Arrival<'_>,
+    session: &Session,
+    image: &ImageRef,
+) -> Option<PlatformSet> {
+    let trace = session.traces.of(image);
+    trace.entries.iter().find_map(|entry| {
+        let named: PlatformSet = entry.info.platform.parse().ok()?;
+        match entry.fate {
+            Fate::Contradicted(actual) if named.intersects(arrival.platform) => Some(actual),
+            _ => None,
+        }
+    })
+}
+
+fn report_contradiction(
+    arrival: &Arrival<'_>,
+    image: &str,
+    actual: PlatformSet,
+    findings: &mut Findings,
+) {
+    let platform = arrival.platform;
+    let message = format!(
+        "the index of {image} names {platform}, and the config behind it {actual}: its Pods fail there"
+    );
+    let fix = match arrival.verify {
+        Verify::Config => "have the image built anew; with verify: config tolerarch keeps it off",
+        Verify::Index | Verify::Manifests => {
+            "have the image built anew, or set verify: config, with which tolerarch keeps such images off"
+        }
+    };
+    let status = Status::failed_if(arrival.verify != Verify::Config);
+    findings.add(status, CHECK, message, fix);
+}

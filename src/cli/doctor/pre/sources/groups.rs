@@ -1,0 +1,82 @@
+//! Node groups of a cluster-autoscaler that a pool opens.
+
+use super::super::arrival::{Arrival, NOT_TRIED};
+use crate::cli::doctor::findings::{Findings, some_of};
+use crate::cli::doctor::pools::choice_fix;
+use tolerarch_kubernetes::autoscaler::{Choice, Grouped, NodeGroup, Outlook};
+use tolerarch_kubernetes::discovery::KnownPool;
+
+const CHECK: &str = "autoscaler";
+
+/// Checks what the cluster-autoscaler makes of a pool; returns whether it may make nodes of the pool.
+pub(super) fn check(arrival: &Arrival<'_>, known: &KnownPool<'_>, findings: &mut Findings) -> bool {
+    let Some(autoscaler) = &arrival.seen.autoscaler else {
+        return false;
+    };
+    let nodes = arrival.shown.nodes.as_deref().unwrap_or_default();
+    let grouped = autoscaler.grouped(nodes);
+    let outlook = grouped.outlook(&known.pool.tolerations);
+    let choice = &outlook.choice;
+    if !outlook.concerns(known) || *choice == Choice::NoGroup {
+        return false;
+    }
+    let name = &known.pool.name;
+    let message = format!("pool {name}: {choice}");
+    if choice.is_wrong() {
+        findings.failed(CHECK, message, choice_fix(name, autoscaler, choice));
+    } else if let Choice::Unseen { .. } = choice {
+        findings.unknown(CHECK, format!("{NOT_TRIED}{message}"));
+    } else if !is_of_another_architecture(arrival, &grouped, &outlook, name, findings)
+        && !is_stopped(&outlook.own, name, findings)
+    {
+        findings.ok(CHECK, message);
+    }
+    for warning in outlook.warnings() {
+        findings.unknown(CHECK, format!("pool {name}: {warning}"));
+    }
+    true
+}
+
+/// Reports that the group which is taken first has no node of the architecture.
+fn is_of_another_architecture(
+    arrival: &Arrival<'_>,
+    grouped: &Grouped<'_>,
+    outlook: &Outlook<'_>,
+    name: &str,
+    findings: &mut Findings,
+) -> bool {
+    let (Choice::First { own, .. } | Choice::Alone { own }) = &outlook.choice else {
+        return false;
+    };
+    let architectures = grouped.architectures(own);
+    if architectures.is_empty() || architectures.contains(arrival.architecture) {
+        return false;
+    }
+    let platform = arrival.platform;
+    let others = some_of(architectures);
+    let message = format!(
+        "pool {name}: the node group `{own}`, which the cluster-autoscaler takes first, makes {others} and no {platform}"
+    );
+    let fix = format!(
+        "make a node group with {platform} and the taint of pool {name}, and give it the highest priority: docs/autoscalers.md"
+    );
+    findings.failed(CHECK, message, fix);
+    true
+}
+
+/// Reports that no group of a pool may grow for now.
+fn is_stopped(own: &[&NodeGroup], name: &str, findings: &mut Findings) -> bool {
+    let mut obstacles = Vec::new();
+    for group in own {
+        let Some(obstacle) = group.obstacle() else {
+            return false;
+        };
+        obstacles.push(format!("`{}` {obstacle}", group.name));
+    }
+    let obstacles = some_of(obstacles.iter().map(String::as_str));
+    let message = format!("pool {name}: no node group of it may grow: {obstacles}");
+    let fix =
+        "raise the maximum of the group at the provider, or see the log of the cluster-autoscaler";
+    findings.failed(CHECK, message, fix);
+    true
+}

@@ -1,0 +1,129 @@
+//! NodePools of Karpenter that a pool opens.
+
+use super::super::arrival::Arrival;
+use super::makers::makers;
+use super::node_classes::NodeClasses;
+use crate::cli::doctor::findings::{Findings, Status, some_of};
+use crate::cli::doctor::pools::{RANK_FIX, report_stuck};
+use tolerarch_kubernetes::cluster::NodePool;
+use tolerarch_kubernetes::discovery::{KnownPool, Obstacle, Verdict, without_instance};
+
+const CHECK: &str = "node-pools";
+
+pub(super) fn check<'a>(
+    arrival: &Arrival<'_>,
+    known: &KnownPool<'a>,
+    classes: &mut NodeClasses<'a>,
+    findings: &mut Findings,
+) {
+    let Arrival {
+        architecture,
+        platform,
+        ..
+    } = arrival;
+    let name = &known.pool.name;
+    let Some(first) = known.node_pools.first() else {
+        return;
+    };
+    let makers = makers(arrival, known);
+    if makers.is_empty() {
+        let names = some_of(known.node_pools.iter().map(|node_pool| node_pool.name()));
+        let message = format!("no NodePool of pool {name} makes {platform} ({names})");
+        let first = first.name();
+        let fix = format!(
+            "add {architecture} to kubernetes.io/arch in the requirements of NodePool {first}"
+        );
+        return findings.failed(CHECK, message, fix);
+    }
+    let before = findings.0.len();
+    let mut usable = makers.clone();
+    usable
+        .retain(|maker| fault(maker, arrival).is_none() && !classes.has_fault(maker, architecture));
+    for maker in &makers {
+        if classes.report_fault(maker, arrival, findings) {
+            continue;
+        }
+        if let Some((message, fix)) = fault(maker, arrival) {
+            // Where another NodePool makes the node, limits and the like are meant.
+            let is_fault = usable.is_empty() || !is_ordinary(maker);
+            findings.add(Status::failed_if(is_fault), CHECK, message, fix);
+        }
+    }
+    if !usable.is_empty() {
+        check_rank(arrival, known, &makers, findings);
+    }
+    for maker in usable.iter().filter(|maker| maker.is_stuck) {
+        report_stuck(CHECK, name, maker, findings);
+    }
+    if findings.0.len() == before {
+        let names = some_of(usable.iter().map(|node_pool| node_pool.name()));
+        findings.ok(
+            CHECK,
+            format!("pool {name}: NodePool {names} makes {platform}"),
+        );
+    }
+}
+
+/// Returns whether a NodePool makes no nodes for a reason that is no mistake.
+fn is_ordinary(node_pool: &NodePool) -> bool {
+    match Obstacle::of(node_pool) {
+        Some(Obstacle::Deleted | Obstacle::Static | Obstacle::Limits) => true,
+        Some(Obstacle::NotReady | Obstacle::Contradiction) | None => false,
+    }
+}
+
+/// Returns what keeps a NodePool from making nodes of the platform, and the advice.
+fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)> {
+    let Arrival {
+        architecture,
+        platform,
+        ..
+    } = arrival;
+    let name = node_pool.name();
+    let message = |why: &str| format!("NodePool {name} {why}: it makes no {platform} node");
+    if let Some(why) = without_instance(node_pool, architecture) {
+        let fix = format!(
+            "allow instance types of {architecture} there, such as m7g, or leave the requirement out"
+        );
+        return Some((
+            message(&format!("has no instance type of {architecture}, as {why}")),
+            fix,
+        ));
+    }
+    let obstacle = Obstacle::of(node_pool)?;
+    let fix = match obstacle {
+        Obstacle::Deleted => "make another NodePool with its taints, or create it again".to_owned(),
+        Obstacle::Static => {
+            "make another NodePool with its taints: one with spec.replicas makes no node for Pods that wait".to_owned()
+        }
+        Obstacle::NotReady => format!("see its conditions: kubectl describe nodepool {name}"),
+        Obstacle::Limits => format!("raise spec.limits of NodePool {name}"),
+        Obstacle::Contradiction => format!("correct the requirements and labels of NodePool {name}, which leave a label no value"),
+    };
+    Some((message(&obstacle.to_string()), fix))
+}
+
+/// Checks whether Karpenter takes another NodePool before those that make the platform.
+fn check_rank(
+    arrival: &Arrival<'_>,
+    known: &KnownPool<'_>,
+    makers: &[&NodePool],
+    findings: &mut Findings,
+) {
+    let name = &known.pool.name;
+    let platform = arrival.platform;
+    match &known.verdict {
+        verdict @ Verdict::Behind { .. } => {
+            findings.failed(CHECK, format!("pool {name}: {verdict}"), RANK_FIX);
+        }
+        Verdict::Own(first) if !makers.contains(first) => {
+            let first = first.name();
+            let others = some_of(makers.iter().map(|maker| maker.name()));
+            let message = format!(
+                "pool {name}: new nodes come from `{first}`, which makes no {platform}, before `{others}`"
+            );
+            findings.failed(CHECK, message, RANK_FIX);
+        }
+        Verdict::Own(_) | Verdict::Unusable { .. } | Verdict::NoNodePool => {}
+    }
+}

@@ -1,0 +1,590 @@
+//! A cluster to which the first node of arm64 comes, and one with each of the faults that keep it away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::arrival::{Arrival, present};
+use super::check;
+use crate::cli::autoscaler::Seen;
+use crate::cli::doctor::findings::{Finding, Findings, Status};
+use crate::cli::inventory::Shown;
+use crate::config::{Config, Discover};
+use tolerarch_core::image::PlatformSet;
+use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
+use tolerarch_kubernetes::discovery::{Discovery, NewNode};
+
+const NODES: &str = "/api/v1/nodes";
+const NODE_POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
+const OVERLAYS: &str = "/apis/karpenter.sh/v1alpha1/nodeoverlays";
+const CLASS: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses/default";
+const OTHER_CLASS: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses/amd64";
+const TAINT: &str = "tolerarch.io/multi-arch";
+const FAMILY: &str = "karpenter.k8s.aws/instance-family";
+
+/// Objects by path; a missing one is 404, and `null` is forbidden.
+type Cluster = BTreeMap<&'static str, Value>;
+
+fn taints() -> Value {
+    json!([{"key": TAINT, "value": "true", "effect": "NoSchedule"}])
+}
+
+fn requirement(key: &str, values: &[&str]) -> Value {
+    json!({"key": key, "operator": "In", "values": values})
+}
+
+fn node(name: &str, architecture: &str, taints: &Value) -> Value {
+    let labels = json!({"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"});
+    json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}})
+}
+
+fn node_pool(name: &str, architectures: &[&str], taints: &Value) -> Value {
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let requirements = [requirement("kubernetes.io/arch", architectures)];
+    json!({
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {
+            "taints": taints, "requirements": requirements, "nodeClassRef": class,
+        }}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn class(architectures: &[&str]) -> Value {
+    let mut images = Vec::new();
+    for architecture in architectures {
+        let requirements = [requirement("kubernetes.io/arch", &[architecture])];
+        images.push(json!({"id": "ami-1", "requirements": requirements}));
+    }
+    let ready = json!({"type": "Ready", "status": "True"});
+    json!({"metadata": {"name": "default"}, "status": {"amis": images, "conditions": [ready]}})
+}
+
+/// Makes a cluster with one node, and Karpenter with a NodePool for others.
+fn with_karpenter() -> Cluster {
+    let resource = json!({
+        "resource": "ec2nodeclasses", "responseKind": {"kind": "EC2NodeClass"},
+        "scope": "Cluster", "singularResource": "ec2nodeclass",
+    });
+    let version = json!({"version": "v1", "resources": [resource], "freshness": "Current"});
+    let group = json!({"metadata": {"name": "karpenter.k8s.aws"}, "versions": [version]});
+    let kind = "APIGroupDiscoveryList";
+    let kinds = |items: Value| json!({"kind": kind, "apiVersion": "apidiscovery.k8s.io/v2", "items": items});
+    BTreeMap::from([
+        ("/apis", kinds(json!([group]))),
+        ("/api", kinds(json!([]))),
+        (NODES, json!([node("plain", "amd64", &json!([]))])),
+        (
+            NODE_POOLS,
+            json!([
+                node_pool("default", &["amd64"], &json!([])),
+                node_pool("multi", &["amd64", "arm64"], &taints()),
+            ]),
+        ),
+        (CLASS, class(&["amd64", "arm64"])),
+        (OVERLAYS, json!([])),
+    ])
+}
+
+/// Makes a cluster with a cluster-autoscaler that has these priorities, and a group for each node, `plain` and `arm`.
+fn with_autoscaler(priorities: &str, arm: Value) -> Cluster {
+    let health = json!({"maxSize": 9, "nodeCounts": {"registered": {"total": 1}}});
+    let groups = ["plain", "arm"].map(|name| json!({"name": name, "health": health}));
+    let status = json!({"autoscalerStatus": "Running", "nodeGroups": groups}).to_string();
+    let status = json!({
+        "metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"},
+        "data": {"status": status},
+    });
+    let command = ["cluster-autoscaler", "--expander=priority"];
+    let container = json!({"name": "a", "image": "example.com/a:1", "command": command});
+    let deployment =
+        json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
+    BTreeMap::from([
+        (NODES, json!([node("plain-1", "amd64", &json!([])), arm])),
+        ("/api/v1/configmaps", json!([status])),
+        (
+            "/apis/apps/v1/namespaces/kube-system/deployments",
+            json!([deployment]),
+        ),
+        (
+            "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander",
+            json!({"data": {"priorities": priorities}}),
+        ),
+    ])
+}
+
+async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
+    let api = FakeApi::start(move |asked| {
+        if asked.path.ends_with("/subjectaccessreviews") {
+            return Reply::of(201, json!({"status": {"allowed": true}}));
+        }
+        match cluster.get(asked.path.as_str()) {
+            Some(Value::Null) => Reply::refused(403, "forbidden to you"),
+            Some(object) => Reply::of(200, object.clone()),
+            None => Reply::refused(404, "not found"),
+        }
+    })
+    .await;
+    let client = api.client();
+    let config = Config::parse(config).unwrap();
+    let platform = PlatformSet::of_architecture("arm64");
+    let shown = Shown::read(&client, Discover::ALL).await.unwrap();
+    let seen = Seen::read(&client, shown.nodes.as_deref()).await;
+    let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+    let mut pools = Vec::new();
+    for known in &discovery.pools {
+        if known.pool.platforms.contains(platform) {
+            pools.push(&known.pool);
+        }
+    }
+    let nodes = shown.nodes.as_deref().unwrap_or_default();
+    let new = NewNode::all("arm64", platform, &shown.inventory, nodes, pools.clone());
+    let arrival = Arrival {
+        client: &client,
+        only: None,
+        architecture: "arm64",
+        platform,
+        present: present(nodes),
+        namespaces: Vec::new(),
+        shown: &shown,
+        seen: &seen,
+        discovery: &discovery,
+        nodes: new,
+        pools,
+        verify: config.verify,
+    };
+    let mut findings = Findings::default();
+    check(&arrival, &mut findings).await;
+    findings.0
+}
+
+/// Returns the findings with a status, as `check: message → fix`.
+fn with_status(findings: &[Finding], status: Status) -> Vec<String> {
+    let mut all = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.status == status) {
+        let Finding {
+            check,
+            message,
+            fix,
+            ..
+        } = finding;
+        all.push(format!("{check}: {message} → {fix}"));
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_cluster_to_which_the_node_comes_has_only_ticks() {
+    let mut with_overlay = with_karpenter();
+    with_overlay.insert(OVERLAYS, overlay("arm64", "-10%", Some("True")));
+    let other_priorities = "{100: [arm], 10: ['.*']}";
+    let arm = node("arm-1", "arm64", &taints());
+    let plain = node("plain", "amd64", &json!([]));
+    let fixed = |nodes: Value| BTreeMap::from([(NODES, nodes)]);
+    for (cluster, expected) in [
+        (
+            with_karpenter(),
+            vec![
+                "node-pools: pool multi-arch: NodePool multi makes linux/arm64",
+                "node-classes: EC2NodeClass default has machine images for arm64",
+            ],
+        ),
+        (
+            with_overlay,
+            vec![
+                "node-pools: pool multi-arch: NodePool multi makes linux/arm64",
+                "node-classes: EC2NodeClass default has machine images for arm64",
+                "overlays: 1 NodeOverlay, and none makes arm64 dearer",
+            ],
+        ),
+        (
+            with_autoscaler(other_priorities, arm.clone()),
+            vec![
+                "autoscaler: pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)",
+            ],
+        ),
+        (
+            fixed(json!([plain, arm])),
+            vec!["nodes: pool multi-arch opens 1 node with linux/arm64 already"],
+        ),
+        (
+            fixed(json!([plain])),
+            vec![
+                "nodes: no autoscaler makes nodes here: the first linux/arm64 node comes when you add it, with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch",
+            ],
+        ),
+        // Where all nodes have the architecture, none needs a taint.
+        (
+            fixed(json!([node("arm", "arm64", &json!([]))])),
+            vec!["nodes: 1 node with linux/arm64 already, none of them with a taint of multi-arch"],
+        ),
+    ] {
+        let findings = examine(cluster, "").await;
+        let mut messages = Vec::new();
+        for finding in &findings {
+            assert_eq!(finding.status, Status::Ok, "{findings:#?}");
+            messages.push(format!("{}: {}", finding.check, finding.message));
+        }
+        assert_eq!(messages, expected);
+    }
+}
+
+fn overlay(architecture: &str, adjustment: &str, ready: Option<&str>) -> Value {
+    let requirements = [requirement("kubernetes.io/arch", &[architecture])];
+    let mut overlay = json!({
+        "metadata": {"name": "price"},
+        "spec": {"requirements": requirements, "priceAdjustment": adjustment},
+    });
+    if let Some(status) = ready {
+        overlay["status"] = json!({"conditions": [{"type": "Ready", "status": status}]});
+    }
+    json!([overlay])
+}
+
+/// Returns the NodePool of the pool.
+fn multi(cluster: &mut Cluster) -> &mut Value {
+    &mut cluster.get_mut(NODE_POOLS).unwrap()[1]
+}
+
+fn add_requirement(node_pool: &mut Value, requirement: Value) {
+    let all = &mut node_pool["spec"]["template"]["spec"]["requirements"];
+    all.as_array_mut().unwrap().push(requirement);
+}
+
+#[tokio::test]
+async fn each_fault_of_karpenter_is_named_with_its_fix() {
+    type Break = fn(&mut Cluster);
+    let cases: &[(Break, &str)] = &[
+        (
+            |cluster| *multi(cluster) = node_pool("multi", &["amd64"], &taints()),
+            "node-pools: no NodePool of pool multi-arch makes linux/arm64 (multi) → add arm64 to kubernetes.io/arch in the requirements of NodePool multi",
+        ),
+        (
+            |cluster| {
+                multi(cluster)["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            },
+            "node-pools: NodePool multi is being deleted: it makes no linux/arm64 node → make another NodePool with its taints, or create it again",
+        ),
+        (
+            |cluster| multi(cluster)["spec"]["replicas"] = 2.into(),
+            "node-pools: NodePool multi has a fixed number of nodes: it makes no linux/arm64 node → make another NodePool with its taints: one with spec.replicas makes no node for Pods that wait",
+        ),
+        (
+            |cluster| multi(cluster)["status"]["conditions"][0]["status"] = "False".into(),
+            "node-pools: NodePool multi is not ready: it makes no linux/arm64 node → see its conditions: kubectl describe nodepool multi",
+        ),
+        (
+            |cluster| multi(cluster)["spec"]["limits"] = json!({"cpu": "0"}),
+            "node-pools: NodePool multi has reached its limits: it makes no linux/arm64 node → raise spec.limits of NodePool multi",
+        ),
+        (
+            |cluster| {
+                add_requirement(
+                    multi(cluster),
+                    json!({"key": "kubernetes.io/os", "operator": "DoesNotExist"}),
+                );
+            },
+            "node-pools: NodePool multi requires what contradicts itself: it makes no linux/arm64 node → correct the requirements and labels of NodePool multi, which leave a label no value",
+        ),
+        (
+            |cluster| add_requirement(multi(cluster), requirement(FAMILY, &["m5", "c5"])),
+            "node-pools: NodePool multi has no instance type of arm64, as karpenter.k8s.aws/instance-family allows only c5, m5: it makes no linux/arm64 node → allow instance types of arm64 there, such as m7g, or leave the requirement out",
+        ),
+        (
+            |cluster| {
+                let unhealthy = json!({"type": "NodeRegistrationHealthy", "status": "False"});
+                let conditions = &mut multi(cluster)["status"]["conditions"];
+                conditions.as_array_mut().unwrap().push(unhealthy);
+            },
+            "node-pools: pool multi-arch: Karpenter gets no nodes of NodePool multi, and Pods that fit there wait for them → see its NodeRegistrationHealthy: kubectl describe nodepool multi; a limit of cpu 0 makes Karpenter take others",
+        ),
+        (
+            |cluster| multi(cluster)["metadata"]["name"] = "arm".into(),
+            "node-pools: pool multi-arch: new nodes come from `default` (untainted, weight 0, later name) before `arm`; give it a weight of 1 or more → change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one",
+        ),
+        (
+            |cluster| {
+                let x86 = node_pool("x86", &["amd64"], &taints());
+                let all = cluster.get_mut(NODE_POOLS).unwrap();
+                all.as_array_mut().unwrap().push(x86);
+            },
+            "node-pools: pool multi-arch: new nodes come from `x86`, which makes no linux/arm64, before `multi` → change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one",
+        ),
+        (
+            |cluster| {
+                let all = cluster.get_mut(NODE_POOLS).unwrap();
+                all[0] = node_pool("default", &["amd64", "arm64"], &json!([]));
+            },
+            "node-pools: NodePool default may make linux/arm64 nodes and has no taint: any Pod may go there, whatever its images → restrict it in its requirements (kubernetes.io/arch In [amd64]), or taint it (tolerarch.io/multi-arch:NoSchedule)",
+        ),
+        (
+            |cluster| {
+                multi(cluster)["spec"]["template"]["spec"]["taints"][0]["key"] = "team".into();
+            },
+            "node-pools: no NodePool has a taint of multi-arch: Karpenter makes no linux/arm64 node for it → make a NodePool for linux/arm64 with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch: docs/autoscalers.md",
+        ),
+        (
+            |cluster| {
+                let team = json!({"key": "team", "value": "a", "effect": "NoSchedule"});
+                let taints = &mut multi(cluster)["spec"]["template"]["spec"]["taints"];
+                taints.as_array_mut().unwrap().push(team);
+            },
+            "nodes: multi has a taint of pool multi-arch, and also team, which the pool does not tolerate → add a toleration for team to pool multi-arch, or remove the taint",
+        ),
+        (
+            |cluster| {
+                cluster.insert(CLASS, class(&["amd64"]));
+            },
+            "node-classes: EC2NodeClass default has machine images for amd64 only: NodePool multi makes no linux/arm64 node → let amiSelectorTerms of EC2NodeClass default select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for arm64",
+        ),
+        (
+            |cluster| {
+                cluster.remove(CLASS);
+                multi(cluster)["status"]["conditions"][0]["status"] = "False".into();
+            },
+            "node-classes: NodePool multi names EC2NodeClass default, which does not exist → create EC2NodeClass default, or correct nodeClassRef in NodePool multi",
+        ),
+        (
+            |cluster| {
+                let group =
+                    &mut multi(cluster)["spec"]["template"]["spec"]["nodeClassRef"]["group"];
+                *group = "karpenter.azure.com".into();
+            },
+            "node-classes: NodePool multi names EC2NodeClass default, which does not exist → create EC2NodeClass default, or correct nodeClassRef in NodePool multi",
+        ),
+        (
+            |cluster| {
+                let failed = json!([
+                    {"type": "AMIsReady", "status": "False", "message": "AMISelector did not match any AMIs"},
+                    {"type": "Ready", "status": "False", "message": "AMIsReady=False"},
+                ]);
+                cluster.get_mut(CLASS).unwrap()["status"] = json!({"conditions": failed});
+                multi(cluster)["status"]["conditions"][0]["status"] = "False".into();
+            },
+            "node-classes: EC2NodeClass default of NodePool multi is not ready: AMIsReady: AMISelector did not match any AMIs → see its conditions: kubectl describe ec2nodeclass default",
+        ),
+        (
+            |cluster| {
+                cluster.insert(OVERLAYS, overlay("arm64", "+25%", Some("True")));
+            },
+            "overlays: NodeOverlay price (priceAdjustment: +25%) makes arm64 dearer in NodePool multi: by usual prices Karpenter takes other architectures first → take NodeOverlay price away, or make it one for arm64 that lowers the price",
+        ),
+    ];
+    for (breaks, expected) in cases {
+        let mut cluster = with_karpenter();
+        breaks(&mut cluster);
+        let findings = examine(cluster, "").await;
+        assert_eq!(
+            with_status(&findings, Status::Failed),
+            [*expected],
+            "{findings:#?}"
+        );
+        assert!(
+            with_status(&findings, Status::Unknown).is_empty(),
+            "{findings:#?}"
+        );
+    }
+}
+
+/// Limits beside another NodePool that makes the node are meant; a machine image of another architecture is not.
+#[tokio::test]
+async fn what_another_node_pool_makes_up_for_is_no_failure() {
+    let mut cluster = with_karpenter();
+    let mut full = node_pool("aaa", &["arm64"], &taints());
+    full["spec"]["limits"] = json!({"cpu": "0"});
+    let mut old = node_pool("bbb", &["arm64"], &taints());
+    old["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "amd64".into();
+    cluster.insert(OTHER_CLASS, class(&["amd64"]));
+    let all = cluster.get_mut(NODE_POOLS).unwrap();
+    all.as_array_mut().unwrap().extend([full, old]);
+    let findings = examine(cluster, "").await;
+    let unknown = with_status(&findings, Status::Unknown);
+    assert_eq!(unknown.len(), 1, "{findings:#?}");
+    assert!(unknown[0].contains("NodePool aaa has reached its limits"));
+    let failed = with_status(&findings, Status::Failed);
+    assert_eq!(failed.len(), 1, "{findings:#?}");
+    assert!(
+        failed[0].contains("EC2NodeClass amd64 has machine images for amd64 only: NodePool bbb")
+    );
+}
+
+/// An untainted NodePool makes none of the architecture if no instance type or no machine image has it.
+#[tokio::test]
+async fn an_untainted_node_pool_that_makes_none_is_no_fault() {
+    let mut by_family = with_karpenter();
+    let mut by_image = with_karpenter();
+    for cluster in [&mut by_family, &mut by_image] {
+        let all = cluster.get_mut(NODE_POOLS).unwrap();
+        all[0]["spec"]["template"]["spec"]["requirements"] = json!([]);
+    }
+    let all = by_family.get_mut(NODE_POOLS).unwrap();
+    add_requirement(&mut all[0], requirement(FAMILY, &["m5"]));
+    let all = by_image.get_mut(NODE_POOLS).unwrap();
+    all[0]["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "amd64".into();
+    by_image.insert(OTHER_CLASS, class(&["amd64"]));
+    for cluster in [by_family, by_image] {
+        let findings = examine(cluster, "").await;
+        assert!(
+            with_status(&findings, Status::Failed).is_empty(),
+            "{findings:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn overlays_whose_effect_is_not_certain_fail_nothing() {
+    for (adjustment, ready, part) in [
+        ("+5%", Some("True"), "depends on the prices"),
+        ("+50%", Some("False"), "as soon as Karpenter takes it"),
+        ("+50%", None, "as soon as Karpenter takes it"),
+    ] {
+        let mut cluster = with_karpenter();
+        cluster.insert(OVERLAYS, overlay("arm64", adjustment, ready));
+        let findings = examine(cluster, "").await;
+        assert!(
+            with_status(&findings, Status::Failed).is_empty(),
+            "{findings:#?}"
+        );
+        let unknown = with_status(&findings, Status::Unknown);
+        assert!(unknown[0].contains(part), "{unknown:?}");
+    }
+    // Clusters without overlays have no such kind, and nothing to say of it.
+    let mut cluster = with_karpenter();
+    cluster.remove(OVERLAYS);
+    let findings = examine(cluster, "").await;
+    assert!(findings.iter().all(|finding| finding.check != "overlays"));
+}
+
+#[tokio::test]
+async fn each_fault_of_a_cluster_autoscaler_is_named() {
+    let arm = || node("arm-1", "arm64", &taints());
+    let first = "{100: [arm], 10: ['.*']}";
+    let map = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
+    let mut unordered = with_autoscaler(first, arm());
+    unordered.remove(map);
+    let mut full = with_autoscaler(first, arm());
+    let status = &mut full.get_mut("/api/v1/configmaps").unwrap()[0]["data"]["status"];
+    *status = status
+        .as_str()
+        .unwrap()
+        .replace("\"maxSize\":9", "\"maxSize\":1")
+        .into();
+    for (cluster, part) in [
+        (
+            with_autoscaler("{100: [plain], 10: ['.*']}", arm()),
+            "takes `plain` (priority 100) before `arm`",
+        ),
+        (unordered, "has no priorities of node groups"),
+        (
+            with_autoscaler(first, node("arm-1", "amd64", &taints())),
+            "the node group `arm`, which the cluster-autoscaler takes first, makes amd64 and no linux/arm64",
+        ),
+        (
+            full,
+            "no node group of it may grow: `arm` has reached its maximum of 1",
+        ),
+        (
+            with_autoscaler(first, node("arm-1", "amd64", &json!([]))),
+            "no node group of the cluster-autoscaler has a taint of multi-arch",
+        ),
+    ] {
+        let findings = examine(cluster, "").await;
+        let failed = with_status(&findings, Status::Failed);
+        assert_eq!(failed.len(), 1, "{part}: {findings:#?}");
+        assert!(
+            failed[0].starts_with("autoscaler: ") && failed[0].contains(part),
+            "{part}: {failed:?}"
+        );
+    }
+    // The taints of a group at zero cannot be seen.
+    let mut empty = with_autoscaler(first, arm());
+    empty.insert(NODES, json!([node("plain-1", "amd64", &json!([]))]));
+    let findings = examine(empty, "").await;
+    let unknown = with_status(&findings, Status::Unknown);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert!(
+        unknown[0].starts_with("autoscaler: not tried: "),
+        "{unknown:?}"
+    );
+}
+
+#[tokio::test]
+async fn nodes_without_a_taint_take_any_pod() {
+    let nodes = json!([
+        node("plain", "amd64", &json!([])),
+        node("arm", "arm64", &json!([]))
+    ]);
+    let findings = examine(BTreeMap::from([(NODES, nodes)]), "").await;
+    let expected = "nodes: linux/arm64 nodes like arm have no taint: any Pod may go there, whatever its images → taint them: kubectl taint node arm tolerarch.io/multi-arch:NoSchedule";
+    assert_eq!(with_status(&findings, Status::Unknown), [expected]);
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+}
+
+/// One pool with a source is enough; without any, each is named.
+#[tokio::test]
+async fn pools_without_a_source_are_no_fault_beside_one_that_has_one() {
+    const POOLS: &str = "pools:\n- {name: a, platforms: [linux/arm64], tolerations: [{key: a}]}\n- {name: multi-arch, platforms: [linux/amd64, linux/arm64], tolerations: [{key: tolerarch.io/multi-arch, operator: Exists}]}\n";
+    let findings = examine(with_karpenter(), POOLS).await;
+    assert!(
+        with_status(&findings, Status::Failed).is_empty(),
+        "{findings:#?}"
+    );
+    let mut cluster = with_karpenter();
+    cluster
+        .get_mut(NODE_POOLS)
+        .unwrap()
+        .as_array_mut()
+        .unwrap()
+        .pop();
+    let findings = examine(cluster, POOLS).await;
+    let failed = with_status(&findings, Status::Failed);
+    assert_eq!(failed.len(), 1, "{findings:#?}");
+    assert!(
+        failed[0].contains("no NodePool has a taint of a, multi-arch"),
+        "{failed:?}"
+    );
+    let findings = examine(
+        with_karpenter(),
+        "pools: [{name: a, platforms: [linux/amd64], tolerations: [{key: a}]}]\n",
+    )
+    .await;
+    let failed = with_status(&findings, Status::Failed);
+    assert!(failed[0].contains("no pool has linux/arm64"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_not_tried() {
+    let mut seen = BTreeSet::new();
+    for path in [
+        NODES,
+        NODE_POOLS,
+        CLASS,
+        OVERLAYS,
+        "/apis",
+        "/api/v1/configmaps",
+    ] {
+        let mut cluster = with_karpenter();
+        cluster.insert(path, Value::Null);
+        let findings = examine(cluster, "").await;
+        assert!(
+            with_status(&findings, Status::Failed).is_empty(),
+            "{path}: {findings:#?}"
+        );
+        let mut unknown = with_status(&findings, Status::Unknown);
+        assert!(!unknown.is_empty(), "{path}");
+        unknown.retain(|one| !one.contains(": not tried: ") || !one.contains("forbidden to you"));
+        assert!(unknown.is_empty(), "{path}: {findings:#?}");
+        seen.extend(findings.iter().map(|finding| finding.check));
+    }
+    assert_eq!(seen.len(), 5, "{seen:?}");
+    // Where nothing is seen to make nodes, what is unread may.
+    for path in [NODES, NODE_POOLS, "/api/v1/configmaps"] {
+        let plain = json!([node("plain", "amd64", &json!([]))]);
+        let cluster = BTreeMap::from([(NODES, plain), (path, Value::Null)]);
+        let findings = examine(cluster, "").await;
+        assert!(
+            findings.iter().all(|one| one.status == Status::Unknown),
+            "{path}: {findings:#?}"
+        );
+    }
+}

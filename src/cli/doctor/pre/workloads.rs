@@ -1,0 +1,165 @@
+//! What is on the way already: Pods that may go to a new node and fail there, and Pods that stay away for no reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::arrival::Arrival;
+use crate::cli::doctor::findings::{Findings, Status, some_of};
+use crate::cli::output::count;
+use crate::cli::survey::Survey;
+use tolerarch_core::pod::{Fit, NodeLabels, PREFERRED_KEY, Pod, REQUIRED_KEY};
+use tolerarch_engine::census::IndexedPod;
+use tolerarch_engine::decide::Examined;
+use tolerarch_kubernetes::discovery::{NewNode, Origin};
+
+const CHECK: &str = "workloads";
+/// Kinds of controllers whose Pods are bound to their nodes: DaemonSets, and kubelets, whose Pods are static.
+const OF_NODES: [&str; 2] = ["DaemonSet", "Node"];
+
+/// Workloads by what is odd about them; each is named as `Deployment shop/web`.
+#[derive(Default)]
+struct Found {
+    /// Workloads that would fail, with an image that lacks the platform, by the place of the new node.
+    failing: BTreeMap<usize, BTreeMap<String, String>>,
+    /// Workloads that require another architecture, and whose images have both.
+    bound: BTreeSet<String>,
+    /// Workloads that prefer an architecture themselves, and whose images have both.
+    inclined: BTreeSet<String>,
+}
+
+pub(super) fn check(
+    arrival: &Arrival<'_>,
+    survey: &Survey,
+    examined: &[Examined],
+    findings: &mut Findings,
+) {
+    let mut found = Found::default();
+    for pod in &survey.pods {
+        let Some(place) = pod.shape else {
+            continue;
+        };
+        if let (Some(shape), Some(examined)) = (survey.shapes.get_index(place), examined.get(place))
+            && !OF_NODES.contains(&&*pod.workload.kind)
+        {
+            found.add(arrival, pod, &shape.pod, examined);
+        }
+    }
+    for (place, failing) in &found.failing {
+        report_failing(arrival, &arrival.nodes[*place], failing, findings);
+    }
+    report_kept_away(arrival, &found, findings);
+    if found.failing.is_empty() && !survey.pods.is_empty() {
+        let pods = count(survey.pods.len() as u64, "Pod");
+        let message = format!("of {pods} none would fail on the new node");
+        findings.ok(CHECK, message);
+    }
+}
+
+impl Found {
+    fn add(
+        &mut self,
+        arrival: &Arrival<'_>,
+        pod: &IndexedPod,
+        facts: &Pod<'_>,
+        examined: &Examined,
+    ) {
+        let workload = &pod.workload;
+        let name = || format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
+        let lacking = examined.images.iter().find(|state| {
+            let platforms = state.platforms;
+            platforms.is_some_and(|platforms| !arrival.runs_on(platforms))
+        });
+        if let Some(lacking) = lacking {
+            let may_go = |node: &NewNode<'_>| {
+                node.closed_by(facts.tolerations()).is_none()
+                    && facts.fits(&node.labels) == Fit::Yes
+            };
+            if let Some(place) = arrival.nodes.iter().position(may_go) {
+                let failing = self.failing.entry(place).or_default();
+                failing.insert(name(), lacking.image.clone());
+            }
+            return;
+        }
+        let is_known = examined.images.iter().all(|state| state.unknown.is_none());
+        if !is_known || examined.skipped.is_some() || examined.images.is_empty() {
+            return;
+        }
+        // What tolerarch has placed itself goes by the images.
+        if is_bound(arrival, facts) && !facts.has_annotation(REQUIRED_KEY) {
+            self.bound.insert(name());
+        } else if facts.prefers_an_architecture() && !facts.has_annotation(PREFERRED_KEY) {
+            self.inclined.insert(name());
+        }
+    }
+}
+
+/// Returns whether a Pod goes to nodes of an architecture that is there, and never to those of the new one.
+fn is_bound(arrival: &Arrival<'_>, pod: &Pod<'_>) -> bool {
+    let fits = |architecture: &str| {
+        let labels = NodeLabels::default().with_architecture(architecture);
+        pod.fits(&labels) != Fit::No
+    };
+    let mut present = arrival.present.iter();
+    !fits(arrival.architecture) && present.any(|other| fits(other))
+}
+
+fn report_failing(
+    arrival: &Arrival<'_>,
+    node: &NewNode<'_>,
+    failing: &BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
+    let platform = arrival.platform;
+    let named: Vec<String> = failing
+        .iter()
+        .map(|(workload, image)| format!("{workload} ({image})"))
+        .collect();
+    let named = some_of(named.iter().map(String::as_str));
+    let (why, fix) = if node.taints.is_empty() {
+        let fix = match node.origin {
+            Origin::NodePool(node_pool) => format!(
+                "taint NodePool {} with the taint of a pool, or take {} out of its requirements",
+                node_pool.name(),
+                arrival.architecture
+            ),
+            Origin::Node(_) | Origin::Pool(_) => {
+                "taint the nodes with the taint of a pool".to_owned()
+            }
+        };
+        ("which have no taint", fix)
+    } else {
+        let others = Vec::from_iter(arrival.present.iter().map(String::as_str)).join(", ");
+        let fix = format!(
+            "take the toleration out of them, or keep them off: nodeSelector kubernetes.io/arch: {others}"
+        );
+        ("whose taints are tolerated", fix)
+    };
+    let message = format!(
+        "{} may go to {node}, {why}, and fail there, as an image lacks {platform}: {named}",
+        count(failing.len() as u64, "workload")
+    );
+    findings.failed(CHECK, message, fix);
+}
+
+fn report_kept_away(arrival: &Arrival<'_>, found: &Found, findings: &mut Findings) {
+    let platform = arrival.platform;
+    let others = Vec::from_iter(arrival.present.iter().map(String::as_str)).join(", ");
+    if !found.bound.is_empty() {
+        let number = count(found.bound.len() as u64, "workload");
+        let named = some_of(found.bound.iter().map(String::as_str));
+        let message = format!(
+            "{number} bound to nodes of {others} by nodeSelector or affinity, though the images have {platform}: {named}"
+        );
+        let fix = "take the architecture out of them, and they may move";
+        findings.add(Status::Unknown, CHECK, message, fix);
+    }
+    if !found.inclined.is_empty() {
+        let number = count(found.inclined.len() as u64, "workload");
+        let named = some_of(found.inclined.iter().map(String::as_str));
+        let message = format!(
+            "{number} with a preference for an architecture in their affinity, which counts beside placement.prefer: {named}"
+        );
+        let fix =
+            "take the preference out of them, and let placement.prefer decide: docs/placement.md";
+        findings.add(Status::Unknown, CHECK, message, fix);
+    }
+}
