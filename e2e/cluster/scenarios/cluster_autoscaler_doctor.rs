@@ -185,36 +185,42 @@ fn deployments(cluster: &Cluster) -> Api<Deployment> {
     Api::namespaced(cluster.client.clone(), "kube-system")
 }
 
-/// Waits until `doctor` ends with this status, and says this in its first line.
+/// Waits until `doctor`, and `doctor --pre`, end with this status, and say this in their first lines.
 async fn until_first(cluster: &Cluster, namespace: &Namespace, status: i32, expected: &str) {
-    until_ok(&format!("doctor says {expected} first"), async || {
-        let (ended, text) = doctor(cluster, namespace).await;
-        let first = text.lines().next().unwrap_or_default();
-        if ended == status && first.contains("✗ pools") && first.contains(expected) {
-            Ok(())
-        } else {
-            Err(text)
-        }
-    })
-    .await;
+    for (arguments, check) in [(&[][..], "✗ pools"), (&["--pre"], "✗ autoscaler")] {
+        let what = format!("doctor {arguments:?} says {expected} first");
+        until_ok(&what, async || {
+            let (ended, text) = doctor(cluster, namespace, arguments).await;
+            let first = text.lines().next().unwrap_or_default();
+            if ended == status && first.contains(check) && first.contains(expected) {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        })
+        .await;
+    }
 }
 
-/// Waits until `doctor` finds nothing wrong, and says this.
+/// Waits until `doctor`, and `doctor --pre`, find nothing wrong, and say this.
 async fn until_healthy(cluster: &Cluster, namespace: &Namespace, expected: &str) {
-    until_ok("doctor finds nothing", async || {
-        let (status, text) = doctor(cluster, namespace).await;
-        if status == 0 && text.contains(expected) {
-            Ok(())
-        } else {
-            Err(text)
-        }
-    })
-    .await;
+    for arguments in [&[][..], &["--pre"]] {
+        until_ok(&format!("doctor {arguments:?} finds nothing"), async || {
+            let (status, text) = doctor(cluster, namespace, arguments).await;
+            if status == 0 && text.contains(expected) {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        })
+        .await;
+    }
 }
 
-async fn doctor(cluster: &Cluster, namespace: &Namespace) -> (i32, String) {
+async fn doctor(cluster: &Cluster, namespace: &Namespace, arguments: &[&str]) -> (i32, String) {
     // The configuration of the installed one has the default pools.
-    let arguments = ["doctor", "--config", "/dev/null", "-n", &namespace.name];
+    let all = ["doctor", "--config", "/dev/null", "-n", &namespace.name];
+    let arguments = [&all[..], arguments].concat();
     cluster.local().run_tolerarch(&arguments).await
 }
 
