@@ -420,11 +420,17 @@ async fn what_may_not_be_read_is_not_ticked() {
     let gone = format!("{}/shop/gone:v1", desk.registry.address());
     let mut shop = Shop::of(&desk);
     shop.daemon_sets.push(daemon_set("gone", &gone));
-    shop.pods.push(pod("gone", &gone));
+    let mut tolerant = pod("gone", &gone);
+    tolerant["spec"]["tolerations"] = everything();
+    shop.pods.push(tolerant);
     let pre = Pre::run(&desk, shop.cluster(), &[]).await;
     assert_eq!(pre.json["complete"], false, "{}", pre.text);
+    let expected = "not tried: 1 workload may go to the new node, with an image of which nothing is known: StatefulSet shop/gone";
+    assert!(pre.text.contains(expected), "{}", pre.text);
     assert!(
-        !pre.text.contains("✓ daemonsets") && !pre.text.contains("✓ images"),
+        !pre.text.contains("✓ daemonsets")
+            && !pre.text.contains("✓ workloads")
+            && !pre.text.contains("✓ images"),
         "{}",
         pre.text
     );

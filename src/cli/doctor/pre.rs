@@ -218,7 +218,13 @@ async fn configured(
     exam: &mut Exam<'_>,
 ) -> Result<Configured, Failure> {
     match access.configured(shared, exam.client).await {
-        Ok(configured) => Ok(configured),
+        Ok(configured) => {
+            // The first note names the source; the others are on parts that have no effect here.
+            if let (None, Some(source)) = (&shared.config, configured.notes.first()) {
+                exam.findings.ok("configuration", source);
+            }
+            Ok(configured)
+        }
         Err(NotConfigured::Unread(why)) => {
             let message = format!("not tried: {why}; the checks go by the built-in defaults");
             exam.findings.unknown("configuration", message);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arrival::Arrival;
+use super::arrival::{Arrival, NOT_TRIED};
 use crate::cli::doctor::findings::{Findings, Status, some_of};
 use crate::cli::output::count;
 use crate::cli::survey::Survey;
@@ -20,6 +20,8 @@ const OF_NODES: [&str; 2] = ["DaemonSet", "Node"];
 struct Found {
     /// Workloads that would fail, with an image that lacks the platform, by the place of the new node.
     failing: BTreeMap<usize, BTreeMap<String, String>>,
+    /// Workloads that may go to a new node, with an image of which nothing is known.
+    unknown: BTreeSet<String>,
     /// Workloads that require another architecture, and whose images have both.
     bound: BTreeSet<String>,
     /// Workloads that prefer an architecture themselves, and whose images have both.
@@ -47,7 +49,14 @@ pub(super) fn check(
         report_failing(arrival, &arrival.nodes[*place], failing, findings);
     }
     report_kept_away(arrival, &found, findings);
-    if found.failing.is_empty() && !survey.pods.is_empty() {
+    if !found.unknown.is_empty() {
+        let number = count(found.unknown.len() as u64, "workload");
+        let named = some_of(found.unknown.iter().map(String::as_str));
+        let message = format!(
+            "{NOT_TRIED}{number} may go to the new node, with an image of which nothing is known: {named}"
+        );
+        findings.unknown(CHECK, message);
+    } else if found.failing.is_empty() && !survey.pods.is_empty() {
         let pods = count(survey.pods.len() as u64, "Pod");
         let message = format!("of {pods} none would fail on the new node");
         findings.ok(CHECK, message);
@@ -68,19 +77,26 @@ impl Found {
             let platforms = state.platforms;
             platforms.is_some_and(|platforms| !arrival.runs_on(platforms))
         });
-        if let Some(lacking) = lacking {
+        let unknown = examined.images.iter().find(|state| state.unknown.is_some());
+        if lacking.or(unknown).is_some() {
             let may_go = |node: &NewNode<'_>| {
                 node.closed_by(facts.tolerations()).is_none()
                     && facts.fits(&node.labels) == Fit::Yes
             };
-            if let Some(place) = arrival.nodes.iter().position(may_go) {
-                let failing = self.failing.entry(place).or_default();
-                failing.insert(name(), lacking.image.clone());
+            let place = arrival.nodes.iter().position(may_go);
+            match (place, lacking) {
+                (Some(place), Some(lacking)) => {
+                    let failing = self.failing.entry(place).or_default();
+                    failing.insert(name(), lacking.image.clone());
+                }
+                (Some(_), None) => {
+                    self.unknown.insert(name());
+                }
+                (None, _) => {}
             }
             return;
         }
-        let is_known = examined.images.iter().all(|state| state.unknown.is_none());
-        if !is_known || examined.skipped.is_some() || examined.images.is_empty() {
+        if examined.skipped.is_some() || examined.images.is_empty() {
             return;
         }
         // What tolerarch has placed itself goes by the images.
