@@ -417,6 +417,28 @@ async fn what_may_not_be_read_is_not_ticked() {
                 .starts_with("not tried: ")
         );
     }
+    let mut shop = Shop::of(&desk);
+    shop.forbidden = vec![
+        PODS,
+        DAEMON_SETS,
+        NODES,
+        NAMESPACES,
+        "/api/v1/resourcequotas",
+        "/api/v1/namespaces/default/pods",
+        "/apis/karpenter.sh/v1/nodepools",
+    ];
+    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let ticks: Vec<&str> = pre
+        .text
+        .lines()
+        .filter(|line| line.starts_with('✓'))
+        .collect();
+    assert_eq!(
+        ticks,
+        ["✓ version                 Kubernetes v1.36.1"],
+        "{}",
+        pre.text
+    );
     let gone = format!("{}/shop/gone:v1", desk.registry.address());
     let mut shop = Shop::of(&desk);
     shop.daemon_sets.push(daemon_set("gone", &gone));

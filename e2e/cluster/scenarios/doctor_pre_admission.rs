@@ -243,7 +243,7 @@ async fn a_full_quota_leaves_a_command(cluster: &Cluster, namespace: &Namespace)
         .as_str()
         .unwrap()
         .to_owned();
-    let (_, command) = message.split_once("somebody try who may: ").unwrap();
+    let (_, command) = message.split_once("someone with that right run: ").unwrap();
     until_found(cluster, namespace, "tolerations", "ok", &[]).await;
     let pod = cluster.local().shell(command).await;
     assert!(pod.contains(KEY), "{command}: {pod}");

@@ -193,10 +193,12 @@ async fn check(
         None => DaemonSet::PATH.to_owned(),
     };
     let sets = client.list::<DaemonSet>(&path).await;
-    let known = findings.read("daemonsets", "not tried: the DaemonSets", sets);
+    let what = format!("{NOT_TRIED}the DaemonSets");
+    let known = findings.read("daemonsets", &what, sets);
     let sets = known.as_deref().unwrap_or_default();
     let survey = Survey::read(client, *only, &progress).await;
-    let survey = findings.read("workloads", "not tried: the Pods", survey);
+    let what = format!("{NOT_TRIED}the Pods");
+    let survey = findings.read("workloads", &what, survey);
     let survey = survey.unwrap_or_default();
     let images = survey.images();
     let session = Session::start(shared, configured, progress, Some(client), images).await?;
@@ -226,7 +228,7 @@ async fn configured(
             Ok(configured)
         }
         Err(NotConfigured::Unread(why)) => {
-            let message = format!("not tried: {why}; the checks go by the built-in defaults");
+            let message = format!("{NOT_TRIED}{why}; the checks go by the built-in defaults");
             exam.findings.unknown("configuration", message);
             Ok(shared.load(None, None)?)
         }

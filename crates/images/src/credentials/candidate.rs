@@ -78,7 +78,7 @@ impl CredentialCandidate {
         }
     }
 
-    /// Returns the ID of the credential, whoever has chosen it.
+    /// Returns the ID of the credential alone, without its owner.
     pub(super) fn credential_id(&self) -> CredentialId {
         match self.owner {
             CredentialOwner::Pod => self.id.of_pod(),

@@ -45,8 +45,8 @@ async fn check_tolerations(arrival: &Arrival<'_>, findings: &mut Findings) {
     if let Err(error) = probe::admit(client, namespace, &[]).await {
         let command = command(namespace, &arrival.tolerations());
         let message = format!(
-            "{NOT_TRIED}a dry-run Pod is refused in {namespace}: {error}; name another namespace with -n, or let \
-             somebody try who may: {command}"
+            "{NOT_TRIED}a dry-run Pod is refused in {namespace}: {error}; name another namespace with -n, or have \
+             someone with that right run: {command}"
         );
         return findings.unknown(TOLERATIONS, message);
     }
@@ -221,7 +221,7 @@ fn has_pods(rule: &Value) -> bool {
 async fn check_restrictions(arrival: &Arrival<'_>, findings: &mut Findings) {
     if arrival.namespaces.is_empty() {
         let message = format!(
-            "{NOT_TRIED}the namespaces cannot be read; let somebody look who may for the annotation {WHITE_LIST}: \
+            "{NOT_TRIED}the namespaces cannot be read; have someone with that right look for the annotation {WHITE_LIST}: \
              kubectl get namespaces -o yaml"
         );
         return findings.unknown(RESTRICTION, message);
@@ -255,7 +255,7 @@ async fn check_restrictions(arrival: &Arrival<'_>, findings: &mut Findings) {
         let names = some_of(untried);
         let message = format!(
             "{NOT_TRIED}a dry-run Pod is refused in {names}, of which the annotation {WHITE_LIST} restricts \
-             tolerations: {why}; let somebody try who may: {command}"
+             tolerations: {why}; have someone with that right run: {command}"
         );
         findings.unknown(RESTRICTION, message);
     }

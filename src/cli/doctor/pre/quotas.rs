@@ -18,7 +18,7 @@ pub(super) async fn check(
         return findings.unknown(CHECK, message);
     }
     let Some(sets) = sets else {
-        let message = format!("{NOT_TRIED}it takes the DaemonSets");
+        let message = format!("{NOT_TRIED}the DaemonSets cannot be read");
         return findings.unknown(CHECK, message);
     };
     let mut coming = Vec::new();
@@ -38,7 +38,7 @@ pub(super) async fn check(
         Ok(quotas) => report(&quotas, &coming, findings),
         Err(error) => {
             let message = format!(
-                "{NOT_TRIED}the ResourceQuotas cannot be read: {error}; let somebody look who may: kubectl get \
+                "{NOT_TRIED}the ResourceQuotas cannot be read: {error}; have someone with that right run: kubectl get \
                  resourcequotas {scope}"
             );
             findings.unknown(CHECK, message);

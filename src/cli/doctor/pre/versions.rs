@@ -53,7 +53,7 @@ impl std::fmt::Display for Version {
 /// Checks that no kubelet is too old or too new for the API server.
 pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
     let Some(nodes) = arrival.shown.nodes.as_deref() else {
-        let message = "the nodes cannot be read; let somebody look who may: kubectl get nodes, and kubectl version";
+        let message = "the nodes cannot be read; have someone with that right compare kubectl get nodes with kubectl version";
         return findings.unknown(CHECK, format!("{NOT_TRIED}{message}"));
     };
     let info = match arrival.client.get::<Info>("/version").await {
