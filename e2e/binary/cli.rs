@@ -8,6 +8,7 @@ mod doctor_pre;
 mod inspect;
 mod readme;
 mod report;
+mod report_money;
 mod streams;
 mod why;
 

@@ -56,6 +56,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"priorities.json":   lines(priorityCases(source(67), random)),
 		"kubeconfigs.json":  lines(kubeconfigs(source(20), random)),
 		"fits.json":         lines(fits(source(21), random)),
+		"bills.json":        lines(bills(source(22), random)),
 	}
 }
 

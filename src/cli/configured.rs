@@ -25,6 +25,8 @@ pub(super) struct Configured {
     pub(super) lessons: Lessons,
     /// Pods that are reviewed; `None` where no installation has been found.
     pub(super) reviewed: Option<Scope>,
+    /// When tolerarch was installed, in seconds since 1970; `None` if no installation was found, or it does not say.
+    pub(super) installed: Option<i64>,
     pub(super) notes: Vec<String>,
 }
 
@@ -88,6 +90,7 @@ impl Shared {
             config,
             lessons: Lessons::default(),
             reviewed: None,
+            installed: None,
             notes,
         })
     }
@@ -112,6 +115,7 @@ impl Access {
         };
         let mut configured = shared.load(Some(self), Some(Ok(&installed)))?;
         configured.reviewed = Some(installed.reviewed);
+        configured.installed = installed.since;
         configured.notes.extend(installed.change);
         configured
             .read_lessons(client, &installed.namespace)

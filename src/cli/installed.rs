@@ -29,6 +29,8 @@ pub(super) struct Installed {
     pub(super) change: Option<String>,
     /// Pods that are reviewed; none where only the configuration is read.
     pub(super) reviewed: Scope,
+    /// When its webhook was created, in seconds since 1970; `None` if that is not known.
+    pub(super) since: Option<i64>,
 }
 
 /// Reason why no configuration is known.
@@ -83,6 +85,7 @@ impl Installed {
         if services.len() > 1 {
             installed.source += &format!(", the first of {} installations", services.len());
         }
+        installed.since = ours.iter().filter_map(|entry| entry.created).min();
         installed.reviewed = Scope::of(ours);
         Ok(installed)
     }
@@ -129,6 +132,7 @@ impl Installed {
             environment,
             change,
             reviewed: Scope::default(),
+            since: None,
         })
     }
 }

@@ -1,13 +1,22 @@
 //! `tolerarch report`: the share of a cluster that could run on every platform, and what keeps the rest from it. Reads
 //! with the user's own rights; each image is looked up once, for any number of Pods.
 
+mod bill;
+mod changes;
+mod comparison;
+mod contents;
+mod costs;
 mod html;
 mod json;
+mod prices;
+mod progress;
+mod section;
 mod sections;
 mod text;
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::time::SystemTime;
@@ -15,13 +24,18 @@ use std::time::SystemTime;
 use clap::{Args, ValueEnum};
 
 use super::advice::{EXCLUDED, unread_pull_secrets};
-use super::output::{columns, count, document, print};
+use super::output::{Progress, columns, count, document, print};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
+use bill::Bill;
+use comparison::Earlier;
+use contents::{By, Report};
+use prices::PriceList;
+use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Coverage, Summary};
+use tolerarch_engine::census::{Basis, Coverage, PlacedPod, Summary};
 use tolerarch_engine::decide::Examined;
 
 #[derive(Debug, Args)]
@@ -34,14 +48,12 @@ pub(super) struct Command {
     /// How the result is written: aligned columns, one JSON document, or a page of HTML that loads nothing
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum By {
-    Workload,
-    #[default]
-    Image,
-    Namespace,
+    /// Prices of a vCPU-hour and of a GiB-hour by architecture: what the Pods cost a month, and would cost
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// An earlier report, as -o json wrote it: what has changed since
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -52,50 +64,37 @@ enum Output {
     Html,
 }
 
+/// What is known of the cluster when everything has been asked.
+struct Surveyed {
+    session: Session,
+    survey: Survey,
+    /// Decisions on the shapes, in their order.
+    examined: Vec<Examined>,
+    /// Platforms that the node selectors and affinities of the shapes allow, in the same order.
+    selected: Vec<PlatformSet>,
+    installed: Option<i64>,
+}
+
 /// Decision on a Pod that cannot be read within the limits on untrusted input.
 static UNREADABLE: LazyLock<Examined> = LazyLock::new(|| Examined::skipped(Reason::Malformed));
 
-#[derive(Default)]
-struct Report<'p> {
-    summary: Summary<'p>,
-    /// Scope and time of the report.
-    of: String,
-    /// Messages on failed lookups, by the image.
-    causes: BTreeMap<&'p str, String>,
-    /// Number of requests that each registry lets pass before it throttles.
-    rate_limits: BTreeMap<String, u32>,
-    notes: Vec<String>,
-}
-
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let namespace = self.access.namespace.as_deref();
-        let (session, survey, examined) = run(shared, async |progress| {
-            progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment)?;
-            let configured = self.access.configured(shared, &client).await?;
-            let mut survey = Survey::read(&client, namespace, &progress).await?;
-            let images = survey.images();
-            let mut session =
-                Session::start(shared, configured, progress, Some(&client), images).await?;
-            let examined = survey.examine(&session).await;
-            let mut unread = 0;
-            for pod in &survey.pods {
-                let Some(place) = pod.shape else { continue };
-                if let (Some(examined), Some(shape)) =
-                    (examined.get(place), survey.shapes.get_index(place))
-                {
-                    let (_, reason) = Coverage::of(examined);
-                    unread += usize::from(session.lacks_pull_secrets(reason, &shape.pod));
-                }
-            }
-            let notes = unread_pull_secrets(unread, "the Pods");
-            session.notes.extend(notes);
-            // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
-            drop(mem::take(&mut survey.shapes));
-            Ok((session, survey, examined))
-        })?;
-        let report = self.report(session, &survey, &examined);
+        let prices = match &self.prices {
+            Some(path) => Some(PriceList::load(path)?),
+            None => None,
+        };
+        let earlier = match &self.compare {
+            Some(path) => Some(Earlier::load(path)?),
+            None => None,
+        };
+        let surveyed = run(shared, async |progress| self.survey(shared, progress).await)?;
+        let mut report = self.report(&surveyed, prices);
+        if let Some(earlier) = &earlier {
+            let comparison = earlier.compare(&report.json());
+            report.notes.extend_from_slice(&comparison.notes);
+            report.comparison = Some(comparison);
+        }
         let text = match self.output {
             Output::Table => report.text(self.by, columns()),
             Output::Json => document(&format!("{:#}", report.json())),
@@ -105,49 +104,123 @@ impl Command {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report<'p>(
-        &self,
-        session: Session,
-        survey: &'p Survey,
-        examined: &'p [Examined],
-    ) -> Report<'p> {
-        let pods = survey.pods.iter().map(|pod| {
-            let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
-            let examined = pod.shape.and_then(|shape| examined.get(shape));
-            (pod, platform, examined.unwrap_or(&UNREADABLE))
-        });
-        let summary = Summary::of(pods);
-        let mut notes = [&*survey.notes, &session.notes].concat();
-        let is_excluded = |namespace: &str| EXCLUDED.contains(&namespace);
-        let missed = summary.missed.iter();
-        let excluded = missed.filter(|(pod, _)| is_excluded(&pod.workload.namespace));
-        let excluded = excluded.count() as u64;
-        if excluded > 0 {
-            notes.push(format!(
-                "{} of those that miss a pool: in {}, where the shipped manifests do not call the webhook",
-                count(excluded, "Pod"),
-                EXCLUDED.join(" and ")
-            ));
+    async fn survey(&self, shared: &Shared, progress: Progress) -> Result<Surveyed, Failure> {
+        let namespace = self.access.namespace.as_deref();
+        progress.show("asking the API server");
+        let client = self.access.connect(&shared.environment)?;
+        let configured = self.access.configured(shared, &client).await?;
+        let installed = configured.installed;
+        let mut survey = Survey::read(&client, namespace, &progress).await?;
+        let images = survey.images();
+        let mut session =
+            Session::start(shared, configured, progress, Some(&client), images).await?;
+        let examined = survey.examine(&session).await;
+        let mut unread = 0;
+        for pod in &survey.pods {
+            let Some(place) = pod.shape else { continue };
+            if let (Some(examined), Some(shape)) =
+                (examined.get(place), survey.shapes.get_index(place))
+            {
+                let (_, reason) = Coverage::of(examined);
+                unread += usize::from(session.lacks_pull_secrets(reason, &shape.pod));
+            }
         }
+        let notes = unread_pull_secrets(unread, "the Pods");
+        session.notes.extend(notes);
+        let shapes = survey.shapes.iter();
+        let selected = shapes.map(|shape| shape.pod.selected_platforms()).collect();
+        // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
+        drop(mem::take(&mut survey.shapes));
+        Ok(Surveyed {
+            session,
+            survey,
+            examined,
+            selected,
+            installed,
+        })
+    }
+
+    fn report<'p>(&self, surveyed: &'p Surveyed, prices: Option<PriceList>) -> Report<'p> {
+        let Surveyed {
+            session,
+            survey,
+            examined,
+            installed,
+            ..
+        } = surveyed;
+        let list = prices.unwrap_or_default();
+        let basis = Basis {
+            prices: list.prices,
+            installed: *installed,
+        };
+        let summary = Summary::of(&basis, surveyed.placed_pods());
         let rate_limits = session.snapshot.resolver.allowances().left();
+        let mut notes = [&*survey.notes, &session.notes].concat();
+        notes.extend(excluded(&summary));
         for (host, left) in &rate_limits {
             let left = count((*left).into(), "more request");
             notes.push(format!("{host} lets {left} pass"));
         }
-        let of = match self.access.namespace.as_deref() {
+        let namespace = self.access.namespace.clone();
+        let of = match &namespace {
             Some(namespace) => format!("Namespace {namespace}"),
             None => "All namespaces".to_owned(),
         };
-        let now = humantime::format_rfc3339_seconds(SystemTime::now());
-        let of = format!("{of}, {}, {now}.", count(survey.pods.len() as u64, "Pod"));
+        let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let of = format!("{of}, {}, {time}.", count(survey.pods.len() as u64, "Pod"));
+        let bill = self.prices.is_some().then(|| Bill {
+            currency: list.currency,
+            costs: summary.costs,
+            nodes: match namespace {
+                Some(_) => None,
+                None => survey.cost_of_nodes(&basis.prices),
+            },
+        });
         Report {
-            causes: causes(&summary, examined, &session),
+            causes: causes(&summary, examined, session),
             summary,
             of,
+            time,
+            namespace,
+            installed: *installed,
+            bill,
+            comparison: None,
             rate_limits,
             notes,
         }
     }
+}
+
+impl Surveyed {
+    fn placed_pods(&self) -> impl Iterator<Item = PlacedPod<'_>> {
+        self.survey.pods.iter().map(|pod| {
+            let node = pod.node.as_deref();
+            let examined = pod.shape.and_then(|shape| self.examined.get(shape));
+            let selected = pod.shape.and_then(|shape| self.selected.get(shape));
+            PlacedPod {
+                pod,
+                node: node.and_then(|node| self.survey.platform(node)),
+                examined: examined.unwrap_or(&UNREADABLE),
+                selected: selected.copied().unwrap_or(PlatformSet::ALL),
+            }
+        })
+    }
+}
+
+/// Returns a note on Pods that miss a pool where the webhook is not called.
+fn excluded(summary: &Summary<'_>) -> Option<String> {
+    let mut excluded = 0;
+    for (pod, _) in &summary.missed {
+        excluded += u64::from(EXCLUDED.contains(&&*pod.workload.namespace));
+    }
+    if excluded == 0 {
+        return None;
+    }
+    Some(format!(
+        "{} of those that miss a pool: in {}, where the shipped manifests do not call the webhook",
+        count(excluded, "Pod"),
+        EXCLUDED.join(" and ")
+    ))
 }
 
 /// Returns the messages on failed lookups, by the image.

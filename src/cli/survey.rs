@@ -16,7 +16,9 @@ use kube::Resource as _;
 use super::output::Progress;
 use super::session::Session;
 use tolerarch_core::image::{ImageRef, PlatformSet};
-use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
+use tolerarch_engine::census::{
+    Amount, IndexedPod, Money, NamespaceSettings, PodIndex, Prices, Shape, Workload,
+};
 use tolerarch_engine::decide::Examined;
 // Of controllers, too, nothing but the metadata is read.
 use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
@@ -30,12 +32,18 @@ pub(super) struct Survey {
     pub(super) pods: Vec<IndexedPod>,
     /// Facts that decisions need; Pods that are alike share one shape.
     pub(super) shapes: IndexSet<Shape>,
-    /// Known platforms of nodes. `None` if nodes may not be listed.
-    nodes: Option<HashMap<String, PlatformSet>>,
+    /// Nodes whose platform is known. `None` if nodes may not be listed.
+    nodes: Option<HashMap<String, Machine>>,
     /// Labels of the namespaces that can be read.
     pub(super) namespaces: HashMap<String, BTreeMap<String, String>>,
     /// Messages about objects that could not be read, with the consequences.
     pub(super) notes: Vec<String>,
+}
+
+/// Platform of a node, and what its machine has.
+struct Machine {
+    platform: PlatformSet,
+    capacity: Amount,
 }
 
 impl Survey {
@@ -65,7 +73,7 @@ impl Survey {
                 ));
                 None
             }
-            nodes => Some(nodes?.into_iter().filter_map(known_platform).collect()),
+            nodes => Some(nodes?.into_iter().filter_map(Machine::of).collect()),
         };
         let (namespaces, note) = namespaces?;
         notes.extend(note);
@@ -133,7 +141,19 @@ impl Survey {
     }
 
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
-        self.nodes.as_ref()?.get(node).copied()
+        let machine = self.nodes.as_ref()?.get(node)?;
+        Some(machine.platform)
+    }
+
+    /// Returns what all nodes whose platform has a price cost a month; `None` if nodes may not be listed.
+    pub(super) fn cost_of_nodes(&self, prices: &Prices) -> Option<Money> {
+        let mut sum = Money::default();
+        for machine in self.nodes.as_ref()?.values() {
+            if let Some(cost) = prices.cheapest(machine.platform, machine.capacity) {
+                sum.add(cost);
+            }
+        }
+        Some(sum)
     }
 
     pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
@@ -192,15 +212,18 @@ async fn namespaces(
     }
 }
 
-/// Returns a node's name and platform; `None` if the platform is none that images are for.
-fn known_platform(node: Node) -> Option<(String, PlatformSet)> {
-    let os = if node.os.is_empty() {
-        "linux"
-    } else {
-        &node.os
-    };
-    let platform: PlatformSet = format!("{os}/{}", node.architecture).parse().ok()?;
-    Some((node.name().to_owned(), platform))
+impl Machine {
+    /// Returns the name of a node and its machine; `None` if the platform is none that images are for.
+    fn of(node: Node) -> Option<(String, Self)> {
+        let os = if node.os.is_empty() {
+            "linux"
+        } else {
+            &node.os
+        };
+        let platform = format!("{os}/{}", node.architecture).parse().ok()?;
+        let capacity = Amount::of_machine(node.capacity);
+        Some((node.metadata.name, Self { platform, capacity }))
+    }
 }
 
 /// Returns the owners of the Pods' controllers, each controller itself if there is no owner above it. Controllers that

@@ -2,35 +2,40 @@
 //!
 //! The census knows neither lists nor registries: each Pod comes with what was [`Examined`] of its [`Shape`].
 
+mod amount;
 mod count;
+mod coverage;
+mod indexed_pod;
+mod money;
+mod placed_pod;
 mod pod_index;
+mod progress;
 mod shape;
 mod summary;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
+pub use amount::Amount;
 pub use count::{Count, Totals};
+pub use coverage::Coverage;
+pub use indexed_pod::{IndexedPod, Workload};
+pub use money::{Costs, Money, Price, PriceError, Prices};
+pub use placed_pod::{Basis, PlacedPod};
 pub use pod_index::PodIndex;
+pub use progress::{Progress, Untolerated};
 pub use shape::{NamespaceSettings, Shape};
-pub use summary::{
-    Amount, Coverage, ImageTotal, IndexedPod, NamespaceTotal, ReasonTotal, Summary, Workload,
-    WorkloadTotal,
-};
+pub use summary::{ImageTotal, NamespaceTotal, ReasonTotal, Summary, WorkloadTotal};
 
-use crate::decide::{BlockingImage, Examined};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 
 impl<'p> Summary<'p> {
-    /// Adds up Pods, each with the platform of its node, if that is known, and with the decision on its shape.
-    pub fn of(
-        pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
-    ) -> Self {
+    pub fn of(basis: &Basis, pods: impl IntoIterator<Item = PlacedPod<'p>>) -> Self {
         let mut sums = Sums::default();
-        for (pod, platform, examined) in pods {
-            sums.add(pod, platform, examined);
+        for pod in pods {
+            sums.add(basis, pod);
         }
         sums.finish()
     }
@@ -39,6 +44,8 @@ impl<'p> Summary<'p> {
 /// Sums over the Pods so far.
 #[derive(Default)]
 struct Sums<'p> {
+    costs: Costs,
+    progress: Progress,
     workloads: HashMap<&'p Workload, WorkloadTotal<'p>>,
     images: HashMap<(&'p str, Cause), ImageTotal<'p>>,
     namespaces: HashMap<&'p str, NamespaceTotal>,
@@ -48,31 +55,30 @@ struct Sums<'p> {
 }
 
 impl<'p> Sums<'p> {
-    fn add(&mut self, pod: &'p IndexedPod, platform: Option<PlatformSet>, examined: &'p Examined) {
+    fn add(&mut self, basis: &Basis, placed: PlacedPod<'p>) {
+        let PlacedPod {
+            pod,
+            node,
+            examined,
+            ..
+        } = placed;
         let workload = &*pod.workload;
         let (coverage, reason) = Coverage::of(examined);
-        // Of Pods that are not decided on, the images count for their nodes only.
-        let is_decided = coverage != Coverage::Skipped;
-        let blockers: &[BlockingImage] = if is_decided { &examined.blockers } else { &[] };
-        // A decision that is only observed counts, too: the Pod could use the pool.
-        let would_open =
-            is_decided && matches!(examined.reason, Reason::Tolerated | Reason::Observed);
-        let missed = if would_open {
-            missed_pools(examined)
-        } else {
-            Vec::new()
-        };
-        let misplaced = match platform {
-            Some(platform) => misplaced_images(examined, platform),
-            None => BTreeSet::new(),
-        };
+        let missed = placed.missed_pools();
+        let misplaced = placed.misplaced_images();
+        let costs = placed.costs(&basis.prices);
+        self.costs.add(costs);
 
         let namespace = self.namespaces.entry(&workload.namespace).or_default();
+        namespace.costs.add(costs);
         namespace
             .amounts
             .entry(coverage)
             .or_default()
             .add(pod.requests);
+        for progress in [&mut self.progress, &mut namespace.progress] {
+            progress.add(placed, basis.installed);
+        }
 
         let total = self.workloads.entry(workload).or_insert_with(|| {
             namespace.workloads += 1;
@@ -80,35 +86,55 @@ impl<'p> Sums<'p> {
         });
         (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
         total.amount.add(pod.requests);
-        for blocker in blockers {
-            total.images.insert(&blocker.image);
-        }
+        total.costs.add(costs);
         total.missed += u64::from(!missed.is_empty());
         total.misplaced += u64::from(!misplaced.is_empty());
 
+        self.add_blockers(placed, coverage, reason, costs.kept);
+        if !missed.is_empty() {
+            self.missed.push((pod, missed));
+        }
+        if let Some(platform) = node
+            && !misplaced.is_empty()
+        {
+            self.misplaced.push((pod, platform, misplaced));
+        }
+    }
+
+    /// Adds a Pod to the totals of its reason, and of the images that keep it from the pools. Of Pods that are not decided
+    /// on, images count for their nodes only.
+    fn add_blockers(
+        &mut self,
+        placed: PlacedPod<'p>,
+        coverage: Coverage,
+        reason: Reason,
+        kept: Money,
+    ) {
+        let workload = &*placed.pod.workload;
+        let requests = placed.pod.requests;
         let of_reason = self.reasons.entry((coverage, reason)).or_default();
-        of_reason.amount.add(pod.requests);
+        of_reason.amount.add(requests);
         of_reason.workloads.insert(workload);
+        if coverage == Coverage::Skipped {
+            return;
+        }
+        let blockers = &placed.examined.blockers;
         for blocker in blockers {
             let image = blocker.image.as_str();
             if blocker.reason() == reason {
                 of_reason.images.insert(image);
             }
+            if let Some(total) = self.workloads.get_mut(workload) {
+                total.images.insert(image);
+            }
             let of_image = self.images.entry((image, blocker.cause)).or_default();
-            of_image.keeps.add(pod.requests);
+            of_image.keeps.add(requests);
+            of_image.keeps_money.add(kept);
             of_image.workloads.insert(workload);
             if blockers.len() == 1 {
-                of_image.alone.add(pod.requests);
+                of_image.alone.add(requests);
+                of_image.alone_money.add(kept);
             }
-        }
-
-        if !missed.is_empty() {
-            self.missed.push((pod, missed));
-        }
-        if let Some(platform) = platform
-            && !misplaced.is_empty()
-        {
-            self.misplaced.push((pod, platform, misplaced));
         }
     }
 
@@ -121,6 +147,8 @@ impl<'p> Sums<'p> {
         self.misplaced
             .sort_unstable_by_key(|(pod, ..)| (&pod.workload, &pod.name));
         Summary {
+            costs: self.costs,
+            progress: self.progress,
             totals: totals.into(),
             workloads: ranked(self.workloads, |workload, total| {
                 (Reverse(total.amount), *workload)
@@ -160,30 +188,6 @@ impl<'p> Sums<'p> {
         }
         ranked(totals, |reason, total| (Reverse(total.amount), *reason))
     }
-}
-
-/// Returns the pools that the Pod could use, and does not tolerate.
-fn missed_pools(examined: &Examined) -> Vec<&str> {
-    let mut missed = Vec::new();
-    for pool in &examined.pools {
-        if pool.is_open && !pool.is_tolerated {
-            missed.push(pool.name.as_str());
-        }
-    }
-    missed
-}
-
-/// Returns the images that certainly do not run on nodes of this platform.
-fn misplaced_images(examined: &Examined, platform: PlatformSet) -> BTreeSet<&str> {
-    let mut misplaced = BTreeSet::new();
-    for state in &examined.images {
-        if let Some(platforms) = state.platforms
-            && !platforms.contains(platform)
-        {
-            misplaced.insert(state.image.as_str());
-        }
-    }
-    misplaced
 }
 
 /// Sorts the totals by a rank that no two of them share.

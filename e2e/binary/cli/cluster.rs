@@ -33,6 +33,34 @@ impl FakeCluster {
         self
     }
 
+    /// Adds an installation of tolerarch with this configuration.
+    pub(crate) fn with_tolerarch(self, config: &Value) -> Self {
+        let service = json!({"name": "tolerarch", "namespace": "tolerarch", "path": "/mutate"});
+        let webhook = json!({
+            "name": "pods.tolerarch.io",
+            "clientConfig": {"service": service},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        });
+        let metadata = json!({"name": "zz-tolerarch", "creationTimestamp": "2026-03-01T12:00:00Z"});
+        let volumes = json!([{"name": "config", "configMap": {"name": "tolerarch"}}]);
+        self.with(
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            json!([{"metadata": metadata, "webhooks": [webhook]}]),
+        )
+        .with(
+            "/api/v1/namespaces/tolerarch/services/tolerarch",
+            json!({"spec": {"selector": {"app": "tolerarch"}, "ports": [{"port": 443}]}}),
+        )
+        .with(
+            "/api/v1/namespaces/tolerarch/pods",
+            json!([{"metadata": {"name": "tolerarch-1"}, "spec": {"containers": [], "volumes": volumes}}]),
+        )
+        .with(
+            "/api/v1/namespaces/tolerarch/configmaps/tolerarch",
+            json!({"data": {"config.yaml": config.to_string()}}),
+        )
+    }
+
     pub(crate) async fn serve(self) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -30,29 +30,10 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookcon
 
 /// A Deployment in a cluster where tolerarch runs with this configuration.
 fn cluster(image: &str, config: &Value) -> FakeCluster {
-    let service = json!({"name": "tolerarch", "namespace": "tolerarch", "path": "/mutate"});
-    let webhook = json!({
-        "name": "pods.tolerarch.io",
-        "clientConfig": {"service": service},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-    });
-    let volumes = json!([{"name": "config", "configMap": {"name": "tolerarch"}}]);
     let secrets = json!([{"name": "registry"}]);
     let pod = json!({"containers": [{"name": "app", "image": image}], "imagePullSecrets": secrets});
     FakeCluster::default()
-        .with(
-            WEBHOOKS,
-            json!([{"metadata": {"name": "zz-tolerarch"}, "webhooks": [webhook]}]),
-        )
-        .with(
-            SERVICE,
-            json!({"spec": {"selector": {"app": "tolerarch"}, "ports": [{"port": 443}]}}),
-        )
-        .with(
-            PODS,
-            json!([{"metadata": {"name": "tolerarch-1"}, "spec": {"containers": [], "volumes": volumes}}]),
-        )
-        .with(CONFIG, json!({"data": {"config.yaml": config.to_string()}}))
+        .with_tolerarch(config)
         .with(
             DEPLOYMENT,
             json!({
@@ -82,7 +63,7 @@ fn settings(desk: &Desk) -> Value {
 }
 
 /// Runs it as a person does who names no file.
-async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Ran {
+pub(super) async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Ran {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tolerarch"));
     command
         .args(arguments)

@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use super::super::output::shown;
-use super::sections::{Cell, Section, memory, percent};
-use super::{By, Report};
+use super::contents::{By, Report};
+use super::section::{Cell, Section, memory, percent};
 use tolerarch_engine::census::{Amount, Coverage};
 
 const SCRIPT: &str = include_str!("html/sort.js");
@@ -87,8 +87,10 @@ fn table(section: Section) -> String {
         .map(|row| format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>()))
         .collect();
     format!(
-        "<h2>{title}</h2>\n<p>{intro}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
-         <tbody>\n{rows}</tbody>\n</table></div>\n"
+        "<h2>{}</h2>\n<p>{}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n",
+        escaped(&title),
+        escaped(&intro)
     )
 }
 

@@ -1,24 +1,32 @@
 //! Report as JSON, for programs. Members are added, never renamed.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde_json::{Value, json};
 
 use super::super::advice::fix;
-use super::Report;
+use super::bill::Bill;
+use super::contents::Report;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{
-    Amount, Coverage, ImageTotal, IndexedPod, NamespaceTotal, ReasonTotal, Workload, WorkloadTotal,
+    Amount, Costs, Coverage, ImageTotal, IndexedPod, Money, NamespaceTotal, Progress, ReasonTotal,
+    Untolerated, Workload, WorkloadTotal,
 };
 
 impl Report<'_> {
     pub(super) fn json(&self) -> Value {
         let summary = &self.summary;
-        json!({
+        let mut report = json!({
             "complete": true,
+            "time": self.time,
+            "namespace": self.namespace,
+            "installed": self.installed.map(time),
+            "progress": progress(&summary.progress),
             "totals": self.totals_of_coverages(),
-            "workloads": all(&summary.workloads, |(of, total)| workload_total(of, total)),
+            "workloads": all(&summary.workloads, |(of, total)| self.workload_total(of, total)),
             "images": all(&summary.images, |((image, cause), total)| self.image_total(image, *cause, total)),
-            "namespaces": all(&summary.namespaces, |(name, total)| namespace_total(name, total)),
+            "namespaces": all(&summary.namespaces, |(name, total)| self.namespace_total(name, total)),
             "unknown": all(&summary.unknown, |(reason, total)| {
                 let more = json!({"images": total.images, "fix": fix(*reason).unwrap_or_default()});
                 with(reason_total(*reason, total), more)
@@ -32,7 +40,14 @@ impl Report<'_> {
             }),
             "rateLimits": self.rate_limits,
             "notes": self.notes,
-        })
+        });
+        if let Some(bill) = &self.bill {
+            report["money"] = bill.json();
+        }
+        if let Some(comparison) = &self.comparison {
+            report["comparison"] = json!(comparison);
+        }
+        report
     }
 
     fn totals_of_coverages(&self) -> Value {
@@ -48,29 +63,86 @@ impl Report<'_> {
             "image": image, "reason": Reason::from(cause), "lacks": cause.lacks().unwrap_or_default(),
             "workloads": total.workloads.len(), "alone": amount(total.alone), "error": self.causes.get(image),
         });
-        with(amount(total.keeps), more)
+        let mut json = with(amount(total.keeps), more);
+        if self.bill.is_some() {
+            let kept = total.keeps_money.value();
+            json["money"] = json!({"kept": kept, "alone": total.alone_money.value()});
+        }
+        json
     }
+
+    fn workload_total(&self, of: &Workload, total: &WorkloadTotal<'_>) -> Value {
+        let more = json!({
+            "support": total.coverage.as_str(), "reason": total.reason, "images": total.images,
+            "missed": total.missed, "misplaced": total.misplaced,
+        });
+        let mut json = with(with(workload(of), amount(total.amount)), more);
+        if self.bill.is_some() {
+            json["money"] = costs(total.costs);
+        }
+        json
+    }
+
+    fn namespace_total(&self, name: &str, total: &NamespaceTotal) -> Value {
+        let mut json = json!({
+            "namespace": name, "workloads": total.workloads, "progress": progress(&total.progress),
+        });
+        for coverage in Coverage::ALL {
+            let of_coverage = total.amounts.get(&coverage).copied();
+            json[coverage.as_str()] = amount(of_coverage.unwrap_or_default());
+        }
+        if self.bill.is_some() {
+            json["money"] = costs(total.costs);
+        }
+        json
+    }
+}
+
+impl Bill {
+    fn json(&self) -> Value {
+        let more = json!({
+            "currency": self.currency,
+            "nodes": self.nodes.map(Money::value),
+            "beyondRequests": self.beyond_requests().map(Money::value),
+        });
+        with(costs(self.costs), more)
+    }
+}
+
+/// Returns costs a month in the currency, exact to the millionth.
+fn costs(costs: Costs) -> Value {
+    json!({
+        "today": costs.today.value(), "after": costs.after.value(), "saved": costs.saved().value(),
+        "kept": costs.kept.value(), "uncountedPods": costs.uncounted,
+    })
+}
+
+fn progress(progress: &Progress) -> Value {
+    let mut architectures = json!({});
+    for (architecture, requests) in &progress.architectures {
+        architectures[architecture] = amount(*requests);
+    }
+    let untolerated = |reason| amount(progress.untolerated(reason));
+    json!({
+        "eligible": amount(progress.eligible),
+        "architectures": architectures,
+        "elsewhere": amount(progress.elsewhere),
+        "waiting": untolerated(Untolerated::Older),
+        "createdSince": untolerated(Untolerated::Younger),
+        "observed": untolerated(Untolerated::Observed),
+        "bound": amount(progress.bound),
+    })
+}
+
+/// Formats a time in seconds since 1970 as RFC 3339.
+fn time(seconds: i64) -> Option<String> {
+    let since = Duration::from_secs(seconds.try_into().ok()?);
+    let time = UNIX_EPOCH.checked_add(since)?;
+    Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
 fn all<T>(items: &[T], json: impl Fn(&T) -> Value) -> Value {
     items.iter().map(json).collect()
-}
-
-fn workload_total(of: &Workload, total: &WorkloadTotal<'_>) -> Value {
-    let more = json!({
-        "support": total.coverage.as_str(), "reason": total.reason, "images": total.images,
-        "missed": total.missed, "misplaced": total.misplaced,
-    });
-    with(with(workload(of), amount(total.amount)), more)
-}
-
-fn namespace_total(name: &str, total: &NamespaceTotal) -> Value {
-    let mut json = json!({"namespace": name, "workloads": total.workloads});
-    for coverage in Coverage::ALL {
-        let of_coverage = total.amounts.get(&coverage).copied();
-        json[coverage.as_str()] = amount(of_coverage.unwrap_or_default());
-    }
-    json
 }
 
 fn reason_total(reason: Reason, total: &ReasonTotal<'_>) -> Value {

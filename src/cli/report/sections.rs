@@ -1,66 +1,26 @@
-//! Sections of a report, in reading order: tables that mark untrusted cells, and that each format renders its own way.
+//! Sections of a report in reading order, and those on what images support.
 
 use std::cmp::Reverse;
 
 use super::super::advice::fix;
 use super::super::output::count;
-use super::{By, Report};
+use super::contents::{By, Report};
+use super::section::{Cell, Section, amount_cells, memory, percent};
 use tolerarch_engine::census::{Amount, Coverage, IndexedPod};
-
-pub(super) struct Section {
-    pub(super) title: &'static str,
-    /// Meaning of the table, and advice.
-    pub(super) intro: String,
-    pub(super) columns: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<Cell>>,
-}
-
-#[derive(Clone)]
-pub(super) enum Cell {
-    /// Text of this program.
-    Text(String),
-    /// Untrusted text: a name that was chosen in the cluster.
-    Name(String),
-    /// A number, and its sort key.
-    Number(String, f64),
-    Coverage(Coverage),
-}
-
-impl Cell {
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Text(text) | Self::Name(text) | Self::Number(text, _) => text,
-            Self::Coverage(coverage) => coverage.as_str(),
-        }
-    }
-
-    fn number(number: u64) -> Self {
-        Self::Number(number.to_string(), number as f64)
-    }
-
-    fn name(name: &str) -> Self {
-        Self::Name(name.to_owned())
-    }
-}
 
 /// Returns a row with the requested amounts between other cells.
 fn row(before: Vec<Cell>, amount: Amount, after: Vec<Cell>) -> Vec<Cell> {
-    let amount = vec![
-        Cell::Number(amount.cpu_cores().to_string(), amount.cpu_millis as f64),
-        Cell::Number(memory(amount), amount.memory_bytes as f64),
-        Cell::number(amount.pods),
-    ];
-    [before, amount, after].concat()
+    [before, amount_cells(amount), after].concat()
 }
 
 fn section(
-    title: &'static str,
+    title: &str,
     intro: impl Into<String>,
     columns: &[&'static str],
     rows: impl Iterator<Item = Vec<Cell>>,
 ) -> Section {
     Section {
-        title,
+        title: title.to_owned(),
         intro: intro.into(),
         columns: columns.to_vec(),
         rows: rows.collect(),
@@ -71,6 +31,9 @@ impl Report<'_> {
     /// Returns the sections that are not empty, in reading order, with a ranking by each of `ranks`.
     pub(super) fn sections(&self, ranks: &[By]) -> Vec<Section> {
         let mut sections = vec![self.totals()];
+        sections.extend(self.changes());
+        sections.extend(self.costs(ranks));
+        sections.extend(self.progress(ranks));
         sections.extend(ranks.iter().map(|by| match by {
             By::Image => self.by_image(),
             By::Workload => self.by_workload(),
@@ -118,19 +81,28 @@ impl Report<'_> {
     }
 
     fn by_image(&self) -> Section {
-        let rows = self.summary.images.iter().map(|((image, cause), one)| {
-            let workloads = Cell::number(one.workloads.len() as u64);
-            row(
-                vec![],
-                one.keeps,
-                vec![workloads, Cell::Text(cause.to_string()), Cell::name(image)],
-            )
-        });
+        let mut columns = vec!["CPU", "Memory", "Pods", "Workloads", "Reason", "Image"];
+        if self.bill.is_some() {
+            columns.insert(0, "Kept");
+        }
+        let mut rows = Vec::new();
+        for ((image, cause), total) in &self.summary.images {
+            let before = match self.bill {
+                Some(_) => vec![Cell::money(total.keeps_money)],
+                None => Vec::new(),
+            };
+            let after = vec![
+                Cell::number(total.workloads.len() as u64),
+                Cell::Text(cause.to_string()),
+                Cell::name(image),
+            ];
+            rows.push(row(before, total.keeps, after));
+        }
         section(
             "Images that keep Pods from the pools",
             "The one that keeps most comes first; a Pod that several images keep counts for each of them.",
-            &["CPU", "Memory", "Pods", "Workloads", "Reason", "Image"],
-            rows,
+            &columns,
+            rows.into_iter(),
         )
     }
 
@@ -258,75 +230,5 @@ impl Report<'_> {
             &["Platform", "Node", "Namespace", "Pod", "Image"],
             rows.into_iter(),
         )
-    }
-}
-
-/// Formats memory, such as `1.5Gi`, in the unit that gives one to four digits.
-pub(super) fn memory(amount: Amount) -> String {
-    const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
-    let mut tenths = u128::from(amount.memory_bytes) * 10;
-    let mut unit = 0;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths = (tenths + 512) / 1024;
-        unit += 1;
-    }
-    let decimal = if tenths % 10 == 0 || tenths >= 1000 {
-        String::new()
-    } else {
-        format!(".{}", tenths % 10)
-    };
-    format!("{}{decimal}{}", tenths / 10, UNITS[unit])
-}
-
-/// Returns the rounded percentage of a whole; 0 for a whole of 0.
-pub(super) fn percent(part: u64, whole: u64) -> u64 {
-    let part = u128::from(part);
-    let whole = u128::from(whole);
-    u64::try_from((part * 200 + whole) / (whole * 2).max(1)).unwrap_or(100)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        let of = |cpu_millis, memory_bytes| Amount {
-            cpu_millis,
-            memory_bytes,
-            pods: 1,
-        };
-        for (millis, text) in [
-            (0, "0"),
-            (1, "0.001"),
-            (250, "0.25"),
-            (1000, "1"),
-            (12_500, "12.5"),
-            (100_000, "100"),
-        ] {
-            assert_eq!(of(millis, 0).cpu_cores().to_string(), text);
-        }
-        for (bytes, text) in [
-            (0, "0"),
-            (1023, "1023"),
-            (1024, "1Ki"),
-            (1536, "1.5Ki"),
-            (128 << 20, "128Mi"),
-            (1 << 30, "1Gi"),
-            ((1 << 30) + (1 << 29), "1.5Gi"),
-            (5000 << 30, "4.9Ti"),
-            (u64::MAX, "16384Pi"),
-        ] {
-            assert_eq!(memory(of(0, bytes)), text, "{bytes}");
-        }
-        for (part, whole, expected) in [
-            (0, 0, 0),
-            (1, 3, 33),
-            (2, 3, 67),
-            (3, 3, 100),
-            (u64::MAX, u64::MAX, 100),
-        ] {
-            assert_eq!(percent(part, whole), expected);
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! Report for a terminal.
 
-use super::super::output::{Colour, MOST, Row, paragraphs, rest, table, wrapped};
-use super::sections::{Cell, Section};
-use super::{By, Report};
+use super::super::output::{Colour, MOST, Row, paragraphs, rest, shown, table, wrapped};
+use super::contents::{By, Report};
+use super::section::{Cell, Section};
 use tolerarch_engine::census::Coverage;
 
 impl Report<'_> {
@@ -73,7 +73,7 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         .map(|rest| format!("  {rest}"))
         .unwrap_or_default();
     paragraphs([
-        format!("{title}\n"),
+        format!("{}\n", shown(title)),
         table,
         most().filter_map(sentence).collect(),
     ]) + &rest
@@ -86,7 +86,7 @@ mod tests {
     use tolerarch_core::image::{LookupError, PlatformSet};
     use tolerarch_core::policy::Cause;
     use tolerarch_core::reason::Reason;
-    use tolerarch_engine::census::{Amount, IndexedPod, Summary, Workload};
+    use tolerarch_engine::census::{Amount, Basis, IndexedPod, PlacedPod, Summary, Workload};
     use tolerarch_engine::decide::{BlockingImage, Examined, ImageState, PoolState};
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
                 Some(name.as_str().into()),
                 workload.into(),
             );
-            let (between, shape) = (None, None);
+            let (between, shape, created) = (None, None, None);
             let pod = IndexedPod {
                 name,
                 between,
@@ -147,11 +147,18 @@ mod tests {
                 shape,
                 requests,
                 node,
+                created,
             };
             pods.push((pod, examined));
         }
         let platform = Some("linux/arm64".parse().unwrap());
-        let summary = Summary::of(pods.iter().map(|(pod, examined)| (pod, platform, examined)));
+        let pods = pods.iter().map(|(pod, examined)| PlacedPod {
+            pod,
+            node: platform,
+            examined,
+            selected: PlatformSet::ALL,
+        });
+        let summary = Summary::of(&Basis::default(), pods);
         let report = Report {
             summary,
             ..Report::default()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::scheduling::{Expression, Scheduling, Term, names_architecture};
 use super::{ARCH_KEY, BETA_ARCH_KEY, Pod};
+use crate::image::PlatformSet;
 
 /// Labels of a node, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,6 +108,18 @@ impl Pod<'_> {
             fit = fit.and(alternatives.fold(Fit::No, Fit::or));
         }
         fit
+    }
+
+    /// Returns the platforms whose architecture the node selector and the required node affinity do not exclude.
+    pub fn selected_platforms(&self) -> PlatformSet {
+        let mut selected = PlatformSet::ALL;
+        for architecture in PlatformSet::ALL.architectures() {
+            let labels = NodeLabels::default().with_architecture(architecture);
+            if self.fits(&labels) == Fit::No {
+                selected = selected.difference(PlatformSet::of_architecture(architecture));
+            }
+        }
+        selected
     }
 
     /// Returns whether a preferred node affinity names an architecture.

@@ -5,9 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use indexmap::IndexSet;
 
+use super::amount::Amount;
+use super::coverage::Coverage;
 use super::pod_index::by_name;
 use super::shape::Shape;
-use super::summary::{Amount, Coverage};
+
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Called, StoredPod};
 

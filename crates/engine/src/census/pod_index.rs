@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
+use super::amount::Amount;
+use super::indexed_pod::{IndexedPod, Workload};
 use super::shape::Shape;
-use super::summary::{Amount, IndexedPod, Workload};
 use tolerarch_kubernetes::cluster::{OwnerReference, StoredPod};
 
 #[derive(Default)]
@@ -44,6 +45,10 @@ impl PodIndex {
                 .node
                 .as_deref()
                 .map(|name| intern(&mut self.texts, name)),
+            created: pod
+                .metadata
+                .creation_timestamp
+                .map(|time| time.0.as_second()),
         });
     }
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::decide::Examined;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{LookupError, Support};
 use tolerarch_core::pod::{Pod, Purpose};
@@ -47,7 +48,21 @@ fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
         shape: None,
         requests,
         node,
+        created: None,
     }
+}
+
+/// Adds up Pods, each with the platform of its node, without prices.
+fn added<'p>(
+    pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
+) -> Summary<'p> {
+    let pods = pods.into_iter().map(|(pod, node, examined)| PlacedPod {
+        pod,
+        node,
+        examined,
+        selected: PlatformSet::ALL,
+    });
+    Summary::of(&Basis::default(), pods)
 }
 
 fn workload(name: &str) -> Workload {
@@ -151,7 +166,7 @@ fn support_is_judged_by_the_images_alone() {
             (coverage, reason),
             "{pod} {images:?}"
         );
-        let summary = Summary::of([(&on_node, None, &judged)]);
+        let summary = added([(&on_node, None, &judged)]);
         assert_eq!(summary.images.len(), blockers, "{pod} {images:?}");
         assert_eq!(!summary.missed.is_empty(), missed, "{pod} {images:?}");
     }
@@ -163,7 +178,7 @@ fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
     let images = [("a", runs(BOTH))];
     let observed = judge(&policy(&json!({"mode": "observe"})), &plain, &images);
     let on_node = indexed("web-1", workload("web"), Amount::default());
-    let missed = |examined| Summary::of([(&on_node, None, examined)]).missed.len();
+    let missed = |examined| added([(&on_node, None, examined)]).missed.len();
     assert_eq!(
         (Coverage::of(&observed).0, missed(&observed)),
         (Coverage::All, 1)
@@ -211,7 +226,7 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
     ] {
         let examined = judge(&policy, &agent, images);
         let Summary { misplaced, .. } =
-            Summary::of([(&on_node, platform.map(|name| platforms(&[name])), &examined)]);
+            added([(&on_node, platform.map(|name| platforms(&[name])), &examined)]);
         let images: Vec<&str> = misplaced
             .into_iter()
             .flat_map(|(_, _, images)| images)
@@ -288,7 +303,7 @@ fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSe
 }
 
 fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_> {
-    Summary::of(
+    added(
         judged
             .iter()
             .map(|(pod, platform, examined)| (pod, *platform, examined)),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::metadata::{Metadata, or_default, take};
+use super::pod::Requests;
 use tolerarch_core::pod::ARCH_KEY;
 
 /// Annotation of nodes that names the taints set by tolerarch, comma-separated. The list of taints is atomic to the API
@@ -31,6 +32,8 @@ pub struct Node {
     pub provider_id: String,
     /// Machine of Cluster API or OpenShift that the node is, as its annotation has it; empty elsewhere.
     pub machine: String,
+    /// CPU and memory of the machine, those that the system keeps for itself included.
+    pub capacity: Requests,
 }
 
 impl Node {
@@ -62,6 +65,8 @@ impl TryFrom<Value> for Node {
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
         let kubelet = take(&mut node, "/status/nodeInfo/kubeletVersion")?;
+        // A kubelet says it; only reports read it, so a wrong one is no reason to know nothing of the node.
+        let capacity = take(&mut node, "/status/capacity").unwrap_or_default();
         let taints = raw_taints.iter().map(Taint::deserialize);
         let taints = taints.collect::<Result<_, _>>()?;
         Ok(Self {
@@ -74,6 +79,7 @@ impl TryFrom<Value> for Node {
             kubelet,
             provider_id,
             machine,
+            capacity,
         })
     }
 }

@@ -50,6 +50,8 @@ impl WebhookConfiguration {
 pub struct Webhook {
     /// Name of the MutatingWebhookConfiguration.
     pub configuration: String,
+    /// When the MutatingWebhookConfiguration was created, in seconds since 1970; `None` if it does not say.
+    pub created: Option<i64>,
     pub spec: MutatingWebhook,
     /// Path of the URL that is called; empty if there is none.
     pub path: String,
@@ -62,8 +64,13 @@ pub struct Webhook {
 impl Webhook {
     pub fn all_of(configuration: MutatingWebhookConfiguration) -> impl Iterator<Item = Self> {
         let name = configuration.metadata.name.unwrap_or_default();
+        let created = configuration.metadata.creation_timestamp;
+        let created = created.map(|time| time.0.as_second());
         let webhooks = configuration.webhooks.into_iter().flatten();
-        webhooks.map(move |webhook| Self::new(name.clone(), webhook))
+        webhooks.map(move |webhook| Self {
+            created,
+            ..Self::new(name.clone(), webhook)
+        })
     }
 
     pub fn new(configuration: String, spec: MutatingWebhook) -> Self {
@@ -79,6 +86,7 @@ impl Webhook {
         });
         Self {
             configuration,
+            created: None,
             spec,
             path: path.unwrap_or_default(),
             namespaces,

@@ -1,0 +1,209 @@
+//! Cost of Pods by their requests, at prices of a vCPU-hour and a GiB-hour by architecture.
+
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
+use super::amount::Amount;
+use tolerarch_core::image::PlatformSet;
+
+/// Hours of a month, as the price calculators of AWS, Azure and Google count them: 365 × 24 / 12.
+const HOURS: u128 = 730;
+/// Billionths of the currency in a price of 1.
+const NANO: u64 = 1_000_000_000;
+/// Maximum number of decimals of a price.
+const DECIMALS: usize = 9;
+/// Largest price of an hour, beyond which it is a mistake.
+const LARGEST: u64 = 1_000_000;
+const GIB: u128 = 1 << 30;
+
+/// Amount of money a month, in millionths of the currency. A sum saturates, as requests are untrusted input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Money(u64);
+
+impl Money {
+    pub fn new(millionths: u64) -> Self {
+        Self(millionths)
+    }
+
+    pub fn millionths(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the amount in the currency: exact to the millionth up to a billion.
+    pub fn value(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+
+    #[must_use]
+    pub fn less(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+/// Prices of an hour, in billionths of the currency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    pub vcpu: u64,
+    pub gib: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PriceError {
+    #[error("a price is a decimal number with up to nine decimals, such as 0.0345")]
+    Form,
+    #[error("a price of an hour is at most {LARGEST}")]
+    TooLarge,
+}
+
+impl Price {
+    /// Parses the price of an hour into billionths.
+    pub fn parse(text: &str) -> Result<u64, PriceError> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        let ends_in_point = text.ends_with('.');
+        if whole.is_empty() || ends_in_point || !is_number(whole) || !is_number(fraction) {
+            return Err(PriceError::Form);
+        }
+        if fraction.len() > DECIMALS {
+            return Err(PriceError::Form);
+        }
+        let whole: u64 = whole.parse().map_err(|_| PriceError::TooLarge)?;
+        let fraction = format!("{fraction:0<DECIMALS$}");
+        let fraction: u64 = fraction.parse().map_err(|_| PriceError::Form)?;
+        let price = whole.saturating_mul(NANO).saturating_add(fraction);
+        if price > LARGEST.saturating_mul(NANO) {
+            return Err(PriceError::TooLarge);
+        }
+        Ok(price)
+    }
+
+    /// Returns what these requests cost a month, rounded to the millionth, a half up.
+    pub fn of(self, requests: Amount) -> Money {
+        let millis = u128::from(requests.cpu_millis);
+        let bytes = u128::from(requests.memory_bytes);
+        // Both terms are in billionths an hour, divided by 1,000 × GIB.
+        let vcpus = u128::from(self.vcpu).saturating_mul(millis);
+        let vcpus = vcpus.saturating_mul(GIB);
+        let gibs = u128::from(self.gib).saturating_mul(bytes);
+        let gibs = gibs.saturating_mul(1000);
+        let cost = vcpus.saturating_add(gibs).saturating_mul(HOURS);
+        // A thousand billionths are a millionth.
+        let millionth = GIB * 1000 * 1000;
+        let rounded = cost.saturating_add(millionth / 2) / millionth;
+        Money(u64::try_from(rounded).unwrap_or(u64::MAX))
+    }
+}
+
+/// Prices by architecture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prices {
+    by_platform: Vec<(PlatformSet, Price)>,
+}
+
+impl Prices {
+    pub fn add(&mut self, platforms: PlatformSet, price: Price) {
+        self.by_platform.push((platforms, price));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_platform.is_empty()
+    }
+
+    /// Returns what these requests cost on the cheapest of the platforms; `None` if none of them has a price.
+    pub fn cheapest(&self, platforms: PlatformSet, requests: Amount) -> Option<Money> {
+        let mut least = None;
+        for (priced, price) in &self.by_platform {
+            if priced.intersects(platforms) {
+                let cost = price.of(requests);
+                least = Some(least.map_or(cost, |least: Money| least.min(cost)));
+            }
+        }
+        least
+    }
+}
+
+/// Costs of Pods a month, by their requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// On the nodes where the Pods run.
+    pub today: Money,
+    /// If all that may run elsewhere ran where it costs least.
+    pub after: Money,
+    /// What could be saved besides, if the images of the other Pods ran on all platforms of their pools.
+    pub kept: Money,
+    /// Pods that are not counted: they have no node, or one without a price.
+    pub uncounted: u64,
+}
+
+impl Costs {
+    pub fn saved(self) -> Money {
+        self.today.less(self.after)
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.today.add(other.today);
+        self.after.add(other.after);
+        self.kept.add(other.kept);
+        self.uncounted = self.uncounted.saturating_add(other.uncounted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_decimal_numbers() {
+        for (text, expected) in [
+            ("0", Ok(0)),
+            ("1", Ok(NANO)),
+            ("0.0345", Ok(34_500_000)),
+            ("0.000000001", Ok(1)),
+            ("00.5", Ok(NANO / 2)),
+            ("1000000", Ok(LARGEST * NANO)),
+            ("1000000.000000001", Err(PriceError::TooLarge)),
+            ("99999999999999999999", Err(PriceError::TooLarge)),
+            ("0.0000000001", Err(PriceError::Form)),
+            ("", Err(PriceError::Form)),
+            (".5", Err(PriceError::Form)),
+            ("5.", Err(PriceError::Form)),
+            ("-1", Err(PriceError::Form)),
+            ("+1", Err(PriceError::Form)),
+            ("1e3", Err(PriceError::Form)),
+            ("0,5", Err(PriceError::Form)),
+            ("0.5.5", Err(PriceError::Form)),
+            ("NaN", Err(PriceError::Form)),
+        ] {
+            assert_eq!(Price::parse(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_month_is_exact_to_the_millionth() {
+        let price = Price {
+            vcpu: Price::parse("0.04048").unwrap(),
+            gib: Price::parse("0.004445").unwrap(),
+        };
+        let requests = |cpu_millis, memory_bytes| Amount {
+            cpu_millis,
+            memory_bytes,
+            pods: 1,
+        };
+        // 730 × (0.25 × 0.04048 + 0.5 × 0.004445)
+        assert_eq!(price.of(requests(250, 1 << 29)).millionths(), 9_010_025);
+        assert_eq!(price.of(requests(0, 0)), Money::default());
+        let cent = Price { vcpu: 1, gib: 1 };
+        // 730 billionths for a core are 0.73 millionths, half of that 0.365.
+        assert_eq!(cent.of(requests(1000, 0)).millionths(), 1);
+        assert_eq!(cent.of(requests(500, 0)).millionths(), 0);
+        let most = Price {
+            vcpu: LARGEST * NANO,
+            gib: LARGEST * NANO,
+        };
+        let hostile = most.of(requests(u64::MAX, u64::MAX));
+        assert!(hostile.millionths() > 1 << 60, "{hostile:?}");
+    }
+}

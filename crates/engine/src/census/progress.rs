@@ -1,0 +1,75 @@
+//! Where Pods run that could run on several architectures, and what keeps them from a pool without keeping their images.
+
+use std::collections::BTreeMap;
+
+use super::amount::Amount;
+use super::placed_pod::PlacedPod;
+use tolerarch_core::reason::Reason;
+
+/// Requests of eligible Pods: those that could run on every platform of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    pub eligible: Amount,
+    /// Requests by the architecture of the node.
+    pub architectures: BTreeMap<&'static str, Amount>,
+    /// Requests of the Pods that have no node yet, or one whose architecture is not known.
+    pub elsewhere: Amount,
+    /// Requests of the Pods that do not tolerate a pool, by the reason.
+    pub untolerated: BTreeMap<Untolerated, Amount>,
+    /// Requests of the Pods that are not eligible, as their own nodeSelector or affinity excludes a platform of each pool.
+    pub bound: Amount,
+}
+
+/// Reason why an eligible Pod does not tolerate a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Untolerated {
+    /// The Pod is older than the installation, and gets the toleration when it is created again.
+    Older,
+    /// The Pod was created since then.
+    Younger,
+    /// Pods are observed only (`mode: observe`).
+    Observed,
+}
+
+impl Progress {
+    pub fn untolerated(&self, reason: Untolerated) -> Amount {
+        self.untolerated.get(&reason).copied().unwrap_or_default()
+    }
+
+    /// Adds a Pod; `installed` is when tolerarch was, in seconds since 1970.
+    pub(super) fn add(&mut self, placed: PlacedPod<'_>, installed: Option<i64>) {
+        let requests = placed.pod.requests;
+        if !placed.is_eligible() {
+            if placed.is_admitted() {
+                self.bound.add(requests);
+            }
+            return;
+        }
+        self.eligible.add(requests);
+        let architectures = placed.node.unwrap_or_default().architectures();
+        match architectures.first() {
+            Some(architecture) => self
+                .architectures
+                .entry(architecture)
+                .or_default()
+                .add(requests),
+            None => self.elsewhere.add(requests),
+        }
+        if !placed.missed_pools().is_empty() {
+            let reason = Untolerated::of(placed, installed);
+            self.untolerated.entry(reason).or_default().add(requests);
+        }
+    }
+}
+
+impl Untolerated {
+    fn of(placed: PlacedPod<'_>, installed: Option<i64>) -> Self {
+        if placed.examined.reason == Reason::Observed {
+            return Self::Observed;
+        }
+        match (placed.pod.created, installed) {
+            (Some(created), Some(installed)) if created > installed => Self::Younger,
+            _ => Self::Older,
+        }
+    }
+}

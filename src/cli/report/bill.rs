@@ -1,0 +1,19 @@
+//! Costs of a cluster as a whole.
+
+use tolerarch_engine::census::{Costs, Money};
+
+/// Costs of all Pods, and of the nodes below them.
+pub(super) struct Bill {
+    /// Name or sign of the currency.
+    pub(super) currency: String,
+    pub(super) costs: Costs,
+    /// What all nodes with a price cost; `None` of one namespace, or where nodes may not be listed.
+    pub(super) nodes: Option<Money>,
+}
+
+impl Bill {
+    /// Returns what the nodes cost beyond the requests of their Pods.
+    pub(super) fn beyond_requests(&self) -> Option<Money> {
+        Some(self.nodes?.less(self.costs.today))
+    }
+}

@@ -1,0 +1,224 @@
+//! What has changed since an earlier report, which is read from its JSON.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// Maximum bytes of an earlier report; one of 5,000 Pods has some megabytes.
+const BYTES: u64 = 64 << 20;
+
+const MONEY: &str = "/money/";
+
+/// Numbers of a report: their place in its JSON, and what they are.
+const MEASURES: [(&str, &str); 15] = [
+    (
+        "/totals/all/cpuCores",
+        "cores whose images run on every platform",
+    ),
+    (
+        "/totals/partial/cpuCores",
+        "cores kept by images that lack a platform",
+    ),
+    ("/totals/unknown/cpuCores", "cores of unknown images"),
+    ("/totals/skipped/cpuCores", "cores that are not decided on"),
+    (
+        "/totals/all/pods",
+        "Pods whose images run on every platform",
+    ),
+    (
+        "/totals/partial/pods",
+        "Pods kept by images that lack a platform",
+    ),
+    ("/totals/unknown/pods", "Pods with unknown images"),
+    ("/progress/eligible/cpuCores", "cores that are eligible"),
+    (
+        "/progress/architectures/amd64/cpuCores",
+        "of these on amd64",
+    ),
+    (
+        "/progress/architectures/arm64/cpuCores",
+        "of these on arm64",
+    ),
+    (
+        "/progress/waiting/cpuCores",
+        "of these waiting for a restart",
+    ),
+    ("/money/today", "cost a month, today"),
+    (
+        "/money/after",
+        "cost a month, if all that may ran where it costs least",
+    ),
+    ("/money/saved", "saved by that"),
+    ("/money/kept", "more, if images had the platforms they lack"),
+];
+
+/// The parts of an earlier report that are compared.
+#[derive(Debug, Deserialize)]
+pub(super) struct Earlier {
+    /// Absent in reports of earlier versions, as are `namespace`, `progress` and `money`.
+    time: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    namespace: Option<Option<String>>,
+    totals: Value,
+    #[serde(default)]
+    progress: Value,
+    #[serde(default)]
+    money: Value,
+    images: Vec<BlockingImage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct BlockingImage {
+    image: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("--compare {}: {why}", path.display())]
+pub(in crate::cli) struct EarlierError {
+    path: PathBuf,
+    why: Unreadable,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("larger than {BYTES} bytes")]
+    TooLarge,
+    #[error("no report as `tolerarch report -o json` writes it: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Difference between two reports.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Comparison {
+    /// Time of the earlier report; `None` if it does not say.
+    pub(super) since: Option<String>,
+    pub(super) measures: Vec<Measure>,
+    /// Images that kept Pods from the pools, and no longer do.
+    pub(super) images_gone: Vec<String>,
+    /// Images that keep Pods from the pools, and did not.
+    pub(super) images_new: Vec<String>,
+    /// Notes on what makes the reports hard to compare.
+    #[serde(skip)]
+    pub(super) notes: Vec<String>,
+}
+
+/// A number of both reports.
+#[derive(Debug, Serialize)]
+pub(super) struct Measure {
+    /// Place in the JSON of a report, such as `/totals/all/cpuCores`.
+    place: &'static str,
+    #[serde(skip)]
+    pub(super) text: &'static str,
+    pub(super) before: f64,
+    pub(super) now: f64,
+    pub(super) change: f64,
+}
+
+impl Measure {
+    /// Formats a value: money with two decimals.
+    pub(super) fn written(&self, value: f64) -> String {
+        if self.place.starts_with(MONEY) {
+            format!("{value:.2}")
+        } else {
+            value.to_string()
+        }
+    }
+}
+
+impl Earlier {
+    pub(super) fn load(path: &Path) -> Result<Self, EarlierError> {
+        read(path).map_err(|why| EarlierError {
+            path: path.to_owned(),
+            why,
+        })
+    }
+
+    /// Compares with a later report's JSON.
+    pub(super) fn compare(&self, report: &Value) -> Comparison {
+        let mut notes = Vec::new();
+        let namespace = report["namespace"].as_str();
+        if let Some(earlier) = &self.namespace
+            && earlier.as_deref() != namespace
+        {
+            notes.push(format!(
+                "the earlier report is of {}, and this one of {}",
+                earlier.as_deref().unwrap_or("all namespaces"),
+                namespace.unwrap_or("all namespaces")
+            ));
+        }
+        let currency = report["money"]["currency"].as_str();
+        let has_other_currency = match (self.money["currency"].as_str(), currency) {
+            (Some(before), Some(now)) if before != now => {
+                notes.push(format!(
+                    "the earlier report is in {before}, and this one in {now}"
+                ));
+                true
+            }
+            _ => false,
+        };
+        let mut measures = Vec::new();
+        for (place, text) in MEASURES {
+            let is_comparable = !(has_other_currency && place.starts_with(MONEY));
+            let now = report.pointer(place).and_then(Value::as_f64);
+            if let (Some(before), Some(now)) = (self.number(place), now)
+                && is_comparable
+            {
+                measures.push(Measure {
+                    place,
+                    text,
+                    before,
+                    now,
+                    change: rounded(now - before),
+                });
+            }
+        }
+        let images = report["images"].as_array().into_iter().flatten();
+        let now: BTreeSet<&str> = images.filter_map(|one| one["image"].as_str()).collect();
+        let before: BTreeSet<&str> = self.images.iter().map(|one| &*one.image).collect();
+        let named = |image: &&str| (*image).to_owned();
+        Comparison {
+            since: self.time.clone(),
+            measures,
+            images_gone: before.difference(&now).map(named).collect(),
+            images_new: now.difference(&before).map(named).collect(),
+            notes,
+        }
+    }
+
+    fn number(&self, place: &str) -> Option<f64> {
+        let (part, place) = place.strip_prefix('/')?.split_once('/')?;
+        let part = match part {
+            "totals" => &self.totals,
+            "progress" => &self.progress,
+            _ => &self.money,
+        };
+        part.pointer(&format!("/{place}"))?.as_f64()
+    }
+}
+
+/// Reads a member that is there, so that null differs from an absent one.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+fn read(path: &Path) -> Result<Earlier, Unreadable> {
+    let mut text = Vec::new();
+    let mut file = File::open(path)?.take(BYTES + 1);
+    file.read_to_end(&mut text)?;
+    if text.len() as u64 > BYTES {
+        return Err(Unreadable::TooLarge);
+    }
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Rounds to a millionth, as the difference of two decimal numbers is not exact in binary.
+fn rounded(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}

@@ -1,0 +1,106 @@
+//! Sections on money: what the Pods cost where they run, and what they would cost where they may.
+
+use super::super::output::count;
+use super::bill::Bill;
+use super::contents::{By, Report};
+use super::section::{Cell, Section};
+use tolerarch_engine::census::{Costs, Money};
+
+impl Report<'_> {
+    /// Returns the costs as a whole, and those of what `ranks` name; nothing without prices.
+    pub(super) fn costs(&self, ranks: &[By]) -> Vec<Section> {
+        let Some(bill) = &self.bill else {
+            return Vec::new();
+        };
+        let mut sections = vec![overview(bill)];
+        if !ranks.contains(&By::Workload) || ranks.contains(&By::Namespace) {
+            sections.push(self.costs_of_namespaces());
+        }
+        if ranks.contains(&By::Workload) {
+            sections.push(self.costs_of_workloads());
+        }
+        sections
+    }
+
+    fn costs_of_namespaces(&self) -> Section {
+        let mut rows = Vec::new();
+        for (namespace, total) in &self.summary.namespaces {
+            let name = Cell::Name((*namespace).to_owned());
+            rows.push((total.costs, vec![name]));
+        }
+        ranking("What namespaces cost a month", &["Namespace"], rows)
+    }
+
+    fn costs_of_workloads(&self) -> Section {
+        let mut rows = Vec::new();
+        for (workload, total) in &self.summary.workloads {
+            let namespace = Cell::Name(workload.namespace.to_string());
+            let object = Cell::Name(workload.label());
+            rows.push((total.costs, vec![namespace, object]));
+        }
+        let names = &["Namespace", "Object"];
+        ranking("What workloads cost a month", names, rows)
+    }
+}
+
+fn overview(bill: &Bill) -> Section {
+    let costs = bill.costs;
+    let mut lines = vec![
+        ("today, where the Pods run", costs.today),
+        ("if all that may ran where it costs least", costs.after),
+        ("saved by that", costs.saved()),
+        ("more, if images had the platforms they lack", costs.kept),
+    ];
+    if let Some(beyond) = bill.beyond_requests() {
+        lines.push(("not counted: nodes beyond the requests of Pods", beyond));
+    }
+    let mut rows = Vec::new();
+    for (what, money) in lines {
+        rows.push(vec![Cell::Text(what.to_owned()), Cell::money(money)]);
+    }
+    let mut intro =
+        "Requests of the Pods, at the price of the node's architecture, for 730 hours.".to_owned();
+    if costs.uncounted > 0 {
+        intro += &format!(
+            " {} without a node that has a price: not counted.",
+            count(costs.uncounted, "Pod")
+        );
+    }
+    Section {
+        title: format!("What it costs a month, in {}", bill.currency),
+        intro,
+        columns: vec!["What", "Amount"],
+        rows,
+    }
+}
+
+/// Returns the costs of several, those first that could save most. `names` are the heads of the cells that name them.
+fn ranking(title: &str, names: &[&'static str], mut rows: Vec<(Costs, Vec<Cell>)>) -> Section {
+    rows.retain(|(costs, _)| costs.today > Money::default());
+    rows.sort_by_key(|(costs, _)| {
+        let mut potential = costs.saved();
+        potential.add(costs.kept);
+        std::cmp::Reverse((potential, costs.today))
+    });
+    let mut cells = Vec::new();
+    for (costs, named) in rows {
+        let mut row = vec![
+            Cell::money(costs.today),
+            Cell::money(costs.after),
+            Cell::money(costs.saved()),
+            Cell::money(costs.kept),
+        ];
+        row.extend(named);
+        cells.push(row);
+    }
+    let mut columns = vec!["Today", "After", "Saved", "Kept"];
+    columns.extend(names);
+    Section {
+        title: title.to_owned(),
+        intro: "After: if all that may ran where it costs least. Kept: what more could be saved if images had the platforms \
+                that they lack."
+            .to_owned(),
+        columns,
+        rows: cells,
+    }
+}

@@ -1,0 +1,114 @@
+//! Sections on progress: where eligible Pods run now, and what waits for a restart.
+
+use super::contents::{By, Report};
+use super::section::{Cell, Section, amount_cells, percent};
+use tolerarch_engine::census::{Amount, Progress, Untolerated};
+
+impl Report<'_> {
+    /// Returns the progress as a whole, and by namespace where `ranks` name it; nothing where nothing is eligible.
+    pub(super) fn progress(&self, ranks: &[By]) -> Vec<Section> {
+        let progress = &self.summary.progress;
+        if progress.eligible == Amount::default() && progress.bound == Amount::default() {
+            return Vec::new();
+        }
+        let mut sections = vec![self.overall_progress()];
+        if ranks.contains(&By::Namespace) {
+            sections.push(self.progress_of_namespaces());
+        }
+        sections
+    }
+
+    fn overall_progress(&self) -> Section {
+        let progress = &self.summary.progress;
+        let mut lines = Vec::new();
+        for (architecture, amount) in &progress.architectures {
+            lines.push((format!("on {architecture}"), *amount));
+        }
+        let without = |reason| progress.untolerated(reason);
+        let waiting = if self.installed.is_some() {
+            "waits for a restart: older than tolerarch"
+        } else {
+            "would wait for a restart after an installation"
+        };
+        lines.push((
+            "on no node yet, or an unknown one".to_owned(),
+            progress.elsewhere,
+        ));
+        lines.push((waiting.to_owned(), without(Untolerated::Older)));
+        lines.push((
+            "created since, and without the toleration".to_owned(),
+            without(Untolerated::Younger),
+        ));
+        lines.push((
+            "is observed only".to_owned(),
+            without(Untolerated::Observed),
+        ));
+        lines.push((
+            "not eligible: bound by its own nodeSelector or affinity".to_owned(),
+            progress.bound,
+        ));
+        let mut rows = Vec::new();
+        for (what, amount) in lines {
+            if amount == Amount::default() {
+                continue;
+            }
+            let share = percent(amount.cpu_millis, progress.eligible.cpu_millis);
+            let mut row = vec![Cell::Text(what), Cell::number(share)];
+            row.extend(amount_cells(amount));
+            rows.push(row);
+        }
+        Section {
+            title: "How far it is".to_owned(),
+            intro: format!(
+                "Pods that could run on every platform of a pool request {} cores: where they run now, and which of them \
+                 do not tolerate the pool yet. Percentages are of these cores.",
+                progress.eligible.cpu_cores()
+            ),
+            columns: vec!["Eligible", "%", "CPU", "Memory", "Pods"],
+            rows,
+        }
+    }
+
+    fn progress_of_namespaces(&self) -> Section {
+        let architectures: Vec<&'static str> = self
+            .summary
+            .progress
+            .architectures
+            .keys()
+            .copied()
+            .collect();
+        let mut rows = Vec::new();
+        for (namespace, total) in &self.summary.namespaces {
+            let progress = &total.progress;
+            if progress.eligible != Amount::default() {
+                rows.push(row(namespace, progress, &architectures));
+            }
+        }
+        let mut columns = vec!["Namespace", "CPU", "Memory", "Pods"];
+        columns.extend(architectures);
+        columns.push("Waiting");
+        Section {
+            title: "How far namespaces are".to_owned(),
+            intro: "Requests of the Pods that could run on every platform of a pool; the share of their cores on each \
+                    architecture, and the share that waits for a restart."
+                .to_owned(),
+            columns,
+            rows,
+        }
+    }
+}
+
+fn row(namespace: &str, progress: &Progress, architectures: &[&'static str]) -> Vec<Cell> {
+    let share = |amount: Amount| {
+        let percent = percent(amount.cpu_millis, progress.eligible.cpu_millis);
+        Cell::Number(format!("{percent}%"), percent as f64)
+    };
+    let mut row = vec![Cell::Name(namespace.to_owned())];
+    row.extend(amount_cells(progress.eligible));
+    for architecture in architectures {
+        let amount = progress.architectures.get(architecture);
+        row.push(share(amount.copied().unwrap_or_default()));
+    }
+    row.push(share(progress.untolerated(Untolerated::Older)));
+    row
+}
