@@ -221,6 +221,54 @@ async fn every_sum_is_the_one_that_go_computes() {
     assert!(compared > 50, "{compared}");
 }
 
+/// Forbids members that a schema does not name, which it allows for the sake of later versions.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if members.contains_key("properties") {
+                members.insert("additionalProperties".to_owned(), false.into());
+            }
+            members.values_mut().for_each(close);
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn the_schema_in_the_documentation_names_every_member() {
+    let desk = Desk::new(json!({})).await;
+    let fixture = Fixture::read(&desk);
+    let text = std::fs::read_to_string("docs/report.schema.json").unwrap();
+    let mut schema: Value = serde_json::from_str(&text).unwrap();
+    close(&mut schema);
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let earlier = report(&desk, &fixture, &["-o", "json"]).await.stdout;
+    let file = desk.path().join("earlier.json");
+    std::fs::write(&file, &earlier).unwrap();
+    let file = file.display().to_string();
+    let later = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
+    for json in [earlier, later.stdout] {
+        let json: Value = serde_json::from_str(&json).unwrap();
+        for list in [
+            "images",
+            "workloads",
+            "namespaces",
+            "unknown",
+            "skipped",
+            "missed",
+            "misplaced",
+        ] {
+            assert!(json[list] != json!([]), "{list}");
+        }
+        let faults: Vec<String> = schema
+            .iter_errors(&json)
+            .map(|fault| format!("{}: {fault}", fault.instance_path()))
+            .collect();
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+}
+
 #[tokio::test]
 async fn tables_show_money_and_progress() {
     let desk = Desk::new(json!({})).await;

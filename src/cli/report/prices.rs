@@ -234,4 +234,16 @@ mod tests {
             assert!(PriceList::parse(text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn the_examples_of_the_documentation_are_right() {
+        let page = include_str!("../../../docs/report.md");
+        let blocks = page.split("```yaml\n").skip(1);
+        let examples: Vec<&str> = blocks.filter_map(|block| block.split("```").next()).collect();
+        assert_eq!(examples.len(), 3);
+        for example in examples {
+            let list = PriceList::parse(example).unwrap();
+            assert_eq!(list.currency, "USD", "{example}");
+        }
+    }
 }
