@@ -193,8 +193,12 @@ async fn every_sum_is_the_one_that_go_computes() {
     for sum in &fixture.sums {
         if sum.of.is_empty() {
             assert_eq!(&said("", &json["money"], &json["progress"]), sum);
-            let beyond = sum.nodes.unwrap() - sum.today;
-            assert_eq!(whole(&json["money"]["beyondRequests"], 1e6), beyond);
+            let beyond = &json["money"]["beyondRequests"];
+            match sum.nodes.unwrap().checked_sub(sum.today) {
+                Some(expected) => assert_eq!(whole(beyond, 1e6), expected),
+                // More Pods were drawn than the nodes have room for.
+                None => assert!(beyond.is_null(), "{beyond}"),
+            }
             compared += 1;
         }
         for namespace in namespaces {
@@ -274,12 +278,19 @@ async fn tables_show_money_and_progress() {
     let desk = Desk::new(json!({})).await;
     let fixture = Fixture::read(&desk);
     for (by, expected) in [
-        ("image", &["KEPT ", "What namespaces cost a month"][..]),
+        ("image", &["KEPT "][..]),
         (
             "workload",
             &["What workloads cost a month", "StatefulSet/web"],
         ),
-        ("namespace", &["How far namespaces are", "AMD64  ARM64"]),
+        (
+            "namespace",
+            &[
+                "How far namespaces are",
+                "AMD64  ARM64",
+                "What namespaces cost a month",
+            ],
+        ),
     ] {
         let table = report(&desk, &fixture, &["--by", by]).await.stdout;
         let always = [

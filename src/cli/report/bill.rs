@@ -12,8 +12,9 @@ pub(super) struct Bill {
 }
 
 impl Bill {
-    /// Returns what the nodes cost beyond the requests of their Pods.
+    /// Returns what the nodes cost beyond the requests of their Pods; `None` where nodes do not say what they have.
     pub(super) fn beyond_requests(&self) -> Option<Money> {
-        Some(self.nodes?.less(self.costs.today))
+        let nodes = self.nodes?;
+        (nodes >= self.costs.today).then(|| nodes.less(self.costs.today))
     }
 }

@@ -7,13 +7,14 @@ use super::section::{Cell, Section};
 use tolerarch_engine::census::{Costs, Money};
 
 impl Report<'_> {
-    /// Returns the costs as a whole, and those of what `ranks` name; nothing without prices.
+    /// Returns the costs as a whole, and those of what `ranks` name: of images, their own ranking has them. Nothing without
+    /// prices.
     pub(super) fn costs(&self, ranks: &[By]) -> Vec<Section> {
         let Some(bill) = &self.bill else {
             return Vec::new();
         };
         let mut sections = vec![overview(bill)];
-        if !ranks.contains(&By::Workload) || ranks.contains(&By::Namespace) {
+        if ranks.contains(&By::Namespace) {
             sections.push(self.costs_of_namespaces());
         }
         if ranks.contains(&By::Workload) {

@@ -239,7 +239,9 @@ mod tests {
     fn the_examples_of_the_documentation_are_right() {
         let page = include_str!("../../../docs/report.md");
         let blocks = page.split("```yaml\n").skip(1);
-        let examples: Vec<&str> = blocks.filter_map(|block| block.split("```").next()).collect();
+        let examples: Vec<&str> = blocks
+            .filter_map(|block| block.split("```").next())
+            .collect();
         assert_eq!(examples.len(), 3);
         for example in examples {
             let list = PriceList::parse(example).unwrap();
