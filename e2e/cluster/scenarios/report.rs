@@ -46,7 +46,14 @@ pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Clust
         .unwrap();
 
     let begun = Instant::now();
-    let report = asked(cluster, &namespace, &["report"]).await;
+    let prices = cluster.local().directory().join("prices.yaml");
+    std::fs::write(
+        &prices,
+        "currency: EUR\narchitectures: {amd64: {vcpuHour: 1, gibHour: 0}, arm64: {vcpuHour: 0.5, gibHour: 0}}",
+    )
+    .unwrap();
+    let prices = prices.display().to_string();
+    let report = asked(cluster, &namespace, &["report", "--prices", &prices]).await;
     print!("report: 2,002 Pods in {:.2?}; ", begun.elapsed());
     is_added_up(&report, cluster);
 
@@ -113,6 +120,23 @@ fn is_added_up(report: &Value, cluster: &Cluster) {
             .iter()
             .all(|pod| pod["kind"] == "Deployment" && pod["name"] == "multi")
     );
+    let progress = &report["progress"];
+    for (part, pods) in [("eligible", 1_000), ("waiting", 1_000), ("createdSince", 0)] {
+        assert_eq!(progress[part]["pods"], pods, "{part}: {progress:#}");
+    }
+    // Without the toleration all are on the node without a taint.
+    assert_eq!(progress["architectures"]["amd64"]["cpuCores"], 100.0);
+    for (part, money) in [
+        ("today", 146_000.0),
+        ("saved", 36_500.0),
+        ("kept", 36_500.0),
+    ] {
+        assert_eq!(
+            report["money"][part], money,
+            "{part}: {:#}",
+            report["money"]
+        );
+    }
     let misplaced = report["misplaced"].as_array().unwrap();
     assert_eq!(misplaced.len(), 1, "{misplaced:#?}");
     assert_eq!(
