@@ -1,6 +1,7 @@
 //! `tolerarch report`: the share of a cluster that could run on every platform, and what keeps the rest from it. Reads
 //! with the user's own rights; each image is looked up once, for any number of Pods.
 
+mod bars;
 mod bill;
 mod changes;
 mod comparison;
@@ -8,10 +9,12 @@ mod contents;
 mod costs;
 mod html;
 mod json;
+mod markdown;
 mod prices;
 mod progress;
 mod section;
 mod sections;
+mod steps;
 mod text;
 
 use std::collections::BTreeMap;
@@ -42,10 +45,11 @@ use tolerarch_engine::decide::Examined;
 pub(super) struct Command {
     #[command(flatten)]
     access: super::kubernetes::Access,
-    /// What is ranked by what is kept from the pools; the page and -o json have all three
+    /// What is ranked by what is kept from the pools; -o html, markdown and json have all three
     #[arg(long, value_enum, default_value_t)]
     by: By,
-    /// How the result is written: aligned columns, one JSON document, or a page of HTML that loads nothing
+    /// How the result is written: aligned columns, one JSON document, a page of HTML that loads nothing, or
+    /// Markdown for pull requests and wikis
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// Prices of a vCPU-hour and of a GiB-hour by architecture: what the Pods cost a month, and would cost
@@ -62,6 +66,7 @@ enum Output {
     Table,
     Json,
     Html,
+    Markdown,
 }
 
 /// What is known of the cluster when everything has been asked.
@@ -72,6 +77,8 @@ struct Surveyed {
     examined: Vec<Examined>,
     /// Platforms that the node selectors and affinities of the shapes allow, in the same order.
     selected: Vec<PlatformSet>,
+    is_installed: bool,
+    /// When tolerarch was installed, in seconds since 1970.
     installed: Option<i64>,
 }
 
@@ -99,6 +106,7 @@ impl Command {
             Output::Table => report.text(self.by, columns()),
             Output::Json => document(&format!("{:#}", report.json())),
             Output::Html => report.html(),
+            Output::Markdown => report.markdown(),
         };
         print(&text)?;
         Ok(ExitCode::SUCCESS)
@@ -109,6 +117,7 @@ impl Command {
         progress.show("asking the API server");
         let client = self.access.connect(&shared.environment)?;
         let configured = self.access.configured(shared, &client).await?;
+        let is_installed = configured.reviewed.is_some();
         let installed = configured.installed;
         let mut survey = Survey::read(&client, namespace, &progress).await?;
         let images = survey.images();
@@ -136,6 +145,7 @@ impl Command {
             survey,
             examined,
             selected,
+            is_installed,
             installed,
         })
     }
@@ -179,6 +189,7 @@ impl Command {
         Report {
             causes: causes(&summary, examined, session),
             summary,
+            is_installed: surveyed.is_installed,
             of,
             time,
             namespace,

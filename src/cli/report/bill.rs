@@ -12,9 +12,20 @@ pub(super) struct Bill {
 }
 
 impl Bill {
+    /// Formats money with its currency.
+    pub(super) fn written(&self, money: Money) -> String {
+        format!("{} {}", decimal(money), self.currency)
+    }
+
     /// Returns what the nodes cost beyond the requests of their Pods; `None` where nodes do not say what they have.
     pub(super) fn beyond_requests(&self) -> Option<Money> {
         let nodes = self.nodes?;
         (nodes >= self.costs.today).then(|| nodes.less(self.costs.today))
     }
+}
+
+/// Formats money with two decimals.
+pub(super) fn decimal(money: Money) -> String {
+    let cents = money.millionths().saturating_add(5_000) / 10_000;
+    format!("{}.{:02}", cents / 100, cents % 100)
 }

@@ -25,6 +25,8 @@ pub(super) struct Report<'p> {
     /// Time of the report, as RFC 3339.
     pub(super) time: String,
     pub(super) namespace: Option<String>,
+    /// Whether an installation of tolerarch was found: without one Pods that are created again get nothing.
+    pub(super) is_installed: bool,
     /// When tolerarch was installed, in seconds since 1970; `None` if that is not known.
     pub(super) installed: Option<i64>,
     /// Costs, if there are prices.

@@ -1,107 +1,186 @@
-//! Report as HTML page: one file that loads nothing.
+//! Report as HTML page: one file that loads nothing, and reads well without its script.
 //!
 //! All names are untrusted input. They are escaped, and occur in text only: in no attribute, no style and no script.
-//! The page's Content-Security-Policy allows one script, by its hash, so that even an unescaped name would run nothing.
+//! The page's Content-Security-Policy allows one script and one style sheet, by their hashes, so that even an unescaped
+//! name would run nothing.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use super::super::output::shown;
-use super::contents::{By, Report};
-use super::section::{Cell, Section, memory, percent};
-use tolerarch_engine::census::{Amount, Coverage};
+use super::bars::{Bar, Part};
+use super::contents::Report;
+use super::section::{Cell, Section};
 
-const SCRIPT: &str = include_str!("html/sort.js");
+const SCRIPT: &str = include_str!("html/page.js");
+const STYLE: &str = include_str!("html/page.css");
 
 impl Report<'_> {
     pub(super) fn html(&self) -> String {
-        let sections = self.sections(&[By::Image, By::Workload, By::Namespace]);
-        let sections: String = sections.into_iter().map(table).collect();
-        let notes: String = self
-            .notes
-            .iter()
-            .map(|note| format!("<li>{}</li>\n", escaped(note)))
-            .collect();
-        let list = format!("<h2>Notes</h2>\n<ul class=\"notes\">\n{notes}</ul>\n");
+        let mut contents = String::new();
+        let mut sections = String::new();
+        for (place, section) in self.sections_below_bars().iter().enumerate() {
+            let id = format!("s{place}");
+            contents += &link(&id, &section.title);
+            sections += &rendered(&id, section);
+        }
+        let mut notes = String::new();
+        if !self.notes.is_empty() {
+            contents += &link("notes", "Notes");
+            notes += "<section>\n<h2 id=\"notes\">Notes</h2>\n<ul class=\"notes\">\n";
+            for note in &self.notes {
+                notes += &format!("<li>{}</li>\n", escaped(note));
+            }
+            notes += "</ul>\n</section>\n";
+        }
         format!(
             include_str!("html/page.html"),
-            hash = BASE64_STANDARD.encode(digest(&SHA256, SCRIPT.as_bytes())),
-            style = include_str!("html/page.css"),
+            script_hash = hash(SCRIPT),
+            style_hash = hash(STYLE),
+            style = STYLE,
             of = escaped(&self.of),
-            bars = self.bars(),
+            contents = contents,
+            bars = bars(&self.bars()),
             sections = sections,
-            notes = if notes.is_empty() { "" } else { &list },
+            notes = notes,
             version = env!("CARGO_PKG_VERSION"),
             script = SCRIPT,
         )
     }
-
-    /// Renders two bars, of CPU and of memory, with a legend.
-    fn bars(&self) -> String {
-        let all = self.summary.all();
-        let totals = &self.summary.totals;
-        let bar = |title: &str, whole: String, of: fn(Amount) -> u64| {
-            let parts = totals.iter().filter(|(_, part, _)| of(*part) > 0);
-            let parts = parts.map(|(coverage, part, _)| {
-                let share = of(*part) as f64 / of(all).max(1) as f64;
-                format!(
-                    "<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>",
-                    coverage.as_str()
-                )
-            });
-            let parts: String = parts.collect();
-            format!(
-                "<h3>{title} <span>{whole} requested</span></h3>\n<div class=\"bar\">{parts}</div>\n"
-            )
-        };
-        let cpu = bar("CPU", format!("{} cores", all.cpu_cores()), |amount| {
-            amount.cpu_millis
-        });
-        let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
-        let meaning = |(coverage, part, _): &(Coverage, Amount, u64)| {
-            let name = coverage.as_str();
-            let share = percent(part.cpu_millis, all.cpu_millis);
-            format!("<span class=\"{name}\">{name} {share}%</span>")
-        };
-        let legend: String = totals.iter().map(meaning).collect();
-        format!("<div class=\"bars\">\n{cpu}{memory}<div class=\"legend\">{legend}</div>\n</div>\n")
-    }
 }
 
-fn table(section: Section) -> String {
+/// Returns the source expression by which a Content-Security-Policy allows this element.
+fn hash(content: &str) -> String {
+    let digest = digest(&SHA256, content.as_bytes());
+    format!("sha256-{}", BASE64_STANDARD.encode(digest))
+}
+
+/// Renders an entry of the contents: the title up to the first colon or comma.
+fn link(id: &str, title: &str) -> String {
+    let short = title.split([':', ',']).next().unwrap_or(title);
+    format!("<li><a href=\"#{id}\">{}</a></li>\n", escaped(short))
+}
+
+fn bars(bars: &[Bar]) -> String {
+    if bars.is_empty() {
+        return String::new();
+    }
+    let bars: String = bars.iter().map(bar).collect();
+    format!("<div class=\"bars\">\n{bars}</div>\n")
+}
+
+/// Renders a bar for the eye, and its parts as a list for everyone.
+fn bar(bar: &Bar) -> String {
+    let mut rects = String::new();
+    let mut legend = String::new();
+    let mut start = 0.0;
+    for Part {
+        label,
+        class,
+        share,
+        text,
+    } in &bar.parts
+    {
+        let x = start * 100.0;
+        let width = share * 100.0;
+        let at = format!("x=\"{x:.3}%\" width=\"{width:.3}%\" height=\"100%\"");
+        rects += &format!("<rect class=\"{class}\" {at}/><rect class=\"pattern\" {at}/>");
+        legend += &format!(
+            "<li>{} <b>{}</b> <span>{}</span></li>\n",
+            key(class),
+            escaped(label),
+            escaped(text)
+        );
+        start += share;
+    }
+    format!(
+        "<figure>\n<figcaption>{} <span>{}</span></figcaption>\n\
+         <svg class=\"bar\" aria-hidden=\"true\">{rects}</svg>\n<ul class=\"legend\">\n{legend}</ul>\n</figure>\n",
+        bar.title,
+        escaped(&bar.whole)
+    )
+}
+
+/// Renders a sample of a part's colour and pattern.
+fn key(class: &str) -> String {
+    let size = "width=\"100%\" height=\"100%\"";
+    format!(
+        "<svg class=\"key\" aria-hidden=\"true\"><rect class=\"{class}\" {size}/><rect class=\"pattern\" {size}/></svg>"
+    )
+}
+
+fn rendered(id: &str, section: &Section) -> String {
     let Section {
         title,
         intro,
         columns,
         rows,
     } = section;
-    let class = |place: usize| match rows.first().and_then(|row| row.get(place)) {
-        Some(Cell::Number(..)) => " class=\"number\"",
-        _ => "",
+    let mut header = String::new();
+    let mut before = "";
+    for (place, name) in columns.iter().enumerate() {
+        let is_number = matches!(
+            rows.first().and_then(|row| row.get(place)),
+            Some(Cell::Number(..))
+        );
+        let class = if is_number { " class=\"number\"" } else { "" };
+        // Two columns of percentages have the same head.
+        let of = if *name == "%" {
+            format!("<span class=\"aside\">{before} </span>")
+        } else {
+            String::new()
+        };
+        header += &format!("<th scope=\"col\"{class}>{of}{name}</th>");
+        before = *name;
+    }
+    let has_steps = columns.contains(&"Do");
+    let mut body = String::new();
+    for row in rows {
+        body += "<tr>";
+        for (place, (column, cell)) in columns.iter().zip(row).enumerate() {
+            // Where there is no room for a table, steps are a list without heads.
+            let head = if has_steps && place > 0 { column } else { "" };
+            body += &rendered_cell(head, cell);
+        }
+        body += "</tr>\n";
+    }
+    let class = if has_steps { " class=\"steps\"" } else { "" };
+    let intro = if intro.is_empty() {
+        String::new()
+    } else {
+        format!("<p>{}</p>\n", escaped(intro))
     };
-    let head = |(at, name): (usize, &&str)| format!("<th{}>{name}</th>", class(at));
-    let header: String = columns.iter().enumerate().map(head).collect();
-    let rows: String = rows
-        .iter()
-        .map(|row| format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>()))
-        .collect();
     format!(
-        "<h2>{}</h2>\n<p>{}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
-         <tbody>\n{rows}</tbody>\n</table></div>\n",
-        escaped(&title),
-        escaped(&intro)
+        "<section>\n<h2 id=\"{id}\">{}</h2>\n{intro}\
+         <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-labelledby=\"{id}\"><table{class} aria-labelledby=\"{id}\">\n\
+         <thead><tr>{header}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n</section>\n",
+        escaped(title)
     )
 }
 
-fn cell(cell: &Cell) -> String {
+/// Renders a cell; `head` is empty where the column needs none besides that of the table.
+fn rendered_cell(head: &str, cell: &Cell) -> String {
     match cell {
+        Cell::Text(text) if head == "Do" => format!("<td class=\"do\">{}</td>", escaped(text)),
         Cell::Text(text) => format!("<td>{}</td>", escaped(text)),
-        Cell::Name(name) => format!("<td class=\"name\">{}</td>", escaped(name)),
-        Cell::Number(text, value) => format!("<td class=\"number\" data-v=\"{value}\">{text}</td>"),
+        Cell::Name(name) if name.is_empty() => "<td class=\"name\"></td>".to_owned(),
+        Cell::Name(name) => format!("<td class=\"name\"><span>{}</span></td>", escaped(name)),
+        Cell::Command(command) => {
+            let command = escaped(command);
+            format!("<td class=\"do\"><code>{command}</code></td>")
+        }
+        Cell::Number(text, value) => {
+            let head = if head.is_empty() {
+                String::new()
+            } else {
+                format!(" data-head=\"{head}\"")
+            };
+            format!("<td class=\"number\" data-v=\"{value}\"{head}>{text}</td>")
+        }
         Cell::Coverage(coverage) => {
             let name = coverage.as_str();
-            format!("<td><b class=\"{name}\">{name}</b></td>")
+            format!("<td class=\"support\">{}{name}</td>", key(name))
         }
     }
 }
@@ -121,4 +200,42 @@ fn escaped(text: &str) -> String {
         escaped = escaped.replace(c, entity);
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tolerarch_engine::census::Coverage;
+
+    #[test]
+    fn every_part_has_a_colour() {
+        let supports = Coverage::ALL.map(Coverage::as_str);
+        let others = ["here", "there", "waits", "saved", "kept", "rest"];
+        for class in supports.iter().chain(&others) {
+            let selector = format!(".{class}");
+            let has_colour = STYLE.lines().any(|line| {
+                let named = line.split([',', ' ']).any(|word| word == selector);
+                named && line.contains("{ fill: var(")
+            });
+            assert!(has_colour, "{class}");
+        }
+    }
+
+    #[test]
+    fn the_page_loads_nothing() {
+        for text in [SCRIPT, STYLE, include_str!("html/page.html")] {
+            for word in [
+                "://",
+                "@import",
+                "url(",
+                "fetch(",
+                "src=",
+                "innerHTML",
+                "eval(",
+            ] {
+                let loads = text.replace("url(#", "").contains(word);
+                assert!(!loads, "{word} in {text}");
+            }
+        }
+    }
 }

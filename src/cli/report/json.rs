@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::advice::fix;
 use super::bill::Bill;
 use super::contents::Report;
+use super::steps::{How, Step};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{
@@ -24,6 +25,7 @@ impl Report<'_> {
             "installed": self.installed.map(time),
             "progress": progress(&summary.progress),
             "totals": self.totals_of_coverages(),
+            "steps": all(&self.steps(), step),
             "workloads": all(&summary.workloads, |(of, total)| self.workload_total(of, total)),
             "images": all(&summary.images, |((image, cause), total)| self.image_total(image, *cause, total)),
             "namespaces": all(&summary.namespaces, |(name, total)| self.namespace_total(name, total)),
@@ -143,6 +145,17 @@ fn time(seconds: i64) -> Option<String> {
 
 fn all<T>(items: &[T], json: impl Fn(&T) -> Value) -> Value {
     items.iter().map(json).collect()
+}
+
+fn step(step: &Step<'_>) -> Value {
+    let how = match &step.how {
+        How::Command(command) => json!({"command": command}),
+        How::Advice(advice) => json!({"advice": advice}),
+    };
+    let more = json!({
+        "step": step.kind.as_str(), "action": step.action, "namespace": step.namespace, "object": step.object.text(),
+    });
+    with(with(more, amount(step.brings)), how)
 }
 
 fn reason_total(reason: Reason, total: &ReasonTotal<'_>) -> Value {

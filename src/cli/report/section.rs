@@ -1,6 +1,10 @@
 //! Section of a report: a table that marks untrusted cells, and that each format renders its own way.
 
+use super::bill::decimal;
 use tolerarch_engine::census::{Amount, Coverage, Money};
+
+/// Title of the section with the steps.
+pub(super) const NEXT: &str = "What to do next";
 
 pub(super) struct Section {
     pub(super) title: String,
@@ -16,6 +20,8 @@ pub(super) enum Cell {
     Text(String),
     /// Untrusted text: a name that was chosen in the cluster.
     Name(String),
+    /// Command for a shell, which is not wrapped.
+    Command(String),
     /// A number, and its sort key.
     Number(String, f64),
     Coverage(Coverage),
@@ -24,7 +30,9 @@ pub(super) enum Cell {
 impl Cell {
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::Text(text) | Self::Name(text) | Self::Number(text, _) => text,
+            Self::Text(text) | Self::Name(text) | Self::Command(text) | Self::Number(text, _) => {
+                text
+            }
             Self::Coverage(coverage) => coverage.as_str(),
         }
     }
@@ -34,9 +42,7 @@ impl Cell {
     }
 
     pub(super) fn money(money: Money) -> Self {
-        let cents = (money.millionths() + 5_000) / 10_000;
-        let text = format!("{}.{:02}", cents / 100, cents % 100);
-        Self::Number(text, money.millionths() as f64)
+        Self::Number(decimal(money), money.millionths() as f64)
     }
 
     pub(super) fn name(name: &str) -> Self {
@@ -45,8 +51,8 @@ impl Cell {
 }
 
 /// Returns CPU, memory and number of Pods.
-pub(super) fn amount_cells(amount: Amount) -> Vec<Cell> {
-    vec![
+pub(super) fn amount_cells(amount: Amount) -> [Cell; 3] {
+    [
         Cell::Number(amount.cpu_cores().to_string(), amount.cpu_millis as f64),
         Cell::Number(memory(amount), amount.memory_bytes as f64),
         Cell::number(amount.pods),

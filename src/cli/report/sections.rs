@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use super::super::advice::fix;
 use super::super::output::count;
 use super::contents::{By, Report};
-use super::section::{Cell, Section, amount_cells, memory, percent};
+use super::section::{Cell, NEXT, Section, amount_cells, memory, percent};
 use tolerarch_engine::census::{Amount, Coverage, IndexedPod};
 
 /// Returns a row with the requested amounts between other cells.
 fn row(before: Vec<Cell>, amount: Amount, after: Vec<Cell>) -> Vec<Cell> {
-    [before, amount_cells(amount), after].concat()
+    [before, amount_cells(amount).to_vec(), after].concat()
 }
 
 fn section(
@@ -30,7 +30,7 @@ fn section(
 impl Report<'_> {
     /// Returns the sections that are not empty, in reading order, with a ranking by each of `ranks`.
     pub(super) fn sections(&self, ranks: &[By]) -> Vec<Section> {
-        let mut sections = vec![self.totals()];
+        let mut sections = vec![self.totals(), self.next_steps()];
         sections.extend(self.changes());
         sections.extend(self.costs(ranks));
         sections.extend(self.progress(ranks));
@@ -46,6 +46,13 @@ impl Report<'_> {
             self.misplaced(),
         ]);
         sections.retain(|section| !section.rows.is_empty());
+        sections
+    }
+
+    /// Returns all sections for a format with bars, which have said the totals: the steps come first.
+    pub(super) fn sections_below_bars(&self) -> Vec<Section> {
+        let mut sections = self.sections(&[By::Image, By::Workload, By::Namespace]);
+        sections.sort_by_key(|section| section.title != NEXT);
         sections
     }
 

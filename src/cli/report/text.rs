@@ -65,18 +65,42 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         "  ",
         width,
     );
-    let sentence = |cells: &Vec<Cell>| {
-        let sentence = format!("  {}: {}", cells[0].text(), cells[sentences?].text());
-        Some(wrapped(&sentence, "    ", width))
-    };
     let rest = rest(rows.len(), MOST)
         .map(|rest| format!("  {rest}"))
         .unwrap_or_default();
     paragraphs([
         format!("{}\n", shown(title)),
         table,
-        most().filter_map(sentence).collect(),
+        sentences.map_or_else(String::new, |at| sentences_below(most(), at, width)),
     ]) + &rest
+}
+
+/// Renders the sentences in a column; those of numbered rows that are the same, once.
+fn sentences_below<'r>(
+    rows: impl Iterator<Item = &'r Vec<Cell>>,
+    column: usize,
+    width: Option<usize>,
+) -> String {
+    let mut sentences: Vec<(String, &Cell)> = Vec::new();
+    for cells in rows {
+        let label = cells[0].text();
+        let sentence = &cells[column];
+        let same = sentences
+            .iter_mut()
+            .find(|(_, other)| other.text() == sentence.text());
+        match (&cells[0], same) {
+            (Cell::Number(..), Some((labels, _))) => *labels += &format!(", {label}"),
+            _ => sentences.push((label.to_owned(), sentence)),
+        }
+    }
+    let mut text = String::new();
+    for (label, sentence) in sentences {
+        // A shell would take the lines of a wrapped command for several.
+        let width = width.filter(|_| !matches!(sentence, Cell::Command(_)));
+        let line = format!("  {label}: {}", sentence.text());
+        text += &wrapped(&line, "    ", width);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -88,6 +112,27 @@ mod tests {
     use tolerarch_core::reason::Reason;
     use tolerarch_engine::census::{Amount, Basis, IndexedPod, PlacedPod, Summary, Workload};
     use tolerarch_engine::decide::{BlockingImage, Examined, ImageState, PoolState};
+
+    #[test]
+    fn sentences_are_wrapped_and_said_once_and_commands_are_whole() {
+        let row = |number, cell| vec![Cell::number(number), Cell::name("object"), cell];
+        let advice = || Cell::Text("words that are wrapped at some place".to_owned());
+        let command = "kubectl --namespace shop rollout restart deployment/web";
+        let section = Section {
+            title: "Steps".to_owned(),
+            intro: String::new(),
+            columns: vec!["#", "Object", "Do"],
+            rows: vec![
+                row(1, advice()),
+                row(2, Cell::Command(command.to_owned())),
+                row(3, advice()),
+            ],
+        };
+        let text = plain(&lines(&section, Some(30)));
+        let expected =
+            format!("  1, 3: words that are wrapped\n    at some place\n  2: {command}\n");
+        assert!(text.ends_with(&expected), "{text}");
+    }
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
