@@ -139,7 +139,7 @@ fn rendered(id: &str, section: &Section) -> String {
     for row in rows {
         body += "<tr>";
         for (place, (column, cell)) in columns.iter().zip(row).enumerate() {
-            // Where there is no room for a table, steps are a list without heads.
+            // Steps are shown as a list, without the heads of a table.
             let head = if has_steps && place > 0 { column } else { "" };
             body += &rendered_cell(head, cell);
         }
@@ -176,7 +176,10 @@ fn rendered_cell(head: &str, cell: &Cell) -> String {
             } else {
                 format!(" data-head=\"{head}\"")
             };
-            format!("<td class=\"number\" data-v=\"{value}\"{head}>{text}</td>")
+            format!(
+                "<td class=\"number\" data-v=\"{value}\"{head}>{}</td>",
+                escaped(text)
+            )
         }
         Cell::Coverage(coverage) => {
             let name = coverage.as_str();

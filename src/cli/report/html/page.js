@@ -12,6 +12,7 @@ const tables = [...document.querySelectorAll("table")].map((table) => {
 const status = element("p", { className: "status" });
 status.setAttribute("role", "status");
 let wanted = "";
+let counted = "";
 
 // Rows are compared by their texts, which are read once.
 const texts = new Map();
@@ -56,11 +57,19 @@ function sort(one, head) {
   head.setAttribute("aria-sort", ascends ? "ascending" : "descending");
   one.body.append(...one.rows);
   show(one);
-  status.textContent = `Sorted by ${head.textContent}, ${ascends ? "ascending" : "descending"}.`;
+  status.textContent = `Sorted by ${head.textContent}, ${ascends ? "ascending" : "descending"}. ${counted}`;
 }
 
+// The keyboard stops only at tables that scroll.
+const stops = new ResizeObserver((changes) => {
+  for (const { target } of changes) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
+});
+
 for (const one of tables) {
-  for (const head of one.table.tHead.rows[0].cells) {
+  stops.observe(one.table.parentNode);
+  // Steps are a list, in an order with a meaning, and show no heads.
+  const heads = one.table.classList.contains("steps") ? [] : one.table.tHead.rows[0].cells;
+  for (const head of heads) {
     const button = element("button", { type: "button" });
     button.append(...head.childNodes);
     button.addEventListener("click", () => sort(one, head));
@@ -74,6 +83,7 @@ for (const one of tables) {
     // The button is gone: the keyboard goes on in the table.
     one.table.parentNode.focus();
   });
+  one.more.setAttribute("aria-describedby", one.table.getAttribute("aria-labelledby"));
   const foot = element("p", { className: "foot" });
   foot.append(one.count, one.more);
   one.table.parentNode.after(foot);
@@ -92,6 +102,7 @@ if (named.length > 0) {
     let matching = 0;
     for (const one of named) matching += show(one);
     const all = named.reduce((sum, one) => sum + one.all, 0);
-    status.textContent = wanted === "" ? "" : `${number.format(matching)} of ${number.format(all)} rows`;
+    counted = wanted === "" ? "" : `${number.format(matching)} of ${number.format(all)} rows`;
+    status.textContent = counted;
   });
 }
