@@ -87,7 +87,10 @@ impl<'p> Sums<'p> {
         (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
         total.amount.add(pod.requests);
         total.costs.add(costs);
-        total.missed += u64::from(!missed.is_empty());
+        if !missed.is_empty() {
+            total.missed += 1;
+            total.missed_money.add(costs.saved());
+        }
         total.misplaced += u64::from(!misplaced.is_empty());
 
         self.add_blockers(placed, coverage, reason, costs.kept);
@@ -114,6 +117,7 @@ impl<'p> Sums<'p> {
         let requests = placed.pod.requests;
         let of_reason = self.reasons.entry((coverage, reason)).or_default();
         of_reason.amount.add(requests);
+        of_reason.money.add(kept);
         of_reason.workloads.insert(workload);
         if coverage == Coverage::Skipped {
             return;

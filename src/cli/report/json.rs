@@ -25,7 +25,7 @@ impl Report<'_> {
             "installed": self.installed.map(time),
             "progress": progress(&summary.progress),
             "totals": self.totals_of_coverages(),
-            "steps": all(&self.steps(), step),
+            "steps": all(&self.steps(), |step| self.step(step)),
             "workloads": all(&summary.workloads, |(of, total)| self.workload_total(of, total)),
             "images": all(&summary.images, |((image, cause), total)| self.image_total(image, *cause, total)),
             "namespaces": all(&summary.namespaces, |(name, total)| self.namespace_total(name, total)),
@@ -69,6 +69,21 @@ impl Report<'_> {
         if self.bill.is_some() {
             let kept = total.keeps_money.value();
             json["money"] = json!({"kept": kept, "alone": total.alone_money.value()});
+        }
+        json
+    }
+
+    fn step(&self, step: &Step<'_>) -> Value {
+        let how = match &step.how {
+            How::Command(command) => json!({"command": command}),
+            How::Advice(advice) => json!({"advice": advice}),
+        };
+        let more = json!({
+            "step": step.kind.as_str(), "action": step.action, "namespace": step.namespace, "object": step.object.text(),
+        });
+        let mut json = with(with(more, amount(step.brings.requests)), how);
+        if self.bill.is_some() {
+            json["saves"] = step.brings.money.value().into();
         }
         json
     }
@@ -145,17 +160,6 @@ fn time(seconds: i64) -> Option<String> {
 
 fn all<T>(items: &[T], json: impl Fn(&T) -> Value) -> Value {
     items.iter().map(json).collect()
-}
-
-fn step(step: &Step<'_>) -> Value {
-    let how = match &step.how {
-        How::Command(command) => json!({"command": command}),
-        How::Advice(advice) => json!({"advice": advice}),
-    };
-    let more = json!({
-        "step": step.kind.as_str(), "action": step.action, "namespace": step.namespace, "object": step.object.text(),
-    });
-    with(with(more, amount(step.brings)), how)
 }
 
 fn reason_total(reason: Reason, total: &ReasonTotal<'_>) -> Value {

@@ -10,7 +10,7 @@ use super::section::{Cell, NEXT, Section, amount_cells};
 use tolerarch_core::pod::is_name;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, ImageTotal, ReasonTotal, Workload};
+use tolerarch_engine::census::{Amount, ImageTotal, Money, ReasonTotal, Workload};
 
 /// Maximum number of steps.
 const MOST: usize = 10;
@@ -25,9 +25,17 @@ pub(super) struct Step<'r> {
     pub(super) namespace: &'r str,
     /// Name of the object, or how many there are.
     pub(super) object: Cell,
-    /// Requests of the Pods that the step concerns.
-    pub(super) brings: Amount,
+    pub(super) brings: Worth,
     pub(super) how: How,
+}
+
+/// What a step brings; money outweighs requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Worth {
+    /// What may be saved a month; 0 without prices.
+    pub(super) money: Money,
+    /// Requests of the Pods that the step concerns.
+    pub(super) requests: Amount,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +70,7 @@ impl StepKind {
 /// Eligible Pods of a workload that were created without the tolerations of a pool.
 struct Missed<'r> {
     workload: &'r Workload,
-    requests: Amount,
+    brings: Worth,
     is_observed: bool,
 }
 
@@ -89,7 +97,10 @@ impl Report<'_> {
         let mut rows = Vec::new();
         for (place, step) in self.steps().into_iter().enumerate() {
             let mut row = vec![Cell::number(place as u64 + 1)];
-            row.extend(amount_cells(step.brings));
+            if self.bill.is_some() {
+                row.push(Cell::money(step.brings.money));
+            }
+            row.extend(amount_cells(step.brings.requests));
             row.extend([
                 Cell::Text(step.action),
                 Cell::name(step.namespace),
@@ -101,21 +112,17 @@ impl Report<'_> {
             ]);
             rows.push(row);
         }
+        let mut columns = vec!["#"];
+        if self.bill.is_some() {
+            columns.push("Saves");
+        }
+        columns.extend(["CPU", "Memory", "Pods", "Step", "Namespace", "Object", "Do"]);
         Section {
             title: NEXT.to_owned(),
             intro: "Pods that fail where they are come first, then what brings most to the pools. The amounts are the \
                     requests of the Pods of each step."
                 .to_owned(),
-            columns: vec![
-                "#",
-                "CPU",
-                "Memory",
-                "Pods",
-                "Step",
-                "Namespace",
-                "Object",
-                "Do",
-            ],
+            columns,
             rows,
         }
     }
@@ -125,10 +132,10 @@ impl Report<'_> {
         let misplaced = &self.summary.misplaced;
         let (first, ..) = misplaced.first()?;
         let mut workloads: Vec<&Workload> = Vec::new();
-        let mut brings = Amount::default();
+        let mut brings = Worth::default();
         for (pod, ..) in misplaced {
             workloads.push(&pod.workload);
-            brings.add(pod.requests);
+            brings.requests.add(pod.requests);
         }
         workloads.dedup();
         let mut step = Step {
@@ -185,7 +192,7 @@ impl Report<'_> {
             .summary
             .workloads
             .iter()
-            .map(|(workload, total)| (*workload, total.reason))
+            .map(|(workload, total)| (*workload, total))
             .collect();
         let mut missed = Vec::new();
         // They are sorted by workload.
@@ -201,10 +208,15 @@ impl Report<'_> {
             if EXCLUDED.contains(&&*workload.namespace) {
                 continue;
             }
+            let total = totals.get(workload);
+            let brings = Worth {
+                money: total.map(|total| total.missed_money).unwrap_or_default(),
+                requests: pods.iter().map(|(pod, _)| &pod.requests).sum(),
+            };
             missed.push(Missed {
                 workload,
-                requests: pods.iter().map(|(pod, _)| &pod.requests).sum(),
-                is_observed: totals.get(workload) == Some(&Reason::Observed),
+                brings,
+                is_observed: total.is_some_and(|total| total.reason == Reason::Observed),
             });
         }
         missed
@@ -225,7 +237,10 @@ impl Report<'_> {
                     action,
                     namespace: "",
                     object: Cell::name(image),
-                    brings: total.alone,
+                    brings: Worth {
+                        money: total.alone_money,
+                        requests: total.alone,
+                    },
                     how: How::Advice(image_advice(total)),
                 });
             }
@@ -259,7 +274,7 @@ fn restart<'r>(missed: &Missed<'r>) -> Option<Step<'r>> {
         action: "restart".to_owned(),
         namespace,
         object: Cell::Name(missed.workload.label()),
-        brings: missed.requests,
+        brings: missed.brings,
         how,
     })
 }
@@ -274,12 +289,17 @@ fn together<'r>(
     if missed.is_empty() {
         return None;
     }
+    let mut brings = Worth::default();
+    for one in missed {
+        brings.money.add(one.brings.money);
+        brings.requests.add(one.brings.requests);
+    }
     Some(Step {
         kind,
         action: action.to_owned(),
         namespace: "",
         object: Cell::Text(count(missed.len() as u64, "workload")),
-        brings: missed.iter().map(|missed| &missed.requests).sum(),
+        brings,
         how: How::Advice(advice.to_owned()),
     })
 }
@@ -305,7 +325,10 @@ fn unknown_step<'r>(reason: Reason, total: &ReasonTotal<'r>) -> Step<'r> {
         action: format!("resolve: {reason}"),
         namespace: "",
         object,
-        brings: total.amount,
+        brings: Worth {
+            money: total.money,
+            requests: total.amount,
+        },
         how: How::Advice(fix(reason).unwrap_or_default().to_owned()),
     }
 }
@@ -417,6 +440,7 @@ mod tests {
             images: [].into(),
             costs: Costs::default(),
             missed: 1,
+            missed_money: Money::default(),
             misplaced: 0,
         };
         report.summary.workloads = vec![(&pods[4].workload, observed)];

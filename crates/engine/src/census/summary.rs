@@ -43,6 +43,8 @@ pub struct WorkloadTotal<'p> {
     pub images: BTreeSet<&'p str>,
     pub costs: Costs,
     pub missed: u64,
+    /// What could be saved a month by the Pods that miss a pool.
+    pub missed_money: Money,
     pub misplaced: u64,
 }
 
@@ -69,6 +71,8 @@ pub struct NamespaceTotal {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReasonTotal<'p> {
     pub amount: Amount,
+    /// What could be saved a month if the images had all platforms of their pools.
+    pub money: Money,
     pub workloads: BTreeSet<&'p Workload>,
     /// The images, if images are the reason.
     pub images: BTreeSet<&'p str>,
@@ -83,6 +87,7 @@ impl WorkloadTotal<'_> {
             images: BTreeSet::new(),
             costs: Costs::default(),
             missed: 0,
+            missed_money: Money::default(),
             misplaced: 0,
         }
     }
