@@ -10,11 +10,11 @@ use super::section::{Cell, NEXT, Section, amount_cells};
 use tolerarch_core::pod::is_name;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, ImageTotal, Money, ReasonTotal, Workload};
+use tolerarch_engine::census::{Amount, ImageTotal, Money, ReasonTotal, Workload, WorkloadTotal};
 
 /// Maximum number of steps.
 const MOST: usize = 10;
-/// Maximum number of steps of a kind, so that restarts do not hide images, nor images restarts.
+/// Number of steps of a kind that come before others of it, so that restarts do not hide images, nor images restarts.
 const MOST_OF_A_KIND: usize = 5;
 
 pub(super) struct Step<'r> {
@@ -38,7 +38,7 @@ pub(super) struct Worth {
     pub(super) requests: Amount,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum StepKind {
     Move,
     Install,
@@ -83,14 +83,22 @@ impl Report<'_> {
         steps.extend(unknown.map(|(reason, total)| unknown_step(*reason, total)));
         steps.sort_by_key(|step| Reverse(step.brings));
         steps.splice(0..0, self.misplaced_step());
-        let mut of_kind: HashMap<&str, usize> = HashMap::new();
-        steps.retain(|step| {
-            let before = of_kind.entry(step.kind.as_str()).or_default();
+        // Those beyond their share come last, where others leave room.
+        let mut of_kind: HashMap<StepKind, usize> = HashMap::new();
+        let mut beyond = Vec::new();
+        let mut chosen = Vec::new();
+        for step in steps {
+            let before = of_kind.entry(step.kind).or_default();
             *before += 1;
-            *before <= MOST_OF_A_KIND
-        });
-        steps.truncate(MOST);
-        steps
+            if *before > MOST_OF_A_KIND {
+                beyond.push(step);
+            } else {
+                chosen.push(step);
+            }
+        }
+        chosen.extend(beyond);
+        chosen.truncate(MOST);
+        chosen
     }
 
     pub(super) fn next_steps(&self) -> Section {
@@ -145,7 +153,8 @@ impl Report<'_> {
             object: Cell::Text(count(workloads.len() as u64, "workload")),
             brings,
             how: How::Advice(
-                "by placement.require or an affinity of their own; the Pods are below, under Misplaced"
+                "they fail there, unless the node emulates: placement.require or an affinity of their own keeps them \
+                 off; the Pods are below, under Misplaced"
                     .to_owned(),
             ),
         };
@@ -188,19 +197,16 @@ impl Report<'_> {
 
     /// Returns the workloads of the missed Pods that the webhook reviews when they are created again.
     fn missed_workloads(&self) -> Vec<Missed<'_>> {
-        let totals: HashMap<_, _> = self
-            .summary
-            .workloads
-            .iter()
-            .map(|(workload, total)| (*workload, total))
-            .collect();
+        let totals = self.summary.workloads.iter();
+        let totals: HashMap<&Workload, &WorkloadTotal<'_>> =
+            totals.map(|(workload, total)| (*workload, total)).collect();
         let mut missed = Vec::new();
         // They are sorted by workload.
-        for pods in self
+        let alike = self
             .summary
             .missed
-            .chunk_by(|(one, _), (other, _)| one.workload == other.workload)
-        {
+            .chunk_by(|(one, _), (other, _)| one.workload == other.workload);
+        for pods in alike {
             let Some((first, _)) = pods.first() else {
                 continue;
             };
@@ -306,7 +312,7 @@ fn together<'r>(
 
 fn image_advice(total: &ImageTotal<'_>) -> String {
     let mut advice = "have it built for this platform as well, or take a tag that is".to_owned();
-    let others = total.keeps.pods - total.alone.pods;
+    let others = total.keeps.pods.saturating_sub(total.alone.pods);
     if others > 0 {
         let others = count(others, "more Pod");
         advice += &format!("; {others} of it need other images, too");
@@ -337,7 +343,7 @@ fn unknown_step<'r>(reason: Reason, total: &ReasonTotal<'r>) -> Step<'r> {
 mod tests {
     use super::*;
     use tolerarch_core::image::LookupError;
-    use tolerarch_engine::census::{Costs, Coverage, IndexedPod, Summary, WorkloadTotal};
+    use tolerarch_engine::census::{Costs, Coverage, IndexedPod, Summary};
 
     fn pod(namespace: &str, kind: &str, name: &str, cpu_millis: u64) -> IndexedPod {
         let workload = Workload {
@@ -498,7 +504,7 @@ mod tests {
         report.summary.misplaced = vec![(&pods[0], "linux/arm64".parse().unwrap(), [].into())];
         let lines = lines(&report);
         let expected = [
-            "1 0.01 0 1 keep off these nodes shop Deployment/app-0 by placement",
+            "1 0.01 0 1 keep off these nodes shop Deployment/app-0 they fail there",
             "2 0.018 0 1 restart shop Deployment/app-8 kubectl",
             "3 0.017 0 1 restart shop Deployment/app-7 kubectl",
             "4 0.016 0 16 build for linux/arm64  large have it built for this platform as well, or take a tag that is; 2 \
@@ -507,6 +513,9 @@ mod tests {
             "6 0.015 0 1 restart shop Deployment/app-5 kubectl",
             "7 0.015 0 1 resolve: not-found  unknown push the image",
             "8 0.014 0 1 restart shop Deployment/app-4 kubectl",
+            // More restarts than their share, as there is room.
+            "9 0.013 0 1 restart shop Deployment/app-3 kubectl",
+            "10 0.012 0 1 restart shop Deployment/app-2 kubectl",
         ];
         assert_eq!(lines.len(), expected.len(), "{lines:#?}");
         for (line, expected) in lines.iter().zip(expected) {
