@@ -9,6 +9,7 @@ mod inspect;
 mod readme;
 mod report;
 mod report_money;
+mod report_newer;
 mod report_page;
 mod streams;
 mod why;

@@ -6,6 +6,7 @@ mod depot;
 mod fronts;
 mod heavy;
 mod making;
+mod newer;
 mod nginx;
 mod servers;
 mod tenants;

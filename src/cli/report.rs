@@ -10,6 +10,7 @@ mod costs;
 mod html;
 mod json;
 mod markdown;
+mod newer;
 mod prices;
 mod progress;
 mod section;
@@ -34,6 +35,7 @@ use super::{Failure, Shared};
 use bill::Bill;
 use comparison::Earlier;
 use contents::{By, Report};
+use newer::Newer;
 use prices::PriceList;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
@@ -58,6 +60,9 @@ pub(super) struct Command {
     /// An earlier report, as -o json wrote it: what has changed since
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
+    /// Also lists the tags of the images that keep most, and looks up which newer ones have the missing platforms
+    #[arg(long)]
+    newer: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -80,6 +85,8 @@ struct Surveyed {
     is_installed: bool,
     /// When tolerarch was installed, in seconds since 1970.
     installed: Option<i64>,
+    /// Newer tags of images, if they were asked for.
+    newer: Option<Vec<Newer>>,
 }
 
 /// Decision on a Pod that cannot be read within the limits on untrusted input.
@@ -119,7 +126,7 @@ impl Command {
         let configured = self.access.configured(shared, &client).await?;
         let is_installed = configured.reviewed.is_some();
         let installed = configured.installed;
-        let mut survey = Survey::read(&client, namespace, &progress).await?;
+        let survey = Survey::read(&client, namespace, &progress).await?;
         let images = survey.images();
         let mut session =
             Session::start(shared, configured, progress, Some(&client), images).await?;
@@ -138,16 +145,21 @@ impl Command {
         session.notes.extend(notes);
         let shapes = survey.shapes.iter();
         let selected = shapes.map(|shape| shape.pod.selected_platforms()).collect();
-        // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
-        drop(mem::take(&mut survey.shapes));
-        Ok(Surveyed {
+        let mut surveyed = Surveyed {
             session,
             survey,
             examined,
             selected,
             is_installed,
             installed,
-        })
+            newer: None,
+        };
+        if self.newer {
+            surveyed.newer = Some(surveyed.newer_tags().await);
+        }
+        // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
+        drop(mem::take(&mut surveyed.survey.shapes));
+        Ok(surveyed)
     }
 
     fn report<'p>(&self, surveyed: &'p Surveyed, prices: Option<PriceList>) -> Report<'p> {
@@ -197,12 +209,18 @@ impl Command {
             bill,
             comparison: None,
             rate_limits,
+            newer: surveyed.newer.as_deref(),
             notes,
         }
     }
 }
 
 impl Surveyed {
+    async fn newer_tags(&self) -> Vec<Newer> {
+        let summary = Summary::of(&Basis::default(), self.placed_pods());
+        newer::find(&self.session, &self.survey, &self.examined, &summary).await
+    }
+
     fn placed_pods(&self) -> impl Iterator<Item = PlacedPod<'_>> {
         self.survey.pods.iter().map(|pod| {
             let node = pod.node.as_deref();

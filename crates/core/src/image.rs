@@ -6,6 +6,7 @@ mod host;
 mod name_pattern;
 mod platform;
 mod reference;
+mod tag;
 
 use std::time::SystemTime;
 
@@ -18,7 +19,8 @@ pub use host::{
 };
 pub use name_pattern::{NamePattern, ParsePatternError, glob_matches};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
-pub use reference::{ImageRef, ReferenceError, is_digest};
+pub use reference::{ImageRef, ReferenceError, is_digest, is_tag};
+pub use tag::newer_tags;
 
 pub use crate::reason::LookupError;
 

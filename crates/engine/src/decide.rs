@@ -6,6 +6,7 @@ mod batch;
 mod daemon_set;
 mod examined;
 mod lookup;
+mod tags;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

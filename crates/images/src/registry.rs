@@ -2,8 +2,8 @@
 //! that they name are untrusted input: bodies, counts, depths, redirects and addresses are all bounded (beside their
 //! use), and credentials go only to the registry that they are for. The caller bounds the time of a lookup as a whole.
 //! Nothing is retried, as a Pod waits for the answer. Each of these modules imports only those before it: `digest`,
-//! `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`,
-//! `platforms`.
+//! `link`, `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`,
+//! `platforms` and `tags`.
 //!
 //! Why not `oci-client`? It serves one user, who trusts the registries that he names. Here Pods name them, on behalf of
 //! tenants who must get neither each other's credentials nor answers of the node's services. Its version 0.18:
@@ -33,11 +33,13 @@ mod error;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod hosts;
+mod link;
 mod manifest;
 mod metrics;
 mod net;
 mod platforms;
 mod response;
+mod tags;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -52,6 +54,7 @@ pub use hosts::{Allowed, HostSettings, Mirror};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
 pub use net::{AddressGuard, Allowances, Proxies, ProxyError, TrustError, install_key_exchange};
+pub use tags::TagList;
 pub use trace::Traces;
 
 use crate::credentials::Credentials;

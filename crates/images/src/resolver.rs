@@ -26,6 +26,7 @@ mod lookup;
 mod lookups;
 mod metrics;
 mod request;
+mod tags;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod throttling;

@@ -99,9 +99,11 @@ async fn the_sessions_of_the_documentation_are_true() {
     let entries = BOTH.map(|platform| web.entry(platform));
     let attestation = web.attestation(entries[0]["digest"].as_str().unwrap());
     web.index(Some("1.4"), entries.into_iter().chain([attestation]));
-    desk.registry
-        .repo("shop/legacy")
-        .image("linux/amd64", Some("2"));
+    let legacy = desk.registry.repo("shop/legacy");
+    legacy.image("linux/amd64", Some("2"));
+    legacy.image("linux/amd64", Some("3"));
+    legacy.index(Some("4"), BOTH);
+    legacy.index(Some("10"), BOTH);
     desk.registry.repo("ops/agent").index(Some("3"), BOTH);
     let address = desk.registry.address();
     for file in fs::read_dir(root.join("e2e/binary/cli/session")).unwrap() {

@@ -8,7 +8,7 @@ use super::{BOTH, Desk, Ran};
 pub(super) const PODS: &str = "/api/v1/pods";
 pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
-const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
+pub(super) const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 const JOBS: &str = "/apis/batch/v1/jobs";
 
 /// A Pod of a ReplicaSet of a Deployment.
@@ -46,7 +46,7 @@ pub(super) fn node(name: &str, architecture: &str) -> Value {
     json!({"metadata": {"name": name}, "status": {"nodeInfo": {"architecture": architecture, "operatingSystem": "linux"}}})
 }
 
-fn namespace(name: &str, labels: &Value) -> Value {
+pub(super) fn namespace(name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 

@@ -129,6 +129,14 @@ impl Fault {
         }
     }
 
+    /// Strikes lists of tags only.
+    pub fn only_tags(self) -> Self {
+        Self {
+            kind: Some(Kind::Tags),
+            ..self
+        }
+    }
+
     /// Strikes HEAD only.
     pub fn only_head(self) -> Self {
         Self {

@@ -18,6 +18,8 @@ pub enum Kind {
     Manifest,
     /// `/v2/<name>/blobs/<digest>`
     Blob,
+    /// `/v2/<name>/tags/list`
+    Tags,
     /// `/cdn/<digest>`, where blobs are redirected to.
     Cdn,
     /// `/storage/<digest>`, see [`Registry::store`](crate::Registry::store).
@@ -26,7 +28,7 @@ pub enum Kind {
     Token,
     /// `/v2/`
     Ping,
-    /// Anything else, also tags and referrers.
+    /// Anything else, also referrers.
     Other,
 }
 
@@ -49,7 +51,7 @@ pub struct Request {
     pub headers: HeaderMap,
     /// What is asked for.
     pub kind: Kind,
-    /// The repository, of a manifest or blob.
+    /// The repository, of a manifest, a blob or tags.
     pub repo: Option<String>,
     /// The tag or digest, of a manifest or blob.
     pub reference: Option<String>,
@@ -133,7 +135,10 @@ fn route(path: &str) -> (Kind, Option<String>, Option<String>) {
             return (kind, Some(repo.to_owned()), Some(reference.to_owned()));
         }
     }
-    (Kind::Other, None, None)
+    match rest.strip_suffix("/tags/list") {
+        Some(repo) => (Kind::Tags, Some(repo.to_owned()), None),
+        None => (Kind::Other, None, None),
+    }
 }
 
 #[derive(Default)]

@@ -331,6 +331,7 @@ impl Repo {
         let reference = request.reference.as_deref().unwrap_or_default();
         match request.kind {
             Kind::Blob => self.blob_reply(reference),
+            Kind::Tags => self.tags_reply(request),
             _ => self.manifest_reply(reference, request.accept.as_deref().unwrap_or_default()),
         }
     }
@@ -369,6 +370,25 @@ impl Repo {
             }
         }
         reply
+    }
+
+    /// A page of the tags, as distribution answers: `n` of them after `last`, and a link to the next page.
+    fn tags_reply(&self, request: &Request) -> Reply {
+        let last = request.query_value("last").unwrap_or_default();
+        let mut tags: Vec<String> = lock(&self.inner.state).tags.keys().cloned().collect();
+        tags.sort_unstable();
+        tags.retain(|tag| *tag > last);
+        let all = tags.len();
+        let n = request.query_value("n").and_then(|n| n.parse().ok());
+        tags.truncate(n.unwrap_or(all));
+        let reply = Reply::new(200).json(&json!({ "name": self.name(), "tags": tags }));
+        match (tags.last(), n) {
+            (Some(last), Some(n)) if tags.len() < all => {
+                let path = &request.path;
+                reply.header("Link", &format!("<{path}?last={last}&n={n}>; rel=\"next\""))
+            }
+            _ => reply,
+        }
     }
 
     fn blob_reply(&self, digest: &str) -> Reply {

@@ -109,7 +109,7 @@ impl From<Reply> for Answer {
 
 fn route(request: &Request, state: &State) -> Answer {
     match request.kind {
-        Kind::Manifest | Kind::Blob => content(request, state),
+        Kind::Manifest | Kind::Blob | Kind::Tags => content(request, state),
         Kind::Token => match state.token_service(request) {
             Some(auth) => Answer {
                 fault: auth.current_fault(),

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use super::bill::Bill;
 use super::comparison::Comparison;
+use super::newer::Newer;
 use tolerarch_engine::census::Summary;
 
 /// What is ranked by what is kept from the pools.
@@ -37,5 +38,7 @@ pub(super) struct Report<'p> {
     pub(super) causes: BTreeMap<&'p str, String>,
     /// Number of requests that each registry lets pass before it throttles.
     pub(super) rate_limits: BTreeMap<String, u32>,
+    /// Newer tags of images, if they were asked for.
+    pub(super) newer: Option<&'p [Newer]>,
     pub(super) notes: Vec<String>,
 }

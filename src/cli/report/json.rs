@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::advice::fix;
 use super::bill::Bill;
 use super::contents::Report;
+use super::newer::Newer;
 use super::steps::{How, Step};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
@@ -48,6 +49,9 @@ impl Report<'_> {
         }
         if let Some(comparison) = &self.comparison {
             report["comparison"] = json!(comparison);
+        }
+        if let Some(newer) = &self.newer {
+            report["newer"] = all(newer, Newer::json);
         }
         report
     }

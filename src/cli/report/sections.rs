@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use super::super::advice::fix;
 use super::super::output::count;
 use super::contents::{By, Report};
+use super::newer::IMAGES;
 use super::section::{Cell, NEXT, Section, amount_cells, memory, percent};
 use tolerarch_engine::census::{Amount, Coverage, IndexedPod};
 
@@ -40,6 +41,7 @@ impl Report<'_> {
             By::Namespace => self.by_namespace(),
         }));
         sections.extend([
+            self.newer_tags(),
             self.unknown(),
             self.causes(),
             self.missed(),
@@ -165,6 +167,27 @@ impl Report<'_> {
                 "Unknown",
                 "Skipped",
             ],
+            rows,
+        )
+    }
+
+    fn newer_tags(&self) -> Section {
+        let newer = self.newer.into_iter().flatten();
+        let rows = newer.map(|one| {
+            vec![
+                Cell::Name(one.nearest()),
+                Cell::name(one.newest.as_deref().unwrap_or("-")),
+                Cell::name(&one.image),
+                Cell::Name(one.message()),
+            ]
+        });
+        section(
+            "Newer tags that have the missing platforms",
+            format!(
+                "Of the images that lack a platform the first {IMAGES}. Only tags count that differ by their version \
+                 alone, and pre-releases only where the image is one."
+            ),
+            &["Nearest", "Newest", "Image", "Note"],
             rows,
         )
     }

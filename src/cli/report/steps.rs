@@ -44,6 +44,7 @@ pub(super) enum StepKind {
     Install,
     Enforce,
     Restart,
+    Update,
     Build,
     Resolve,
 }
@@ -61,6 +62,7 @@ impl StepKind {
             Self::Install => "install",
             Self::Enforce => "enforce",
             Self::Restart => "restart",
+            Self::Update => "update",
             Self::Build => "build",
             Self::Resolve => "resolve",
         }
@@ -237,21 +239,42 @@ impl Report<'_> {
                 Cause::Unknown(_) => continue,
             };
             // Pods that other images keep as well are brought by none of them alone.
-            if total.alone.pods > 0 {
-                steps.push(Step {
-                    kind: StepKind::Build,
-                    action,
-                    namespace: "",
-                    object: Cell::name(image),
-                    brings: Worth {
-                        money: total.alone_money,
-                        requests: total.alone,
-                    },
-                    how: How::Advice(image_advice(total)),
-                });
+            if total.alone.pods == 0 {
+                continue;
             }
+            let mut step = Step {
+                kind: StepKind::Build,
+                action,
+                namespace: "",
+                object: Cell::name(image),
+                brings: Worth {
+                    money: total.alone_money,
+                    requests: total.alone,
+                },
+                how: How::Advice(image_advice(total)),
+            };
+            if let Some(advice) = self.newer_tag(image) {
+                step.kind = StepKind::Update;
+                step.action = "take a newer tag".to_owned();
+                step.how = How::Advice(advice);
+            }
+            steps.push(step);
         }
         steps
+    }
+
+    /// Returns which newer tag of an image has the missing platforms, if one was found.
+    fn newer_tag(&self, image: &str) -> Option<String> {
+        let mut newer = self.newer.into_iter().flatten();
+        let newer = newer.find(|one| one.image == image)?;
+        let nearest = newer.nearest.as_ref()?;
+        let newest = newer.newest.as_ref()?;
+        if nearest == newest {
+            return Some(format!("{newest} has what is missing"));
+        }
+        Some(format!(
+            "{nearest} has what is missing, and {newest} is the newest that has"
+        ))
     }
 }
 

@@ -51,7 +51,7 @@ fn lines(section: &Section, width: Option<usize>) -> String {
     // Sentences are below their table, as they would make it too wide.
     let sentences = columns
         .iter()
-        .position(|name| matches!(*name, "Do" | "Cause"));
+        .position(|name| matches!(*name, "Do" | "Cause" | "Note"));
     let kept = sentences.unwrap_or(columns.len());
     let header: Vec<String> = columns[..kept]
         .iter()
@@ -65,30 +65,38 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         "  ",
         width,
     );
+    let subject = columns.iter().position(|name| *name == "Image");
+    let subject = subject.filter(|_| columns[kept..] == ["Note"]).unwrap_or(0);
     let rest = rest(rows.len(), MOST)
         .map(|rest| format!("  {rest}"))
         .unwrap_or_default();
     paragraphs([
         format!("{}\n", shown(title)),
         table,
-        sentences.map_or_else(String::new, |at| sentences_below(most(), at, width)),
+        sentences.map_or_else(String::new, |at| {
+            sentences_below(most(), subject, at, width)
+        }),
     ]) + &rest
 }
 
-/// Renders the sentences in a column; those of numbered rows that are the same, once.
+/// Renders the sentences in a column, after the cell that they are about; those of numbered rows that are the same, once.
 fn sentences_below<'r>(
     rows: impl Iterator<Item = &'r Vec<Cell>>,
+    subject: usize,
     column: usize,
     width: Option<usize>,
 ) -> String {
     let mut sentences: Vec<(String, &Cell)> = Vec::new();
     for cells in rows {
-        let label = cells[0].text();
+        let label = cells[subject].text();
         let sentence = &cells[column];
+        if sentence.text().is_empty() {
+            continue;
+        }
         let same = sentences
             .iter_mut()
             .find(|(_, other)| other.text() == sentence.text());
-        match (&cells[0], same) {
+        match (&cells[subject], same) {
             (Cell::Number(..), Some((labels, _))) => *labels += &format!(", {label}"),
             _ => sentences.push((label.to_owned(), sentence)),
         }

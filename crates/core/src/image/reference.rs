@@ -263,7 +263,8 @@ fn is_repository(repository: &str) -> bool {
     }
 }
 
-fn is_tag(tag: &str) -> bool {
+/// Returns whether `tag` is one of the distribution specification. Anything else must not get into a reference.
+pub fn is_tag(tag: &str) -> bool {
     (1..=MAX_TAG).contains(&tag.len())
         && !tag.starts_with(['.', '-'])
         && tag

@@ -85,7 +85,7 @@ impl BatchLimits {
     }
 
     /// Waits for the permit to look up an image.
-    async fn permit(&self, image: &ImageRef) -> Result<Permit, LookupError> {
+    pub(super) async fn permit(&self, image: &ImageRef) -> Result<Permit, LookupError> {
         let queued = self
             .limit
             .queue(&Tenant::Operator, image.host())

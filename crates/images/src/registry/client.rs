@@ -39,6 +39,21 @@ pub(crate) struct Pull<'a> {
     pub(crate) reached: Option<&'a ReachedTarget>,
 }
 
+/// An answer, and the endpoint that gave it.
+pub(super) struct Answered<T> {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) answer: T,
+}
+
+impl<T> Answered<T> {
+    fn of(endpoint: &Arc<Endpoint>, answer: T) -> Self {
+        Self {
+            endpoint: Arc::clone(endpoint),
+            answer,
+        }
+    }
+}
+
 impl Registry {
     /// Requests `reference` of each endpoint until `read` accepts an answer. The registry's own outweighs mirrors'. If an
     /// endpoint had no turn ([`Error::Crowded`]), that outweighs all failures: it may be the one that has the image.
@@ -49,6 +64,18 @@ impl Registry {
         reference: &str,
         read: impl Fn(&HttpResponse) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let answered = self.request_any(pull, kind, reference, read).await?;
+        Ok(answered.answer)
+    }
+
+    /// Requests as [`Registry::request`] does, and returns the endpoint, too.
+    pub(super) async fn request_any<T>(
+        &self,
+        pull: Pull<'_>,
+        kind: RequestKind,
+        reference: &str,
+        read: impl Fn(&HttpResponse) -> Result<T, Error>,
+    ) -> Result<Answered<T>, Error> {
         let image = pull.image;
         if !self.admits(image) {
             return Err(Error::NotAllowed);
@@ -57,7 +84,7 @@ impl Registry {
             self.hosts.endpoints(image.host()),
             image,
             pull.namespace,
-            is_tag(reference),
+            is_by_tag(kind, reference),
         );
         let mut untried = endpoints.iter().peekable();
         let mut mirror_answered = false;
@@ -83,7 +110,7 @@ impl Registry {
             let error = match result {
                 Err(error) if endpoint.is_mirror || !error.class().is_answer() => error,
                 Err(error) => return Err(crowded.unwrap_or(error)),
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok(Answered::of(endpoint, answer)),
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
             let class = error.class();
@@ -107,7 +134,7 @@ impl Registry {
     }
 
     /// Requests `reference` of one endpoint, or of its fallback if the endpoint cannot be reached.
-    async fn request_from<T>(
+    pub(super) async fn request_from<T>(
         &self,
         endpoint: &Endpoint,
         pull: Pull<'_>,
@@ -144,7 +171,7 @@ impl Registry {
                 "the image has no URL at this endpoint".into(),
             ));
         };
-        let mut route = Route::new(endpoint, kind, url, is_tag(reference));
+        let mut route = Route::new(endpoint, kind, url, is_by_tag(kind, reference));
         let mut token = TokenRequest {
             transport: &self.transport,
             hosts: &self.hosts,
@@ -250,18 +277,26 @@ impl Registry {
     }
 }
 
-/// Returns the image's repository at an endpoint, and the URL of a reference in it.
+/// Returns the image's repository at an endpoint, and the URL of a reference in it; of tags, of a query of their list.
 fn locate(
     endpoint: &Endpoint,
     image: &ImageRef,
     kind: RequestKind,
     reference: &str,
 ) -> Option<(String, Url)> {
-    let directory = match kind {
-        RequestKind::Config => "blobs",
-        _ => "manifests",
+    let url = match kind {
+        RequestKind::Tags => {
+            let mut url = endpoint.url(image, "tags/list")?;
+            let query = match url.query() {
+                Some(namespace) => format!("{namespace}&{reference}"),
+                None => reference.to_owned(),
+            };
+            url.set_query(Some(&query));
+            url
+        }
+        RequestKind::Config => endpoint.url(image, &format!("blobs/{reference}"))?,
+        _ => endpoint.url(image, &format!("manifests/{reference}"))?,
     };
-    let url = endpoint.url(image, &format!("{directory}/{reference}"))?;
     Some((endpoint.repository(image)?, url))
 }
 
@@ -279,7 +314,12 @@ fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
     }
 }
 
-/// Returns whether a reference is a tag, which not every mirror is trusted to resolve.
+/// Returns whether no digest verifies the answer, so that not every mirror is trusted with the request.
+fn is_by_tag(kind: RequestKind, reference: &str) -> bool {
+    kind == RequestKind::Tags || is_tag(reference)
+}
+
+/// Returns whether a reference is a tag.
 pub(super) fn is_tag(reference: &str) -> bool {
     !reference.contains(':')
 }

@@ -39,6 +39,8 @@ pub enum RequestKind {
     Head,
     Manifest,
     Config,
+    /// Request for a page of a repository's tags, which only a command makes.
+    Tags,
 }
 
 impl RequestKind {
@@ -48,12 +50,13 @@ impl RequestKind {
             Self::Head => "head",
             Self::Manifest => "manifest",
             Self::Config => "config",
+            Self::Tags => "tags",
         }
     }
 
     pub(super) const fn accept(self) -> &'static str {
         match self {
-            Self::Token => "application/json",
+            Self::Token | Self::Tags => "application/json",
             Self::Head | Self::Manifest => manifest::ACCEPT,
             Self::Config => "*/*",
         }
@@ -68,6 +71,8 @@ impl RequestKind {
             Self::Head | Self::Manifest => 4 << 20,
             // Real configs have a few kilobytes.
             Self::Config => 1 << 20,
+            // Google's registries give all tags at once, and the digests and times of all manifests.
+            Self::Tags => 8 << 20,
         }
     }
 }

@@ -9,9 +9,10 @@
 
 use super::{
     AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings,
-    TrustError, Verified,
+    TagList, TrustError, Verified,
 };
 use crate::credentials::{Credential, CredentialOwner};
+use tokio::time::Instant;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::metrics::Metrics;
 
@@ -64,6 +65,16 @@ impl Registry {
         credential: Option<&Credential>,
     ) -> Result<Option<Digest>, Error> {
         self.resolve(pull(image, credential)).await
+    }
+
+    /// Lists tags with a credential of the operator.
+    pub async fn list(
+        &self,
+        image: &ImageRef,
+        credential: Option<&Credential>,
+        deadline: Instant,
+    ) -> Result<TagList, Error> {
+        self.tags(pull(image, credential), deadline).await
     }
 }
 

@@ -29,6 +29,7 @@ mod realms;
 mod redirects;
 pub(super) mod short_key;
 mod spare;
+mod tags;
 mod tokens;
 mod trust;
 mod unclear;

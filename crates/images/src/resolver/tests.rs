@@ -474,5 +474,6 @@ mod plugins;
 mod reload;
 mod shared;
 mod stress;
+mod tags;
 mod targets;
 mod tenants;

@@ -124,9 +124,12 @@ impl<'a> Route<'a> {
     /// Returns the endpoint and its repository, if its 401 can be answered. Registries in front rename repositories.
     pub(super) fn target_endpoint(&self) -> Option<(Endpoint, String)> {
         let api = self.url.path().strip_prefix("/v2/")?;
-        let (repository, reference) = ["/manifests/", "/blobs/"]
-            .iter()
-            .find_map(|kind| api.rsplit_once(kind))?;
+        let (repository, reference) = match api.strip_suffix("/tags/list") {
+            Some(repository) if self.kind == RequestKind::Tags => (repository, "any"),
+            _ => ["/manifests/", "/blobs/"]
+                .iter()
+                .find_map(|kind| api.rsplit_once(kind))?,
+        };
         let separator = if reference.contains(':') { '@' } else { ':' };
         let image: ImageRef = format!("target.invalid/{repository}{separator}{reference}")
             .parse()

@@ -31,6 +31,13 @@ impl Allowances {
             .is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
     }
 
+    /// Returns whether less than a quarter of the limit of this host is left.
+    pub fn is_low(&self, host: &str) -> bool {
+        self.0
+            .get(host)
+            .is_some_and(|(left, limit)| u64::from(left) * 4 < u64::from(limit))
+    }
+
     /// Returns the requests that the limit of each host leaves.
     pub fn left(&self) -> BTreeMap<String, u32> {
         self.0
@@ -45,9 +52,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_of_a_limit_is_three_quarters_of_it() {
+    fn most_of_a_limit_is_three_quarters_of_it_and_little_a_quarter() {
         let allowances = Allowances::new();
         assert!(allowances.is_plentiful("a"), "nothing is known");
+        for (left, limit, expected) in [
+            (25, Some(100), false),
+            (24, Some(100), true),
+            (0, Some(0), false),
+            (1 << 30, Some(u32::MAX), false),
+            ((1 << 30) - 1, Some(u32::MAX), true),
+        ] {
+            allowances.record("a", left, limit);
+            assert_eq!(allowances.is_low("a"), expected, "{left} of {limit:?}");
+            assert!(!allowances.is_low("b"));
+        }
         for (left, limit, expected) in [
             (75, Some(100), true),
             (74, Some(100), false),

@@ -9,7 +9,11 @@ use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
 /// Makes a client that asks `mirrors` for the images of `host`, and trusts the authority that `remotes` share.
-fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {
+pub(super) fn client_of(
+    host: &str,
+    mirrors: &[&str],
+    remotes: &[&Remote],
+) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, remotes[0].pki().ca_pem()).unwrap();

@@ -1,0 +1,396 @@
+//! `tolerarch report --newer`: newer tags of images that lack a platform, as their registry lists them.
+
+use serde_json::{Value, json};
+use testregistry::{Fault, Kind, Reply, Repo};
+
+use super::cluster::{FakeCluster, Served};
+use super::report::{NAMESPACES, NODES, PODS, REPLICA_SETS, json_of, namespace, node, pod, report};
+use super::{BOTH, Desk};
+
+/// Serves a cluster with a Pod for each image; those of the first one are the most.
+async fn cluster_with(images: &[&str]) -> Served {
+    let mut pods = Vec::new();
+    for (place, image) in images.iter().enumerate() {
+        for number in 0..images.len() - place {
+            pods.push(pod("shop", &format!("app-{place}"), number, image, "x86"));
+        }
+    }
+    FakeCluster::default()
+        .with(PODS, pods.into())
+        .with(NODES, json!([node("x86", "amd64")]))
+        .with(NAMESPACES, json!([namespace("shop", &json!({}))]))
+        .with(REPLICA_SETS, json!([]))
+        .serve()
+        .await
+}
+
+/// Pushes images by their tags and platforms.
+fn push(desk: &Desk, name: &str, images: &[(&str, &[&str])]) -> Repo {
+    let repo = desk.registry.repo(name);
+    for (tag, platforms) in images {
+        repo.index(Some(tag), platforms.iter().copied());
+    }
+    repo
+}
+
+async fn newer(desk: &Desk, images: &[&str]) -> Vec<Value> {
+    let cluster = cluster_with(images).await;
+    let mut json = json_of(desk, &cluster, &["--newer"]).await;
+    match json["newer"].take() {
+        Value::Array(newer) => newer,
+        other => panic!("no list: {other}"),
+    }
+}
+
+/// Tags whose manifests were asked for, in their order.
+fn looked_up(repo: &Repo) -> Vec<String> {
+    let mut tags = Vec::new();
+    for request in repo.requests() {
+        let reference = request.reference.unwrap_or_default();
+        if request.kind == Kind::Manifest && !reference.contains(':') {
+            tags.push(reference);
+        }
+    }
+    tags
+}
+
+const AMD64: &[&str] = &["linux/amd64"];
+const ALL: &[&str] = &["linux/amd64", "linux/arm64", "linux/s390x"];
+
+#[tokio::test]
+async fn the_nearest_and_the_newest_tags_with_the_missing_platforms_are_named() {
+    let desk = Desk::new(json!({})).await;
+    let legacy = push(
+        &desk,
+        "shop/legacy",
+        &[
+            ("1.9.0", AMD64),
+            ("1.9.1", AMD64),
+            ("1.10.0", &BOTH),
+            ("1.11.0", &BOTH),
+            ("1.12.0-rc.1", &BOTH),
+            ("2.0.0-alpine", &BOTH),
+            ("20260101", &BOTH),
+            ("latest", &BOTH),
+        ],
+    );
+    let old = push(
+        &desk,
+        "shop/old",
+        &[("v1", AMD64), ("v2", AMD64), ("v10", AMD64)],
+    );
+    let only = push(&desk, "shop/only", &[("v1", AMD64)]);
+    let rolling = push(
+        &desk,
+        "shop/rolling",
+        &[("latest", AMD64), ("1.0.0", &BOTH)],
+    );
+    let gone = desk.registry.repo("shop/gone");
+    let fine = push(&desk, "shop/fine", &[("v1", &BOTH), ("v2", &BOTH)]);
+    let images = [
+        legacy.reference("1.9.0"),
+        old.reference("v1"),
+        only.reference("v1"),
+        rolling.reference("latest"),
+        gone.reference("v1"),
+        fine.reference("v1"),
+    ];
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    let newer = newer(&desk, &images).await;
+    let expected = [
+        json!({
+            "image": images[0], "lacks": ["linux/arm64"], "tags": 8, "complete": true,
+            "nearest": "1.10.0", "mayBeNearer": false, "newest": "1.11.0", "message": null,
+        }),
+        json!({
+            "image": images[1], "lacks": ["linux/arm64"], "tags": 3, "complete": true,
+            "nearest": null, "mayBeNearer": false, "newest": null,
+            "message": "none found among 3 tags; looked up, from the newest on: 2 of 2 newer ones",
+        }),
+        json!({
+            "image": images[2], "lacks": ["linux/arm64"], "tags": 1, "complete": true,
+            "nearest": null, "mayBeNearer": false, "newest": null,
+            "message": "none found among 1 tag: none differs by a newer version alone",
+        }),
+        json!({
+            "image": images[3], "lacks": ["linux/arm64"], "tags": null, "complete": false,
+            "nearest": null, "mayBeNearer": false, "newest": null,
+            "message": "its tag, latest, is no version",
+        }),
+    ];
+    assert_eq!(newer, expected);
+    assert_eq!(looked_up(&legacy), ["1.9.0", "1.11.0", "1.9.1", "1.10.0"]);
+    for repo in [&rolling, &gone, &fine] {
+        assert_eq!(
+            repo.count(|request| request.kind == Kind::Tags),
+            0,
+            "{}",
+            repo.name()
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_form_says_it() {
+    let desk = Desk::new(json!({})).await;
+    let legacy = push(
+        &desk,
+        "shop/legacy",
+        &[("1.9.0", AMD64), ("1.10.0", &BOTH), ("1.11.0", &BOTH)],
+    );
+    let old = push(&desk, "shop/old", &[("v1", AMD64), ("v2", AMD64)]);
+    let cluster = cluster_with(&[&legacy.reference("1.9.0"), &old.reference("v1")]).await;
+    let table = report(&desk, &cluster, &["--newer"]).await.stdout;
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let (legacy, old) = (legacy.reference("1.9.0"), old.reference("v1"));
+    for row in [
+        vec!["NEAREST", "NEWEST", "IMAGE"],
+        vec!["1.10.0", "1.11.0", &legacy],
+        vec!["-", "-", &old],
+    ] {
+        assert!(rows.contains(&row), "{row:?} in\n{table}");
+    }
+    let note = format!(
+        "  {old}: none found among 2 tags; looked up, from the newest on: 1 of 1 newer ones\n"
+    );
+    assert!(table.contains(&note), "{table}");
+    assert!(!table.contains(&format!("{legacy}: ")), "{table}");
+    let html = report(&desk, &cluster, &["--newer", "-o", "html"])
+        .await
+        .stdout;
+    assert!(html.contains("<td class=\"name\"><span>1.11.0</span></td>"), "{html}");
+
+    // Nothing is listed unless it is asked for.
+    desk.registry.forget_requests();
+    let json = json_of(&desk, &cluster, &[]).await;
+    assert_eq!(json.get("newer"), None);
+    let table = report(&desk, &cluster, &[]).await.stdout;
+    assert!(!table.contains("Newer tags"), "{table}");
+    let requests = desk.registry.requests();
+    assert!(requests.iter().all(|request| request.kind != Kind::Tags));
+}
+
+#[tokio::test]
+async fn no_newer_tag_may_have_lost_a_platform() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(
+        &desk,
+        "shop/app",
+        &[
+            ("1.0", &["linux/amd64", "linux/s390x"]),
+            ("1.1", &BOTH),
+            ("1.2", ALL),
+            ("1.3", &["linux/arm64"]),
+        ],
+    );
+    let newer = newer(&desk, &[&repo.reference("1.0")]).await;
+    assert_eq!(
+        (&newer[0]["nearest"], &newer[0]["newest"]),
+        (&json!("1.2"), &json!("1.2"))
+    );
+    assert_eq!(newer[0]["mayBeNearer"], false);
+}
+
+#[tokio::test]
+async fn a_tag_beside_a_digest_counts_and_a_digest_alone_has_no_version() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    let digest = repo.digest_of("1.0").unwrap();
+    let both = format!("{}@{digest}", repo.reference("1.0"));
+    let alone = repo.reference(&digest);
+    let newer = newer(&desk, &[&both, &alone]).await;
+    assert_eq!(newer[0]["image"], both.as_str());
+    assert_eq!(newer[0]["newest"], "1.1");
+    assert_eq!(newer[1]["newest"], Value::Null);
+    assert_eq!(newer[1]["message"], "it is named by its digest alone");
+}
+
+#[tokio::test]
+async fn a_nearest_that_is_not_known_to_be_it_is_not_called_so() {
+    let desk = Desk::new(json!({})).await;
+    let many = desk.registry.repo("shop/many");
+    let old = many.image("linux/amd64", None)["digest"].clone();
+    let new = many.index(None, BOTH)["digest"].clone();
+    for number in 0..100 {
+        let digest = if number < 60 { &old } else { &new };
+        many.tag(&format!("1.{number}"), digest.as_str().unwrap());
+    }
+    // A tag of the list that is gone again.
+    let holes = push(&desk, "shop/holes", &[("v1", AMD64), ("v3", &BOTH)]);
+    holes.tag("v2", "sha256:none");
+    let newer = newer(&desk, &[&many.reference("1.0"), &holes.reference("v1")]).await;
+    assert_eq!(newer[0]["nearest"], "1.60");
+    assert_eq!(newer[0]["newest"], "1.99");
+    assert_eq!(newer[0]["mayBeNearer"], true);
+    assert_eq!(
+        newer[0]["message"],
+        "not each tag before 1.60 is known to lack a platform"
+    );
+    assert!(
+        looked_up(&many).len() <= 1 + 1 + 8 + 7,
+        "{:?}",
+        looked_up(&many)
+    );
+    assert_eq!(
+        (&newer[1]["nearest"], &newer[1]["newest"]),
+        (&json!("v3"), &json!("v3"))
+    );
+    assert_eq!(newer[1]["mayBeNearer"], true);
+    assert_eq!(
+        newer[1]["message"],
+        "not each tag before v3 is known to lack a platform; 1 lookup failed: not-found"
+    );
+    let cluster = cluster_with(&[&many.reference("1.0")]).await;
+    let table = report(&desk, &cluster, &["--newer"]).await.stdout;
+    assert!(table.contains("1.60 or before  1.99"), "{table}");
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_off_is_called_so() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    let none = push(&desk, "shop/none", &[("1.0", AMD64)]);
+    let cut = |tags: &[&str]| {
+        let page = Reply::new(200).json(&json!({"tags": tags}));
+        Fault::reply(page.header("Link", "</v2/x/tags/list?n=1>; rel=\"next\"")).only_tags()
+    };
+    repo.fault(Some(cut(&["1.0", "1.1"])));
+    none.fault(Some(cut(&["1.0"])));
+    let newer = newer(&desk, &[&repo.reference("1.0"), &none.reference("1.0")]).await;
+    assert_eq!(
+        (&newer[0]["complete"], &newer[0]["newest"]),
+        (&json!(false), &json!("1.1"))
+    );
+    assert_eq!(
+        newer[0]["message"],
+        "only the first 2 tags were listed, so there may be nearer and newer ones"
+    );
+    assert_eq!(
+        newer[1]["message"],
+        "none found among the first 1 tag: none differs by a newer version alone"
+    );
+}
+
+#[tokio::test]
+async fn a_page_that_fails_is_named() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    let second = |request: &testregistry::Request| {
+        let page = Reply::new(200).json(&json!({"tags": ["1.0", "1.1"]}));
+        Some(match &*request.query {
+            "n=1000" => Fault::reply(page.header("Link", "<?last=1.1>; rel=next")),
+            _ => Fault::status(500),
+        })
+    };
+    repo.fault(Some(Fault::custom(second).only_tags()));
+    let newer = newer(&desk, &[&repo.reference("1.0")]).await;
+    assert_eq!(newer[0]["newest"], "1.1");
+    assert_eq!(
+        newer[0]["message"],
+        "only the first 2 tags were listed, so there may be nearer and newer ones; the rest of the list: failed: the \
+         registry answered 500"
+    );
+}
+
+#[tokio::test]
+async fn a_registry_that_limits_requests_is_not_asked_further() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(
+        &desk,
+        "shop/app",
+        &[
+            ("1.0", AMD64),
+            ("1.1", &BOTH),
+            ("1.2", &BOTH),
+            ("1.3", &BOTH),
+        ],
+    );
+    let throttled = |request: &testregistry::Request| {
+        (request.reference.as_deref() == Some("1.3")).then(|| Fault::status(429))
+    };
+    repo.fault(Some(Fault::custom(throttled)));
+    let host = desk.registry.address();
+    let image = repo.reference("1.0");
+    let found = newer(&desk, &[&image]).await;
+    assert_eq!(
+        found[0]["message"],
+        format!(
+            "none found among 4 tags; looked up, from the newest on: 1 of 3 newer ones; {host} limits requests, so it is \
+             not asked further; 1 lookup failed: throttled"
+        )
+    );
+    assert_eq!(looked_up(&repo), ["1.0", "1.3"]);
+
+    repo.fault(Some(Fault::status(429).only_tags()));
+    let found = newer(&desk, &[&image]).await;
+    assert_eq!(
+        found[0]["message"],
+        "its tags cannot be listed: throttled: the registry limits requests"
+    );
+
+    // What the report itself has taken of a limit is not taken further.
+    repo.fault(None);
+    repo.header("ratelimit-limit", Some("100;w=21600"));
+    repo.header("ratelimit-remaining", Some("24;w=21600"));
+    let found = newer(&desk, &[&image]).await;
+    assert_eq!(
+        found[0]["message"],
+        format!("{host} lets few more requests pass, so it is not asked further")
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_had_has_its_reason() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    for (fault, message) in [
+        (Fault::status(404), "its registry has no list of its tags"),
+        (
+            Fault::status(403),
+            "its tags cannot be listed: denied: the registry answered 403",
+        ),
+        (
+            Fault::status(405),
+            "its tags cannot be listed: failed: the registry answered 405",
+        ),
+        (
+            Fault::body("<html>", "text/html"),
+            "its tags cannot be listed: failed: the registry's list of tags is not JSON",
+        ),
+    ] {
+        repo.fault(Some(fault.only_tags()));
+        let newer = newer(&desk, &[&repo.reference("1.0")]).await;
+        assert_eq!(newer[0]["message"], message);
+        assert_eq!(newer[0]["tags"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn the_first_twenty_images_are_looked_at() {
+    let desk = Desk::new(json!({})).await;
+    let mut images = Vec::new();
+    for number in 0..25 {
+        let repo = push(
+            &desk,
+            &format!("shop/app-{number}"),
+            &[("1.0", AMD64), ("1.1", &BOTH)],
+        );
+        images.push(repo.reference("1.0"));
+    }
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    let newer = newer(&desk, &images).await;
+    let named: Vec<&str> = newer
+        .iter()
+        .filter_map(|one| one["image"].as_str())
+        .collect();
+    assert_eq!(named, images[..20]);
+    assert!(newer.iter().all(|one| one["newest"] == "1.1"), "{newer:?}");
+    let lists = desk.registry.requests().into_iter();
+    assert_eq!(
+        lists.filter(|request| request.kind == Kind::Tags).count(),
+        20
+    );
+}

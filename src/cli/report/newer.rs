@@ -1,0 +1,347 @@
+//! Newer tags of the images that keep most Pods from the pools: the nearest and the newest one of each repository that
+//! has the platforms that the image lacks, and those that it has. The tags are those that the registry lists, and each
+//! that is named has been looked up.
+
+mod looks;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+use futures_util::stream::{self, StreamExt};
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant};
+
+use super::super::output::count;
+use super::super::session::Session;
+use super::super::survey::Survey;
+use looks::{Answer, Looks};
+use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, newer_tags};
+use tolerarch_core::pod::{Purpose, Usage};
+use tolerarch_core::policy::ImageSupport;
+use tolerarch_core::reason::{LookupError, Reason};
+use tolerarch_engine::census::{Shape, Summary};
+use tolerarch_engine::decide::{Examined, Wait};
+use tolerarch_images::registry::{Error, TagList};
+use tolerarch_text::escape::shortened;
+
+/// Maximum number of images whose tags are listed.
+pub(super) const IMAGES: usize = 20;
+/// Time from which no more tags are looked up. A list has the time of a lookup.
+const TIME: Duration = Duration::from_secs(60);
+
+/// Newer tags of one image.
+#[derive(Debug, Default)]
+pub(super) struct Newer {
+    /// Image as the Pods name it, shortened.
+    pub(super) image: String,
+    lacks: PlatformSet,
+    /// Number of tags that were listed; `None` if they could not be.
+    tags: Option<usize>,
+    is_complete: bool,
+    /// Failure of a page of the list.
+    cut_off_by: Option<String>,
+    pub(super) nearest: Option<String>,
+    /// True if an older tag may have the platforms, too.
+    may_be_nearer: bool,
+    pub(super) newest: Option<String>,
+    /// What else there is to know of the search.
+    notes: Vec<String>,
+}
+
+/// An image that lacks platforms, and the kind of Pod that is looked up for.
+struct Lacking<'s> {
+    /// Image as the Pod names it.
+    given: &'s str,
+    purpose: Purpose,
+    lacks: PlatformSet,
+    /// Platforms that a newer tag must have: those that are lacking, and those that the image has.
+    wanted: PlatformSet,
+    shape: &'s Shape,
+}
+
+/// What the searches for all images share.
+struct Search<'s> {
+    session: &'s Session,
+    survey: &'s Survey,
+    end: Instant,
+    /// Registries that have limited requests.
+    throttled: RefCell<HashSet<String>>,
+}
+
+/// Finds the newer tags of the images that lack a platform, of the first ones in the report's ranking.
+pub(super) async fn find(
+    session: &Session,
+    survey: &Survey,
+    examined: &[Examined],
+    summary: &Summary<'_>,
+) -> Vec<Newer> {
+    let images = lacking(survey, examined, summary);
+    let all = count(images.len() as u64, "image");
+    let show = |done: usize| {
+        let progress = format!("looked for newer tags of {done} of {all}");
+        session.progress.show(&progress);
+    };
+    let search = Search {
+        session,
+        survey,
+        end: Instant::now() + TIME,
+        throttled: RefCell::default(),
+    };
+    let done = Cell::new(0);
+    let one = async |image: &Lacking<'_>| {
+        let newer = search.newer(image).await;
+        done.set(done.get() + 1);
+        show(done.get());
+        newer
+    };
+    show(0);
+    let images = stream::iter(&images).map(one);
+    images.buffered(IMAGES).collect().await
+}
+
+fn lacking<'s>(
+    survey: &'s Survey,
+    examined: &[Examined],
+    summary: &Summary<'_>,
+) -> Vec<Lacking<'s>> {
+    let mut ranked: IndexMap<&str, PlatformSet> = IndexMap::new();
+    for ((image, cause), _) in &summary.images {
+        if let Some(lacks) = cause.lacks()
+            && (ranked.len() < IMAGES || ranked.contains_key(image))
+        {
+            *ranked.entry(image).or_default() |= lacks;
+        }
+    }
+    let mut lacking = Vec::with_capacity(ranked.len());
+    for (image, lacks) in ranked {
+        lacking.extend(Lacking::of(image, lacks, survey, examined));
+    }
+    lacking
+}
+
+impl<'s> Lacking<'s> {
+    fn of(
+        image: &str,
+        lacks: PlatformSet,
+        survey: &'s Survey,
+        examined: &[Examined],
+    ) -> Option<Self> {
+        let is_blocked = |examined: &Examined| {
+            let mut blockers = examined.blockers.iter();
+            examined.skipped.is_none() && blockers.any(|blocker| blocker.image == image)
+        };
+        let place = examined.iter().position(is_blocked)?;
+        let shape = survey.shapes.get_index(place)?;
+        let usages = shape.pod.images();
+        let usage = usages
+            .iter()
+            .find(|usage| shortened(usage.given) == image)?;
+        let states = &examined.get(place)?.images;
+        let state = states.iter().find(|state| state.image == image);
+        let has = state.and_then(|state| state.platforms);
+        Some(Self {
+            given: usage.given,
+            purpose: usage.purpose,
+            lacks,
+            wanted: lacks.union(has.unwrap_or_default()),
+            shape,
+        })
+    }
+
+    /// Returns the image by its tag, which it may name beside a digest; an error is the reason why there is none.
+    fn tagged(&self) -> Result<ImageRef, String> {
+        let name = self.given.split('@').next().unwrap_or_default();
+        let image: ImageRef = name
+            .parse()
+            .map_err(|error: ReferenceError| error.to_string())?;
+        if name != self.given && !name.ends_with(&format!(":{}", image.target())) {
+            return Err("it is named by its digest alone".to_owned());
+        }
+        Ok(image)
+    }
+}
+
+impl Search<'_> {
+    async fn newer(&self, image: &Lacking<'_>) -> Newer {
+        let mut newer = Newer {
+            image: shortened(image.given).to_owned(),
+            lacks: image.lacks,
+            ..Newer::default()
+        };
+        if let Err(why) = self.search(image, &mut newer).await {
+            newer.notes.push(why);
+        }
+        newer
+    }
+
+    /// Searches the tags of an image. An error is the reason why there are none.
+    async fn search(&self, image: &Lacking<'_>, newer: &mut Newer) -> Result<(), String> {
+        let current = image.tagged()?;
+        if newer_tags(current.target(), []).is_none() {
+            return Err(format!("its tag, {}, is no version", current.target()));
+        }
+        let list = self.list(image, &current).await?;
+        newer.tags = Some(list.tags.len());
+        newer.is_complete = list.is_complete;
+        newer.cut_off_by = list.failure.as_ref().map(Error::to_string);
+        let tags = list.tags.iter().map(|tag| &**tag);
+        let tags = newer_tags(current.target(), tags).unwrap_or_default();
+        let mut looks = Looks::among(tags.len());
+        while let Some(place) = looks.next() {
+            if let Err(why) = self.check(current.host()) {
+                newer.notes.push(why);
+                break;
+            }
+            let answer = self.look_up(image, &current, tags[place]).await;
+            looks.record(place, answer);
+        }
+        newer.conclude(&tags, &looks);
+        Ok(())
+    }
+
+    async fn list(&self, image: &Lacking<'_>, current: &ImageRef) -> Result<TagList, String> {
+        self.check(current.host())?;
+        let Session {
+            snapshot, limits, ..
+        } = self.session;
+        let Shape { namespace, pod, .. } = image.shape;
+        let listed = snapshot.tags(namespace, pod, current, limits).await;
+        let failure = match &listed {
+            Ok(list) => list.failure.as_ref(),
+            Err(error) => Some(error),
+        };
+        if failure.is_some_and(|error| matches!(error.cause(), Error::Throttled(_))) {
+            self.throttled(current.host());
+        }
+        listed.map_err(|error| match error {
+            Error::NotFound => "its registry has no list of its tags".to_owned(),
+            error => format!("its tags cannot be listed: {error}"),
+        })
+    }
+
+    /// Returns whether a tag has the wanted platforms, as the webhook would find it for the Pod.
+    async fn look_up(&self, image: &Lacking<'_>, current: &ImageRef, tag: &str) -> Answer {
+        let given = format!("{}:{tag}", current.name());
+        let usages = [Usage {
+            given: &given,
+            image: given.parse().map_err(|_| LookupError::Invalid),
+            purpose: image.purpose,
+        }];
+        let Session {
+            snapshot, limits, ..
+        } = self.session;
+        let Shape { namespace, pod, .. } = image.shape;
+        let profile = self.survey.terms(namespace).profile;
+        let policy = snapshot.policy_for(profile).unwrap_or(&snapshot.policy);
+        let wait = Wait::ForAll(limits);
+        let looked_up = snapshot.look_up(policy, namespace, pod, &usages, wait, |_| false);
+        let looked_up = looked_up.await;
+        match looked_up.images.first().map(ImageSupport::nodes) {
+            Some(Ok(nodes)) if nodes.contains(image.wanted) => Answer::Has,
+            Some(Ok(_)) => Answer::Lacks,
+            Some(Err(error)) => {
+                if error == LookupError::Throttled {
+                    self.throttled(current.host());
+                }
+                Answer::Unknown(error)
+            }
+            None => Answer::Unknown(LookupError::Internal),
+        }
+    }
+
+    fn throttled(&self, host: &str) {
+        self.throttled.borrow_mut().insert(host.to_owned());
+    }
+
+    /// Returns why a registry is not to be asked any more.
+    fn check(&self, host: &str) -> Result<(), String> {
+        if self.throttled.borrow().contains(host) {
+            return Err(format!(
+                "{host} limits requests, so it is not asked further"
+            ));
+        }
+        if self.session.snapshot.resolver.allowances().is_low(host) {
+            return Err(format!(
+                "{host} lets few more requests pass, so it is not asked further"
+            ));
+        }
+        if Instant::now() >= self.end {
+            return Err(format!("the search ended after {} s", TIME.as_secs()));
+        }
+        Ok(())
+    }
+}
+
+impl Newer {
+    /// Takes what was found among these newer tags.
+    fn conclude(&mut self, tags: &[&str], looks: &Looks) {
+        let listed = count(self.tags.unwrap_or_default() as u64, "tag");
+        let listed = if self.is_complete {
+            listed
+        } else {
+            format!("the first {listed}")
+        };
+        let nearest = looks.nearest();
+        if let (Some(nearest), Some(newest)) = (nearest, looks.newest()) {
+            self.nearest = Some(tags[nearest].to_owned());
+            self.newest = Some(tags[newest].to_owned());
+            self.may_be_nearer = !self.is_complete || !looks.is_first(nearest);
+            if !self.is_complete {
+                let note =
+                    format!("only {listed} were listed, so there may be nearer and newer ones");
+                self.notes.push(note);
+            } else if self.may_be_nearer {
+                let note = format!(
+                    "not each tag before {} is known to lack a platform",
+                    tags[nearest]
+                );
+                self.notes.push(note);
+            }
+        } else {
+            let none = match tags.len() {
+                0 => format!("none found among {listed}: none differs by a newer version alone"),
+                all => format!(
+                    "none found among {listed}; looked up, from the newest on: {} of {all} newer ones",
+                    looks.looked_up()
+                ),
+            };
+            self.notes.insert(0, none);
+        }
+        if let Some(why) = &self.cut_off_by {
+            self.notes.push(format!("the rest of the list: {why}"));
+        }
+        if let Some((failed, why)) = looks.failed() {
+            let failed = count(failed as u64, "lookup");
+            let why = Reason::Unknown(why);
+            self.notes.push(format!("{failed} failed: {why}"));
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let message = self.message();
+        json!({
+            "image": self.image,
+            "lacks": self.lacks,
+            "tags": self.tags,
+            "complete": self.is_complete,
+            "nearest": self.nearest,
+            "mayBeNearer": self.may_be_nearer,
+            "newest": self.newest,
+            "message": if message.is_empty() { None } else { Some(message) },
+        })
+    }
+
+    /// Returns the nearest tag, with what is not known of it; `-` without one.
+    pub(super) fn nearest(&self) -> String {
+        match &self.nearest {
+            Some(tag) if self.may_be_nearer => format!("{tag} or before"),
+            Some(tag) => tag.clone(),
+            None => "-".to_owned(),
+        }
+    }
+
+    pub(super) fn message(&self) -> String {
+        self.notes.join("; ")
+    }
+}

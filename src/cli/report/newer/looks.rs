@@ -1,0 +1,187 @@
+//! Which of the newer tags of an image to look up, to find the nearest and the newest one that has its platforms in few
+//! lookups. Pure.
+//!
+//! The newest tags are looked up downwards until one has the platforms, then the nearest ones upwards; between them the
+//! search halves what is left, as a platform that has come mostly stays.
+
+use tolerarch_core::reason::LookupError;
+
+/// Maximum number of tags that are looked up one after the other, at either end.
+const AT_AN_END: usize = 8;
+
+/// What is known of one tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Has,
+    Lacks,
+    Unknown(LookupError),
+}
+
+/// Lookups among tags that are numbered from the nearest on.
+pub(super) struct Looks {
+    answers: Vec<Option<Answer>>,
+}
+
+impl Looks {
+    pub(super) fn among(tags: usize) -> Self {
+        Self {
+            answers: vec![None; tags],
+        }
+    }
+
+    /// Returns the tag to look up next; `None` at the end.
+    pub(super) fn next(&self) -> Option<usize> {
+        let count = self.answers.len();
+        for place in (count.saturating_sub(AT_AN_END)..count).rev() {
+            match self.answers[place] {
+                None => return Some(place),
+                Some(Answer::Has) => break,
+                Some(_) => {}
+            }
+        }
+        let nearest = self.nearest()?;
+        let upwards = 0..nearest.min(AT_AN_END);
+        if let Some(place) = upwards
+            .into_iter()
+            .find(|place| self.answers[*place].is_none())
+        {
+            return Some(place);
+        }
+        let mut below = self.answers[..nearest].iter();
+        let first_between = below.rposition(Option::is_some).map_or(0, |last| last + 1);
+        if first_between == nearest {
+            return None;
+        }
+        Some(first_between.midpoint(nearest - 1))
+    }
+
+    pub(super) fn record(&mut self, tag: usize, answer: Answer) {
+        self.answers[tag] = Some(answer);
+    }
+
+    pub(super) fn nearest(&self) -> Option<usize> {
+        self.answers.iter().position(has)
+    }
+
+    pub(super) fn newest(&self) -> Option<usize> {
+        self.answers.iter().rposition(has)
+    }
+
+    /// Returns whether each tag before this one is known to lack a platform.
+    pub(super) fn is_first(&self, tag: usize) -> bool {
+        let mut before = self.answers[..tag].iter();
+        before.all(|answer| *answer == Some(Answer::Lacks))
+    }
+
+    pub(super) fn looked_up(&self) -> usize {
+        self.answers.iter().flatten().count()
+    }
+
+    /// Returns how many lookups failed, and why one of them did.
+    pub(super) fn failed(&self) -> Option<(usize, LookupError)> {
+        let mut errors = Vec::new();
+        for answer in self.answers.iter().flatten() {
+            if let Answer::Unknown(error) = answer {
+                errors.push(*error);
+            }
+        }
+        Some((errors.len(), *errors.last()?))
+    }
+}
+
+fn has(answer: &Option<Answer>) -> bool {
+    *answer == Some(Answer::Has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Searches among tags of which the given ones have the platforms, and returns the order of lookups as well.
+    fn searched(tags: usize, answer: impl Fn(usize) -> Answer) -> (Looks, Vec<usize>) {
+        let mut search = Looks::among(tags);
+        let mut looks = Vec::new();
+        while let Some(tag) = search.next() {
+            assert!(!looks.contains(&tag), "{tag} again, after {looks:?}");
+            looks.push(tag);
+            search.record(tag, answer(tag));
+        }
+        (search, looks)
+    }
+
+    fn from(first: usize) -> impl Fn(usize) -> Answer {
+        move |tag| {
+            if tag >= first {
+                Answer::Has
+            } else {
+                Answer::Lacks
+            }
+        }
+    }
+
+    #[test]
+    fn the_nearest_and_the_newest_are_found_in_few_lookups() {
+        for (tags, first, looks) in [
+            (1, 0, vec![0]),
+            (2, 0, vec![1, 0]),
+            (5, 3, vec![4, 0, 1, 2, 3]),
+            (100, 0, vec![99, 0]),
+            (100, 7, vec![99, 0, 1, 2, 3, 4, 5, 6, 7]),
+            (10, 9, vec![9, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        ] {
+            let (search, looked) = searched(tags, from(first));
+            assert_eq!(looked, looks, "{first} of {tags}");
+            assert_eq!(search.newest(), Some(tags - 1));
+            assert_eq!(search.nearest(), Some(first));
+            assert!(search.is_first(first), "{first} of {tags}");
+        }
+        for first in 8..2000 {
+            let (search, looked) = searched(2000, from(first));
+            assert_eq!(search.nearest(), Some(first));
+            assert!(
+                looked.len() <= 1 + AT_AN_END + 11,
+                "{first}: {}",
+                looked.len()
+            );
+            let before = looked.iter().filter(|tag| **tag < first);
+            assert_eq!(search.is_first(first), before.count() == first, "{first}");
+        }
+    }
+
+    #[test]
+    fn without_one_among_the_newest_the_search_ends() {
+        let (search, looked) = searched(2000, |_| Answer::Lacks);
+        assert_eq!(looked, (1992..2000).rev().collect::<Vec<_>>());
+        assert_eq!((search.nearest(), search.newest()), (None, None));
+        assert_eq!(searched(3, |_| Answer::Lacks).1, [2, 1, 0]);
+        assert_eq!(searched(0, |_| Answer::Has).1, [0; 0]);
+        // The newest have lost it again.
+        let (search, looked) = searched(20, |tag| from(5)(tag).min_before(tag, 17));
+        assert_eq!(search.newest(), Some(16));
+        assert_eq!(search.nearest(), Some(5));
+        assert_eq!(looked, [19, 18, 17, 16, 0, 1, 2, 3, 4, 5]);
+    }
+
+    impl Answer {
+        fn min_before(self, tag: usize, end: usize) -> Self {
+            if tag < end { self } else { Self::Lacks }
+        }
+    }
+
+    #[test]
+    fn a_failed_lookup_is_not_taken_for_a_tag_that_lacks_a_platform() {
+        let failing = |tag| match tag {
+            1 => Answer::Unknown(LookupError::Timeout),
+            _ => from(3)(tag),
+        };
+        let (search, looked) = searched(6, failing);
+        assert_eq!(looked, [5, 0, 1, 2, 3]);
+        assert_eq!(search.nearest(), Some(3));
+        assert!(!search.is_first(3));
+        assert_eq!(search.failed(), Some((1, LookupError::Timeout)));
+        let (search, _) = searched(6, |_| Answer::Unknown(LookupError::Denied));
+        assert_eq!(search.newest(), None);
+        assert_eq!(search.failed(), Some((6, LookupError::Denied)));
+        assert_eq!(searched(6, |_| Answer::Has).0.failed(), None);
+    }
+}
