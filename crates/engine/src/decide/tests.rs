@@ -1,5 +1,5 @@
 use serde_json::json;
-use testregistry::Fault;
+use testregistry::{Auth, Fault};
 
 use super::lookup::IMAGES;
 use super::testing::{BOTH, Bench, pod};
@@ -70,6 +70,34 @@ async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() 
         .examine(&snapshot.policy, "shop", &pod, &limits)
         .await;
     assert_eq!(examined.images[0].unused_secrets, expected);
+}
+
+#[tokio::test]
+async fn tags_are_listed_with_the_pull_secrets_of_the_pod_alone() {
+    let api = ApiServer::start().await;
+    let bench = Bench::with(with_cluster(&api, &[])).await;
+    let auths = json!({bench.remote.address(): {"username": "ci", "password": "canary"}});
+    let pull = secret("dockerconfigjson", &json!({"auths": auths}));
+    api.answer("shop", "pull", 200, &pull);
+    let image = bench.image("private", &BOTH);
+    let repo = bench.remote.repo("private");
+    repo.require(Auth::basic("ci", "canary"));
+    let limits = BatchLimits::new(&LookupSettings::default());
+    let snapshot = bench.current.load_full();
+    let reference = image.parse().unwrap();
+    let mut with_secret = pod(&[&image]);
+    with_secret["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
+    let without = pod(&[&image]);
+    for (namespace, created, is_listed) in [
+        ("shop", &without, false),
+        ("other", &with_secret, false),
+        ("shop", &with_secret, true),
+        ("other", &with_secret, false),
+    ] {
+        let pod = Pod::of_value(created).unwrap();
+        let tags = snapshot.tags(namespace, &pod, &reference, &limits).await;
+        assert_eq!(tags.is_ok(), is_listed, "{namespace}: {tags:?}");
+    }
 }
 
 #[tokio::test]

@@ -157,7 +157,8 @@ async fn says_what_it_does_not_have() {
         ("/v2/a/manifests/v1", "MANIFEST_UNKNOWN"),
         ("/v2/a/manifests/dangling", "MANIFEST_UNKNOWN"),
         (&blob, "BLOB_UNKNOWN"),
-        ("/v2/a/tags/list", "NOT_FOUND"),
+        ("/v2/b/tags/list", "NAME_UNKNOWN"),
+        ("/v2/a/referrers/x", "NOT_FOUND"),
         ("/token", "NOT_FOUND"),
     ] {
         let answer = get(&registry, path).await;
@@ -283,4 +284,28 @@ async fn refuses_connections_when_it_has_stopped_and_comes_back() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
     let registry = Registry::builder().listen(address).pki(pki).start().await;
     assert_eq!(get(&registry, "/v2/").await.status, 200);
+}
+
+#[tokio::test]
+async fn lists_tags_page_by_page() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    for tag in ["v10", "v1", "v2"] {
+        repo.image("linux/amd64", Some(tag));
+    }
+    let path = "/v2/team/app/tags/list";
+    let all = get(&registry, path).await;
+    assert_eq!(
+        all.json(),
+        json!({"name": "team/app", "tags": ["v1", "v10", "v2"]})
+    );
+    assert_eq!(all.header("link"), None);
+    let first = get(&registry, &format!("{path}?n=2")).await;
+    assert_eq!(first.json()["tags"], json!(["v1", "v10"]));
+    let next = "</v2/team/app/tags/list?last=v10&n=2>; rel=\"next\"";
+    assert_eq!(first.header("link"), Some(next));
+    let last = get(&registry, &format!("{path}?last=v10&n=2")).await;
+    assert_eq!(last.json()["tags"], json!(["v2"]));
+    assert_eq!(last.header("link"), None);
+    assert_eq!(repo.count(|request| request.kind == Kind::Tags), 3);
 }
