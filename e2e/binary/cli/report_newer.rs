@@ -161,7 +161,10 @@ async fn each_form_says_it() {
     let html = report(&desk, &cluster, &["--newer", "-o", "html"])
         .await
         .stdout;
-    assert!(html.contains("<td class=\"name\"><span>1.11.0</span></td>"), "{html}");
+    assert!(
+        html.contains("<td class=\"name\"><span>1.11.0</span></td>"),
+        "{html}"
+    );
 
     // Nothing is listed unless it is asked for.
     desk.registry.forget_requests();

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use futures_util::stream::{self, StreamExt};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
 use super::super::output::count;
@@ -27,6 +28,8 @@ use tolerarch_text::escape::shortened;
 
 /// Maximum number of images whose tags are listed.
 pub(super) const IMAGES: usize = 20;
+/// Maximum number of lists at a time: a page may have some megabytes.
+const LISTS: usize = 4;
 /// Time from which no more tags are looked up. A list has the time of a lookup.
 const TIME: Duration = Duration::from_secs(60);
 
@@ -65,6 +68,7 @@ struct Search<'s> {
     session: &'s Session,
     survey: &'s Survey,
     end: Instant,
+    lists: Semaphore,
     /// Registries that have limited requests.
     throttled: RefCell<HashSet<String>>,
 }
@@ -86,6 +90,7 @@ pub(super) async fn find(
         session,
         survey,
         end: Instant::now() + TIME,
+        lists: Semaphore::new(LISTS),
         throttled: RefCell::default(),
     };
     let done = Cell::new(0);
@@ -201,6 +206,7 @@ impl Search<'_> {
     }
 
     async fn list(&self, image: &Lacking<'_>, current: &ImageRef) -> Result<TagList, String> {
+        let _permit = self.lists.acquire().await;
         self.check(current.host())?;
         let Session {
             snapshot, limits, ..
