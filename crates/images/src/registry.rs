@@ -2,8 +2,8 @@
 //! that they name are untrusted input: bodies, counts, depths, redirects and addresses are all bounded (beside their
 //! use), and credentials go only to the registry that they are for. The caller bounds the time of a lookup as a whole.
 //! Nothing is retried, as a Pod waits for the answer. Each of these modules imports only those before it: `digest`,
-//! `link`, `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`,
-//! `platforms` and `tags`.
+//! `link`, `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`,
+//! `client`, `platforms` and `tags`.
 //!
 //! Why not `oci-client`? It serves one user, who trusts the registries that he names. Here Pods name them, on behalf of
 //! tenants who must get neither each other's credentials nor answers of the node's services. Its version 0.18:

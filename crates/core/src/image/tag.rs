@@ -10,7 +10,7 @@
 //!   after the version.
 //!
 //! Tags of one form are compared, and no others. All text that is neither pre-release nor one of those numbers is the
-//! form: so `17-jdk` has to do with `21-jdk`, and not with `21-jre`; nor `1.2-jdk17` with `1.3-jdk21`.
+//! form: `17-jdk` is compared with `21-jdk`, and not with `21-jre`; nor `1.2-jdk17` with `1.3-jdk21`.
 
 use std::cmp::Ordering;
 
@@ -59,8 +59,8 @@ const WITHIN_NUMBERS: [&str; 3] = ["u", "T", "Z"];
 /// Most digits of a number that need not be a date. A longer one may be a hash, or count seconds.
 const MAX_DIGITS: usize = 6;
 
-/// Returns the tags that are newer than `tag`, the nearest first; `None` if it is no version. A pre-release is newer only
-/// than a pre-release, and no tag is that has an older distribution.
+/// Returns the tags that are newer than `tag`, the nearest first; `None` if it is no version. Pre-releases count only if
+/// it is one, and tags of an older distribution never.
 pub fn newer_tags<'t>(tag: &str, tags: impl IntoIterator<Item = &'t str>) -> Option<Vec<&'t str>> {
     let current = Version::parse(tag)?;
     let mut newer = Vec::new();

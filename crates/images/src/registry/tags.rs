@@ -85,7 +85,7 @@ impl Registry {
         Ok(list)
     }
 
-    /// Requests the first page; without `n`, where the registry takes none as large (an older distribution with `tags.maxtags`).
+    /// Requests the first page; without `n` where that is refused, as by older distributions with `tags.maxtags`.
     async fn first_page(&self, pull: Pull<'_>) -> Result<Answered<Page>, Error> {
         match self
             .request_any(pull, RequestKind::Tags, FIRST, read_page)
