@@ -146,7 +146,7 @@ Exit status:
 Examples:
   tolerarch report
   tolerarch report -n shop --by workload
-  tolerarch report -o html >report.html
+  tolerarch report --prices prices.yaml --newer -o html >report.html
 
 Exit status:
   0  what could be read is reported

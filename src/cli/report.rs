@@ -179,6 +179,12 @@ impl Command {
         let rate_limits = session.snapshot.resolver.allowances().left();
         let mut notes = [&*survey.notes, &session.notes].concat();
         notes.extend(excluded(&summary));
+        if self.prices.is_some() && summary.costs.uncounted > 0 {
+            notes.push(format!(
+                "{} not counted in costs: no node, or one without a known price",
+                count(summary.costs.uncounted, "Pod")
+            ));
+        }
         for (host, left) in &rate_limits {
             let left = count((*left).into(), "more request");
             notes.push(format!("{host} lets {left} pass"));

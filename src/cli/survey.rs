@@ -69,7 +69,7 @@ impl Survey {
         let nodes = match nodes {
             Err(error) if error.is_forbidden() || error.is_missing() => {
                 notes.push(format!(
-                    "nodes cannot be listed, so no Pod is found misplaced: {error}"
+                    "nodes cannot be listed, so no Pod is found misplaced, and none has an architecture or a price: {error}"
                 ));
                 None
             }

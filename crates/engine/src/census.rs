@@ -23,7 +23,7 @@ pub use indexed_pod::{IndexedPod, Workload};
 pub use money::{Costs, Money, Price, PriceError, Prices};
 pub use placed_pod::{Basis, PlacedPod};
 pub use pod_index::PodIndex;
-pub use progress::{Progress, Untolerated};
+pub use progress::{Gain, Progress, Untolerated};
 pub use shape::{NamespaceSettings, Shape};
 pub use summary::{ImageTotal, NamespaceTotal, ReasonTotal, Summary, WorkloadTotal};
 
@@ -76,10 +76,6 @@ impl<'p> Sums<'p> {
             .entry(coverage)
             .or_default()
             .add(pod.requests);
-        for progress in [&mut self.progress, &mut namespace.progress] {
-            progress.add(placed, basis.installed);
-        }
-
         let total = self.workloads.entry(workload).or_insert_with(|| {
             namespace.workloads += 1;
             WorkloadTotal::of(coverage, reason)
@@ -87,12 +83,17 @@ impl<'p> Sums<'p> {
         (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
         total.amount.add(pod.requests);
         total.costs.add(costs);
-        if !missed.is_empty() {
-            total.missed += 1;
-            total.missed_money.add(costs.saved());
-        }
+        total.missed += u64::from(!missed.is_empty());
         total.misplaced += u64::from(!misplaced.is_empty());
 
+        let progresses = [
+            &mut self.progress,
+            &mut namespace.progress,
+            &mut total.progress,
+        ];
+        for progress in progresses {
+            progress.add(placed, costs.saved(), basis.installed);
+        }
         self.add_blockers(placed, coverage, reason, costs.kept);
         if !missed.is_empty() {
             self.missed.push((pod, missed));

@@ -1,6 +1,6 @@
 //! `tolerarch report --prices` and its progress: every sum agrees with one that Go has computed (`e2e/upstream/bills.go`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -187,6 +187,23 @@ async fn every_sum_is_the_one_that_go_computes() {
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(json["money"]["currency"], "EUR");
     assert_eq!(json["installed"], "2026-03-01T12:00:00Z");
+    let mut saves = Vec::new();
+    let mut kinds = BTreeSet::new();
+    for step in json["steps"].as_array().unwrap() {
+        saves.push(step["saves"].as_f64().unwrap());
+        kinds.insert(step["step"].as_str().unwrap());
+    }
+    let expected = [
+        "build",
+        "consolidate",
+        "explain",
+        "move",
+        "resolve",
+        "restart",
+    ];
+    assert_eq!(Vec::from_iter(kinds), expected, "{:#}", json["steps"]);
+    // The first one is of Pods that fail where they are.
+    assert!(saves[1..].iter().rev().is_sorted(), "{saves:?}");
 
     let mut compared = 0;
     let namespaces = json["namespaces"].as_array().unwrap();
@@ -295,7 +312,7 @@ async fn tables_show_money_and_progress() {
         let table = report(&desk, &fixture, &["--by", by]).await.stdout;
         let always = [
             "What it costs a month, in EUR",
-            "saved by that",
+            "saved: today less after",
             "not counted: nodes beyond",
             "on arm64",
             "waits for a restart: older than tolerarch",
@@ -367,20 +384,26 @@ async fn an_earlier_report_shows_what_has_changed() {
     // Of another currency and of another scope: only what can be compared is.
     let mut other = before.clone();
     other["money"]["currency"] = "USD".into();
-    other["namespace"] = "shop".into();
     std::fs::write(&file, other.to_string()).unwrap();
     let other = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
     let other: Value = serde_json::from_str(&other.stdout).unwrap();
     let notes = other["notes"].to_string();
     assert!(notes.contains("is in USD, and this one in EUR"), "{notes}");
-    assert!(
-        notes.contains("is of shop, and this one of all namespaces"),
-        "{notes}"
-    );
     assert_eq!(
         other["comparison"]["measures"].as_array().unwrap().len(),
         11
     );
+    let scoped = json!({"namespace": "shop", "totals": before["totals"], "images": []});
+    std::fs::write(&file, scoped.to_string()).unwrap();
+    let scoped = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
+    let scoped: Value = serde_json::from_str(&scoped.stdout).unwrap();
+    let notes = scoped["notes"].to_string();
+    assert!(
+        notes.contains("is of shop, and this one of all namespaces: they are not compared"),
+        "{notes}"
+    );
+    assert_eq!(scoped["comparison"]["measures"], json!([]));
+    assert_eq!(scoped["comparison"]["imagesNew"], json!([]));
 }
 
 #[tokio::test]

@@ -63,9 +63,9 @@ fn money(bill: &Bill) -> Option<Bar> {
     let whole = format!("{} today, by requests", bill.written(costs.today));
     let mut bar = Bar::new("Cost a month", whole);
     for (label, class, money) in [
-        ("can be saved", "saved", costs.saved()),
+        ("saved", "saved", costs.saved()),
         ("kept by images", "kept", costs.kept),
-        ("rest", "rest", rest),
+        ("stays", "rest", rest),
     ] {
         let text = bill.written(money);
         bar.add(label, class, money.millionths(), today, &text);
@@ -83,22 +83,22 @@ fn progress(progress: &Progress) -> Vec<Bar> {
     let mut places = Bar::new("Where eligible Pods run", whole());
     for (architecture, amount) in &progress.architectures {
         let class = match *architecture {
-            "amd64" => "here",
+            "amd64" => "rest",
             "arm64" => "there",
-            _ => "rest",
+            _ => "waits",
         };
         places.add_cores(architecture, class, *amount, eligible);
     }
     places.add_cores(
         "no node, or an unknown one",
-        "unknown",
+        "partial",
         progress.elsewhere,
         eligible,
     );
     let mut tolerations = Bar::new("Which of them tolerate a pool", whole());
     let mut tolerating = eligible.cpu_millis;
-    for amount in progress.untolerated.values() {
-        tolerating = tolerating.saturating_sub(amount.cpu_millis);
+    for gain in progress.untolerated.values() {
+        tolerating = tolerating.saturating_sub(gain.requests.cpu_millis);
     }
     let tolerating = Amount {
         cpu_millis: tolerating,
@@ -110,7 +110,12 @@ fn progress(progress: &Progress) -> Vec<Bar> {
         ("created since, without", "partial", Untolerated::Younger),
         ("is observed only", "skipped", Untolerated::Observed),
     ] {
-        tolerations.add_cores(label, class, progress.untolerated(reason), eligible);
+        tolerations.add_cores(
+            label,
+            class,
+            progress.untolerated(reason).requests,
+            eligible,
+        );
     }
     vec![places, tolerations]
 }

@@ -10,8 +10,8 @@ impl Report<'_> {
             return Vec::new();
         };
         let since = match &comparison.since {
-            Some(time) => format!("Since {time}."),
-            None => "Since the earlier report.".to_owned(),
+            Some(time) => format!("What has changed since {time}"),
+            None => "What has changed since the earlier report".to_owned(),
         };
         let mut numbers = Vec::new();
         for measure in &comparison.measures {
@@ -36,8 +36,8 @@ impl Report<'_> {
         }
         vec![
             Section {
-                title: "What has changed".to_owned(),
-                intro: since,
+                title: since,
+                intro: String::new(),
                 columns: vec!["What", "Before", "Now", "Change"],
                 rows: numbers,
             },

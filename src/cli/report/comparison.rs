@@ -89,8 +89,8 @@ enum Unreadable {
     Io(#[from] io::Error),
     #[error("larger than {BYTES} bytes")]
     TooLarge,
-    #[error("no report as `tolerarch report -o json` writes it: {0}")]
-    Json(#[from] serde_json::Error),
+    #[error("no report as `tolerarch report -o json` writes it")]
+    NoReport,
 }
 
 /// Difference between two reports.
@@ -148,10 +148,15 @@ impl Earlier {
             && earlier.as_deref() != namespace
         {
             notes.push(format!(
-                "the earlier report is of {}, and this one of {}",
+                "the earlier report is of {}, and this one of {}: they are not compared",
                 earlier.as_deref().unwrap_or("all namespaces"),
                 namespace.unwrap_or("all namespaces")
             ));
+            return Comparison {
+                since: self.time.clone(),
+                notes,
+                ..Comparison::default()
+            };
         }
         let currency = report["money"]["currency"].as_str();
         let has_other_currency = match (self.money["currency"].as_str(), currency) {
@@ -215,7 +220,7 @@ fn read(path: &Path) -> Result<Earlier, Unreadable> {
     if text.len() as u64 > BYTES {
         return Err(Unreadable::TooLarge);
     }
-    Ok(serde_json::from_slice(&text)?)
+    serde_json::from_slice(&text).map_err(|_| Unreadable::NoReport)
 }
 
 /// Rounds to a millionth, as the difference of two decimal numbers is not exact in binary.

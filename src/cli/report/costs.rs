@@ -1,6 +1,5 @@
 //! Sections on money: what the Pods cost where they run, and what they would cost where they may.
 
-use super::super::output::count;
 use super::bill::Bill;
 use super::contents::{By, Report};
 use super::section::{Cell, Section};
@@ -15,24 +14,25 @@ impl Report<'_> {
         };
         let mut sections = vec![overview(bill)];
         if ranks.contains(&By::Namespace) {
-            sections.push(self.costs_of_namespaces());
+            sections.push(self.costs_of_namespaces(bill));
         }
         if ranks.contains(&By::Workload) {
-            sections.push(self.costs_of_workloads());
+            sections.push(self.costs_of_workloads(bill));
         }
         sections
     }
 
-    fn costs_of_namespaces(&self) -> Section {
+    fn costs_of_namespaces(&self, bill: &Bill) -> Section {
         let mut rows = Vec::new();
         for (namespace, total) in &self.summary.namespaces {
             let name = Cell::Name((*namespace).to_owned());
             rows.push((total.costs, vec![name]));
         }
-        ranking("What namespaces cost a month", &["Namespace"], rows)
+        let title = format!("What namespaces cost a month, in {}", bill.currency);
+        ranking(title, &["Namespace"], rows)
     }
 
-    fn costs_of_workloads(&self) -> Section {
+    fn costs_of_workloads(&self, bill: &Bill) -> Section {
         let mut rows = Vec::new();
         for (workload, total) in &self.summary.workloads {
             let namespace = Cell::Name(workload.namespace.to_string());
@@ -40,7 +40,8 @@ impl Report<'_> {
             rows.push((total.costs, vec![namespace, object]));
         }
         let names = &["Namespace", "Object"];
-        ranking("What workloads cost a month", names, rows)
+        let title = format!("What workloads cost a month, in {}", bill.currency);
+        ranking(title, names, rows)
     }
 }
 
@@ -48,9 +49,15 @@ fn overview(bill: &Bill) -> Section {
     let costs = bill.costs;
     let mut lines = vec![
         ("today, where the Pods run", costs.today),
-        ("if all that may ran where it costs least", costs.after),
-        ("saved by that", costs.saved()),
-        ("more, if images had the platforms they lack", costs.kept),
+        (
+            "after, if all that may ran where it costs least",
+            costs.after,
+        ),
+        ("saved: today less after", costs.saved()),
+        (
+            "kept: more, if all images ran on all platforms of their pools",
+            costs.kept,
+        ),
     ];
     if let Some(beyond) = bill.beyond_requests() {
         lines.push(("not counted: nodes beyond the requests of Pods", beyond));
@@ -59,24 +66,17 @@ fn overview(bill: &Bill) -> Section {
     for (what, money) in lines {
         rows.push(vec![Cell::Text(what.to_owned()), Cell::money(money)]);
     }
-    let mut intro =
-        "Requests of the Pods, at the price of the node's architecture, for 730 hours.".to_owned();
-    if costs.uncounted > 0 {
-        intro += &format!(
-            " {} without a node that has a price: not counted.",
-            count(costs.uncounted, "Pod")
-        );
-    }
     Section {
         title: format!("What it costs a month, in {}", bill.currency),
-        intro,
+        intro: "Requests of the Pods, at the price of the node's architecture, for 730 hours."
+            .to_owned(),
         columns: vec!["What", "Amount"],
         rows,
     }
 }
 
 /// Returns the costs of several, those first that could save most. `names` are the heads of the cells that name them.
-fn ranking(title: &str, names: &[&'static str], mut rows: Vec<(Costs, Vec<Cell>)>) -> Section {
+fn ranking(title: String, names: &[&'static str], mut rows: Vec<(Costs, Vec<Cell>)>) -> Section {
     rows.retain(|(costs, _)| costs.today > Money::default());
     rows.sort_by_key(|(costs, _)| {
         let mut potential = costs.saved();
@@ -97,9 +97,9 @@ fn ranking(title: &str, names: &[&'static str], mut rows: Vec<(Costs, Vec<Cell>)
     let mut columns = vec!["Today", "After", "Saved", "Kept"];
     columns.extend(names);
     Section {
-        title: title.to_owned(),
-        intro: "After: if all that may ran where it costs least. Kept: what more could be saved if images had the platforms \
-                that they lack."
+        title,
+        intro: "Those that could save most come first. After: if all that may ran where it costs least. Kept: what more could \
+                be saved if all images ran on all platforms of their pools."
             .to_owned(),
         columns,
         rows: cells,

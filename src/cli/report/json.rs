@@ -143,7 +143,7 @@ fn progress(progress: &Progress) -> Value {
     for (architecture, requests) in &progress.architectures {
         architectures[architecture] = amount(*requests);
     }
-    let untolerated = |reason| amount(progress.untolerated(reason));
+    let untolerated = |reason| amount(progress.untolerated(reason).requests);
     json!({
         "eligible": amount(progress.eligible),
         "architectures": architectures,

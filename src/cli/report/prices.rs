@@ -82,8 +82,10 @@ impl PriceList {
 
     fn read_currency(&mut self, node: &Node, faults: &mut Vec<String>) {
         match &node.data {
-            Data::Text(text) if text.chars().count() <= CURRENCY => {
-                self.currency.clone_from(text);
+            Data::Text(text)
+                if !text.trim().is_empty() && text.trim().chars().count() <= CURRENCY =>
+            {
+                text.trim().clone_into(&mut self.currency);
             }
             _ => faults.push(format!(
                 "line {}: currency is a text of up to {CURRENCY} characters, such as USD",
@@ -182,6 +184,7 @@ mod tests {
         for (before, after, expected) in [
             ("currency: EUR\n", "", "currency is missing"),
             ("EUR", "[EUR]", "line 1: currency is a text"),
+            ("EUR", "'  '", "line 1: currency is a text"),
             (
                 "EUR",
                 "a currency of too many letters",

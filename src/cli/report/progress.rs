@@ -20,51 +20,51 @@ impl Report<'_> {
 
     fn overall_progress(&self) -> Section {
         let progress = &self.summary.progress;
-        let mut lines = Vec::new();
-        for (architecture, amount) in &progress.architectures {
-            lines.push((format!("on {architecture}"), *amount));
-        }
-        let without = |reason| progress.untolerated(reason);
+        let without = |reason| progress.untolerated(reason).requests;
         let waiting = if self.installed.is_some() {
             "waits for a restart: older than tolerarch"
         } else {
             "would wait for a restart after an installation"
         };
-        lines.push((
-            "on no node yet, or an unknown one".to_owned(),
-            progress.elsewhere,
-        ));
-        lines.push((waiting.to_owned(), without(Untolerated::Older)));
-        lines.push((
-            "created since, and without the toleration".to_owned(),
-            without(Untolerated::Younger),
-        ));
-        lines.push((
-            "is observed only".to_owned(),
-            without(Untolerated::Observed),
-        ));
-        lines.push((
-            "not eligible: bound by its own nodeSelector or affinity".to_owned(),
-            progress.bound,
-        ));
+        let mut lines = vec![("eligible".to_owned(), progress.eligible)];
+        for (architecture, amount) in &progress.architectures {
+            lines.push((format!("on {architecture}"), *amount));
+        }
+        for (what, amount) in [
+            ("on no node yet, or an unknown one", progress.elsewhere),
+            (waiting, without(Untolerated::Older)),
+            (
+                "created since, and without the toleration",
+                without(Untolerated::Younger),
+            ),
+            ("is observed only", without(Untolerated::Observed)),
+        ] {
+            lines.push((what.to_owned(), amount));
+        }
         let mut rows = Vec::new();
         for (what, amount) in lines {
-            if amount == Amount::default() {
-                continue;
+            if amount != Amount::default() {
+                let share = percent(amount.cpu_millis, progress.eligible.cpu_millis);
+                let mut row = vec![
+                    Cell::Text(what),
+                    Cell::Number(format!("{share}%"), share as f64),
+                ];
+                row.extend(amount_cells(amount));
+                rows.push(row);
             }
-            let share = percent(amount.cpu_millis, progress.eligible.cpu_millis);
-            let mut row = vec![Cell::Text(what), Cell::number(share)];
-            row.extend(amount_cells(amount));
+        }
+        if progress.bound != Amount::default() {
+            let what = "not eligible: bound by its own nodeSelector or affinity".to_owned();
+            let mut row = vec![Cell::Text(what), Cell::Number(String::new(), 0.0)];
+            row.extend(amount_cells(progress.bound));
             rows.push(row);
         }
         Section {
             title: "How far it is".to_owned(),
-            intro: format!(
-                "Pods that could run on every platform of a pool request {} cores: where they run now, and which of them \
-                 do not tolerate the pool yet. Percentages are of these cores.",
-                progress.eligible.cpu_cores()
-            ),
-            columns: vec!["Eligible", "%", "CPU", "Memory", "Pods"],
+            intro: "Of the Pods that could run on every platform of a pool: where they run now, and which of them do not \
+                    tolerate the pool yet. Percentages are of their cores."
+                .to_owned(),
+            columns: vec!["What", "Share", "CPU", "Memory", "Pods"],
             rows,
         }
     }
@@ -109,6 +109,7 @@ fn row(namespace: &str, progress: &Progress, architectures: &[&'static str]) -> 
         let amount = progress.architectures.get(architecture);
         row.push(share(amount.copied().unwrap_or_default()));
     }
-    row.push(share(progress.untolerated(Untolerated::Older)));
+    let waiting = progress.untolerated(Untolerated::Older);
+    row.push(share(waiting.requests));
     row
 }

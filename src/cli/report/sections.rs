@@ -235,7 +235,7 @@ impl Report<'_> {
         });
         section(
             "Missed: Pods that could use a pool, and were created without",
-            "They get it when they are created again.",
+            "Those that are older than tolerarch get it when they are created again.",
             &["Pods", "Pools", "Namespace", "Object"],
             rows,
         )

@@ -10,7 +10,7 @@ use super::section::{Cell, NEXT, Section, amount_cells};
 use tolerarch_core::pod::is_name;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, ImageTotal, Money, ReasonTotal, Workload, WorkloadTotal};
+use tolerarch_engine::census::{Gain, ImageTotal, ReasonTotal, Untolerated, Workload};
 
 /// Maximum number of steps.
 const MOST: usize = 10;
@@ -25,17 +25,8 @@ pub(super) struct Step<'r> {
     pub(super) namespace: &'r str,
     /// Name of the object, or how many there are.
     pub(super) object: Cell,
-    pub(super) brings: Worth,
+    pub(super) brings: Gain,
     pub(super) how: How,
-}
-
-/// What a step brings; money outweighs requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Worth {
-    /// What may be saved a month; 0 without prices.
-    pub(super) money: Money,
-    /// Requests of the Pods that the step concerns.
-    pub(super) requests: Amount,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +35,8 @@ pub(super) enum StepKind {
     Install,
     Enforce,
     Restart,
+    Explain,
+    Consolidate,
     Update,
     Build,
     Resolve,
@@ -62,6 +55,8 @@ impl StepKind {
             Self::Install => "install",
             Self::Enforce => "enforce",
             Self::Restart => "restart",
+            Self::Explain => "explain",
+            Self::Consolidate => "consolidate",
             Self::Update => "update",
             Self::Build => "build",
             Self::Resolve => "resolve",
@@ -69,11 +64,10 @@ impl StepKind {
     }
 }
 
-/// Eligible Pods of a workload that were created without the tolerations of a pool.
+/// Eligible Pods of a workload that do not tolerate a pool.
 struct Missed<'r> {
     workload: &'r Workload,
-    brings: Worth,
-    is_observed: bool,
+    brings: Gain,
 }
 
 impl Report<'_> {
@@ -108,7 +102,11 @@ impl Report<'_> {
         for (place, step) in self.steps().into_iter().enumerate() {
             let mut row = vec![Cell::number(place as u64 + 1)];
             if self.bill.is_some() {
-                row.push(Cell::money(step.brings.money));
+                row.push(match step.kind {
+                    // What they save is that they run.
+                    StepKind::Move => Cell::Number(String::new(), 0.0),
+                    _ => Cell::money(step.brings.money),
+                });
             }
             row.extend(amount_cells(step.brings.requests));
             row.extend([
@@ -123,15 +121,21 @@ impl Report<'_> {
             rows.push(row);
         }
         let mut columns = vec!["#"];
-        if self.bill.is_some() {
-            columns.push("Saves");
+        let mut intro = "Pods that fail where they are come first, then what brings most to the pools. The amounts are the \
+                         requests of the Pods of each step."
+            .to_owned();
+        if let Some(bill) = &self.bill {
+            columns.push("Saves a month");
+            intro = format!(
+                "Pods that fail where they are come first, then what saves most, in {}, if the Pods then run where it costs \
+                 least. The other amounts are their requests.",
+                bill.currency
+            );
         }
         columns.extend(["CPU", "Memory", "Pods", "Step", "Namespace", "Object", "Do"]);
         Section {
             title: NEXT.to_owned(),
-            intro: "Pods that fail where they are come first, then what brings most to the pools. The amounts are the \
-                    requests of the Pods of each step."
-                .to_owned(),
+            intro,
             columns,
             rows,
         }
@@ -142,7 +146,7 @@ impl Report<'_> {
         let misplaced = &self.summary.misplaced;
         let (first, ..) = misplaced.first()?;
         let mut workloads: Vec<&Workload> = Vec::new();
-        let mut brings = Worth::default();
+        let mut brings = Gain::default();
         for (pod, ..) in misplaced {
             workloads.push(&pod.workload);
             brings.requests.add(pod.requests);
@@ -168,64 +172,55 @@ impl Report<'_> {
     }
 
     fn missed_steps(&self) -> Vec<Step<'_>> {
+        let older = self.untolerating(Untolerated::Older);
         let mut steps = Vec::new();
-        let mut before_installation = Vec::new();
-        let mut observed = Vec::new();
-        for missed in self.missed_workloads() {
-            if !self.is_installed {
-                before_installation.push(missed);
-            } else if missed.is_observed {
-                observed.push(missed);
-            } else {
-                steps.extend(restart(&missed));
-            }
+        if self.is_installed {
+            steps.extend(older.iter().filter_map(restart));
+        } else {
+            let advice = "install it (tolerarch doctor --pre says whether the cluster is ready for it); Pods get the \
+                          tolerations when they are created again";
+            steps.extend(together(
+                &older,
+                StepKind::Install,
+                "have tolerarch review them",
+                advice,
+            ));
         }
+        let younger = self.untolerating(Untolerated::Younger);
+        steps.extend(younger.iter().map(explain));
         steps.extend(together(
-            &before_installation,
-            StepKind::Install,
-            "have tolerarch review them",
-            "install it (tolerarch doctor --pre says whether the cluster is ready for it); Pods get the tolerations when \
-             they are created again",
-        ));
-        steps.extend(together(
-            &observed,
+            &self.untolerating(Untolerated::Observed),
             StepKind::Enforce,
             "enforce, not observe",
             "set mode: enforce in the configuration, the profile, or the Pods' label tolerarch.io/mode; Pods get the \
              tolerations when they are created again",
         ));
+        let movable = self.summary.progress.movable;
+        if movable.requests.pods > 0 {
+            steps.push(Step {
+                kind: StepKind::Consolidate,
+                action: "run where it costs less".to_owned(),
+                namespace: "",
+                object: Cell::Text(count(movable.requests.pods, "Pod")),
+                brings: movable,
+                how: How::Advice(
+                    "they tolerate the pool already: tolerarch pools says where new nodes come from; consolidation or a \
+                     restart moves them"
+                        .to_owned(),
+                ),
+            });
+        }
         steps
     }
 
-    /// Returns the workloads of the missed Pods that the webhook reviews when they are created again.
-    fn missed_workloads(&self) -> Vec<Missed<'_>> {
-        let totals = self.summary.workloads.iter();
-        let totals: HashMap<&Workload, &WorkloadTotal<'_>> =
-            totals.map(|(workload, total)| (*workload, total)).collect();
+    /// Returns the workloads with Pods that do not tolerate a pool for this reason, where the webhook is called.
+    fn untolerating(&self, reason: Untolerated) -> Vec<Missed<'_>> {
         let mut missed = Vec::new();
-        // They are sorted by workload.
-        let alike = self
-            .summary
-            .missed
-            .chunk_by(|(one, _), (other, _)| one.workload == other.workload);
-        for pods in alike {
-            let Some((first, _)) = pods.first() else {
-                continue;
-            };
-            let workload = &*first.workload;
-            if EXCLUDED.contains(&&*workload.namespace) {
-                continue;
+        for (workload, total) in &self.summary.workloads {
+            let brings = total.progress.untolerated(reason);
+            if brings.requests.pods > 0 && !EXCLUDED.contains(&&*workload.namespace) {
+                missed.push(Missed { workload, brings });
             }
-            let total = totals.get(workload);
-            let brings = Worth {
-                money: total.map(|total| total.missed_money).unwrap_or_default(),
-                requests: pods.iter().map(|(pod, _)| &pod.requests).sum(),
-            };
-            missed.push(Missed {
-                workload,
-                brings,
-                is_observed: total.is_some_and(|total| total.reason == Reason::Observed),
-            });
         }
         missed
     }
@@ -245,18 +240,18 @@ impl Report<'_> {
             let mut step = Step {
                 kind: StepKind::Build,
                 action,
-                namespace: "",
+                namespace: namespace_of(total),
                 object: Cell::name(image),
-                brings: Worth {
+                brings: Gain {
                     money: total.alone_money,
                     requests: total.alone,
                 },
                 how: How::Advice(image_advice(total)),
             };
-            if let Some(advice) = self.newer_tag(image) {
+            if let Some(tag) = self.newer_tag(image) {
                 step.kind = StepKind::Update;
                 step.action = "take a newer tag".to_owned();
-                step.how = How::Advice(advice);
+                step.how = How::Advice(tag + &kept_by(total));
             }
             steps.push(step);
         }
@@ -267,14 +262,54 @@ impl Report<'_> {
     fn newer_tag(&self, image: &str) -> Option<String> {
         let mut newer = self.newer.into_iter().flatten();
         let newer = newer.find(|one| one.image == image)?;
-        let nearest = newer.nearest.as_ref()?;
         let newest = newer.newest.as_ref()?;
-        if nearest == newest {
+        let nearest = newer.nearest();
+        if nearest == *newest {
             return Some(format!("{newest} has what is missing"));
         }
         Some(format!(
             "{nearest} has what is missing, and {newest} is the newest that has"
         ))
+    }
+}
+
+/// Returns the namespace of all workloads of an image; empty if there are several.
+fn namespace_of<'r>(total: &ImageTotal<'r>) -> &'r str {
+    let mut namespaces = total.workloads.iter().map(|workload| &*workload.namespace);
+    match namespaces.next() {
+        Some(first) if namespaces.all(|other| other == first) => first,
+        _ => "",
+    }
+}
+
+/// Returns an addition to advice: how many workloads have an image.
+fn kept_by(total: &ImageTotal<'_>) -> String {
+    match total.workloads.len() {
+        1 => "; 1 workload has it".to_owned(),
+        several => format!("; {several} workloads have it"),
+    }
+}
+
+/// Returns why Pods that were created after the installation have no toleration, or who says so.
+fn explain<'r>(missed: &Missed<'r>) -> Step<'r> {
+    let Workload {
+        namespace,
+        kind,
+        name,
+    } = missed.workload;
+    let how = if is_name(namespace) && is_name(name) && is_name(&kind.to_lowercase()) {
+        let kind = kind.to_lowercase();
+        How::Command(format!("tolerarch why -n {namespace} {kind}/{name}"))
+    } else {
+        How::Advice("tolerarch why says what was decided".to_owned())
+    };
+    Step {
+        kind: StepKind::Explain,
+        action: "find out why it has no toleration".to_owned(),
+        namespace,
+        object: Cell::Name(missed.workload.label()),
+        brings: missed.brings,
+        how,
     }
 }
 
@@ -318,10 +353,9 @@ fn together<'r>(
     if missed.is_empty() {
         return None;
     }
-    let mut brings = Worth::default();
+    let mut brings = Gain::default();
     for one in missed {
-        brings.money.add(one.brings.money);
-        brings.requests.add(one.brings.requests);
+        brings.add(one.brings);
     }
     Some(Step {
         kind,
@@ -336,6 +370,7 @@ fn together<'r>(
 fn image_advice(total: &ImageTotal<'_>) -> String {
     let mut advice = "have it built for this platform as well, or take a tag that is".to_owned();
     let others = total.keeps.pods.saturating_sub(total.alone.pods);
+    advice += &kept_by(total);
     if others > 0 {
         let others = count(others, "more Pod");
         advice += &format!("; {others} of it need other images, too");
@@ -354,7 +389,7 @@ fn unknown_step<'r>(reason: Reason, total: &ReasonTotal<'r>) -> Step<'r> {
         action: format!("resolve: {reason}"),
         namespace: "",
         object,
-        brings: Worth {
+        brings: Gain {
             money: total.money,
             requests: total.amount,
         },
@@ -366,7 +401,9 @@ fn unknown_step<'r>(reason: Reason, total: &ReasonTotal<'r>) -> Step<'r> {
 mod tests {
     use super::*;
     use tolerarch_core::image::LookupError;
-    use tolerarch_engine::census::{Costs, Coverage, IndexedPod, Summary};
+    use tolerarch_engine::census::{
+        Amount, Costs, Coverage, IndexedPod, Progress, Summary, WorkloadTotal,
+    };
 
     fn pod(namespace: &str, kind: &str, name: &str, cpu_millis: u64) -> IndexedPod {
         let workload = Workload {
@@ -393,12 +430,42 @@ mod tests {
         }
     }
 
+    /// Returns the workloads of Pods that do not tolerate a pool for this reason.
+    fn untolerating(
+        pods: &[IndexedPod],
+        reason: Untolerated,
+    ) -> Vec<(&Workload, WorkloadTotal<'_>)> {
+        let mut workloads: Vec<(&Workload, WorkloadTotal<'_>)> = Vec::new();
+        for pod in pods {
+            let gain = Gain {
+                requests: pod.requests,
+                ..Gain::default()
+            };
+            let place = workloads.iter().position(|(one, _)| **one == *pod.workload);
+            let place = place.unwrap_or_else(|| {
+                let total = WorkloadTotal {
+                    coverage: Coverage::All,
+                    reason: Reason::Tolerated,
+                    amount: Amount::default(),
+                    images: [].into(),
+                    costs: Costs::default(),
+                    missed: 1,
+                    progress: Progress::default(),
+                    misplaced: 0,
+                };
+                workloads.push((&pod.workload, total));
+                workloads.len() - 1
+            });
+            let untolerated = &mut workloads[place].1.progress.untolerated;
+            untolerated.entry(reason).or_default().add(gain);
+        }
+        workloads
+    }
+
     fn report(pods: &[IndexedPod]) -> Report<'_> {
-        let mut missed: Vec<_> = pods.iter().map(|pod| (pod, vec!["pool"])).collect();
-        missed.sort_by_key(|(pod, _)| &pod.workload);
         Report {
             summary: Summary {
-                missed,
+                workloads: untolerating(pods, Untolerated::Older),
                 ..Summary::default()
             },
             is_installed: true,
@@ -459,33 +526,27 @@ mod tests {
             pod("shop", "Deployment", "web", 100),
             pod("shop", "CronJob", "bills", 900),
             pod("kube-system", "Deployment", "dns", 800),
-            pod("team", "Deployment", "watched", 50),
         ];
         let mut report = report(&pods);
-        let observed = WorkloadTotal {
-            coverage: Coverage::All,
-            reason: Reason::Observed,
-            amount: cores(50),
-            images: [].into(),
-            costs: Costs::default(),
-            missed: 1,
-            missed_money: Money::default(),
-            misplaced: 0,
-        };
-        report.summary.workloads = vec![(&pods[4].workload, observed)];
+        let observed = [pod("team", "Deployment", "watched", 50)];
+        let young = [pod("team", "Deployment", "young", 40)];
+        let workloads = &mut report.summary.workloads;
+        workloads.extend(untolerating(&observed, Untolerated::Observed));
+        workloads.extend(untolerating(&young, Untolerated::Younger));
         assert_eq!(
             lines(&report),
             [
                 "1 0.2 0 2 restart shop Deployment/web kubectl --namespace shop rollout restart deployment/web",
                 "2 0.05 0 1 enforce, not observe  1 workload set mode: enforce in the configuration, the profile, or \
                  the Pods' label tolerarch.io/mode; Pods get the tolerations when they are created again",
+                "3 0.04 0 1 find out why it has no toleration team Deployment/young tolerarch why -n team deployment/young",
             ]
         );
         report.is_installed = false;
         let lines = lines(&report);
-        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert_eq!(lines.len(), 3, "{lines:#?}");
         assert!(
-            lines[0].starts_with("1 1.15 0 4 have tolerarch review them  3 workloads install it")
+            lines[0].starts_with("1 1.1 0 3 have tolerarch review them  2 workloads install it")
         );
     }
 
@@ -509,6 +570,7 @@ mod tests {
             };
             total.keeps = total.alone;
             total.keeps.pods += others;
+            total.workloads.insert(&pods[0].workload);
             total
         };
         let arm = Cause::Lacks("linux/arm64".parse().unwrap());
@@ -530,8 +592,8 @@ mod tests {
             "1 0.01 0 1 keep off these nodes shop Deployment/app-0 they fail there",
             "2 0.018 0 1 restart shop Deployment/app-8 kubectl",
             "3 0.017 0 1 restart shop Deployment/app-7 kubectl",
-            "4 0.016 0 16 build for linux/arm64  large have it built for this platform as well, or take a tag that is; 2 \
-             more Pods of it need other images, too",
+            "4 0.016 0 16 build for linux/arm64 shop large have it built for this platform as well, or take a tag that is; \
+             1 workload has it; 2 more Pods of it need other images, too",
             "5 0.016 0 1 restart shop Deployment/app-6 kubectl",
             "6 0.015 0 1 restart shop Deployment/app-5 kubectl",
             "7 0.015 0 1 resolve: not-found  unknown push the image",

@@ -52,7 +52,7 @@ pub struct Price {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
-    #[error("a price is a decimal number with up to nine decimals, such as 0.0345")]
+    #[error("a price is a decimal number with a point and up to nine decimals, such as 0.0345")]
     Form,
     #[error("a price of an hour is at most {LARGEST}")]
     TooLarge,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::amount::Amount;
+use super::money::Money;
 use super::placed_pod::PlacedPod;
 use tolerarch_core::reason::Reason;
 
@@ -14,10 +15,27 @@ pub struct Progress {
     pub architectures: BTreeMap<&'static str, Amount>,
     /// Requests of the Pods that have no node yet, or one whose architecture is not known.
     pub elsewhere: Amount,
-    /// Requests of the Pods that do not tolerate a pool, by the reason.
-    pub untolerated: BTreeMap<Untolerated, Amount>,
+    /// The Pods that do not tolerate a pool, by the reason.
+    pub untolerated: BTreeMap<Untolerated, Gain>,
+    /// The Pods that tolerate a pool, and run where it costs more than there.
+    pub movable: Gain,
     /// Requests of the Pods that are not eligible, as their own nodeSelector or affinity excludes a platform of each pool.
     pub bound: Amount,
+}
+
+/// Requests of Pods, and what could be saved a month if they ran where it costs least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gain {
+    /// 0 without prices. Outweighs requests.
+    pub money: Money,
+    pub requests: Amount,
+}
+
+impl Gain {
+    pub fn add(&mut self, other: Self) {
+        self.money.add(other.money);
+        self.requests.add(other.requests);
+    }
 }
 
 /// Reason why an eligible Pod does not tolerate a pool.
@@ -32,12 +50,12 @@ pub enum Untolerated {
 }
 
 impl Progress {
-    pub fn untolerated(&self, reason: Untolerated) -> Amount {
+    pub fn untolerated(&self, reason: Untolerated) -> Gain {
         self.untolerated.get(&reason).copied().unwrap_or_default()
     }
 
-    /// Adds a Pod; `installed` is when tolerarch was, in seconds since 1970.
-    pub(super) fn add(&mut self, placed: PlacedPod<'_>, installed: Option<i64>) {
+    /// Adds a Pod that could save this money; `installed` is when tolerarch was, in seconds since 1970.
+    pub(super) fn add(&mut self, placed: PlacedPod<'_>, money: Money, installed: Option<i64>) {
         let requests = placed.pod.requests;
         if !placed.is_eligible() {
             if placed.is_admitted() {
@@ -55,9 +73,12 @@ impl Progress {
                 .add(requests),
             None => self.elsewhere.add(requests),
         }
+        let gain = Gain { money, requests };
         if !placed.missed_pools().is_empty() {
             let reason = Untolerated::of(placed, installed);
-            self.untolerated.entry(reason).or_default().add(requests);
+            self.untolerated.entry(reason).or_default().add(gain);
+        } else if money > Money::default() {
+            self.movable.add(gain);
         }
     }
 }

@@ -43,8 +43,7 @@ pub struct WorkloadTotal<'p> {
     pub images: BTreeSet<&'p str>,
     pub costs: Costs,
     pub missed: u64,
-    /// What could be saved a month by the Pods that miss a pool.
-    pub missed_money: Money,
+    pub progress: Progress,
     pub misplaced: u64,
 }
 
@@ -87,7 +86,7 @@ impl WorkloadTotal<'_> {
             images: BTreeSet::new(),
             costs: Costs::default(),
             missed: 0,
-            missed_money: Money::default(),
+            progress: Progress::default(),
             misplaced: 0,
         }
     }

@@ -56,13 +56,20 @@ fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
 fn added<'p>(
     pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
 ) -> Summary<'p> {
+    added_by(&Basis::default(), pods)
+}
+
+fn added_by<'p>(
+    basis: &Basis,
+    pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
+) -> Summary<'p> {
     let pods = pods.into_iter().map(|(pod, node, examined)| PlacedPod {
         pod,
         node,
         examined,
         selected: PlatformSet::ALL,
     });
-    Summary::of(&Basis::default(), pods)
+    Summary::of(basis, pods)
 }
 
 fn workload(name: &str) -> Workload {
@@ -302,12 +309,47 @@ fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSe
     pods.iter().enumerate().map(judged).collect()
 }
 
+/// Adds up Pods at prices at which amd64 is cheaper for memory, and arm64 for CPU.
 fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_> {
-    added(
-        judged
-            .iter()
-            .map(|(pod, platform, examined)| (pod, *platform, examined)),
+    let mut basis = Basis::default();
+    let price = |vcpu, gib| Price { vcpu, gib };
+    let amd64 = price(40_000_000, 4_000_000);
+    let arm64 = price(30_000_000, 5_000_000);
+    basis.prices.add(platforms(&["linux/amd64"]), amd64);
+    basis.prices.add(platforms(&["linux/arm64"]), arm64);
+    let pods = judged.iter();
+    added_by(
+        &basis,
+        pods.map(|(pod, node, examined)| (pod, *node, examined)),
     )
+}
+
+/// Costs add up over workloads and namespaces, and what is saved over the ways to it.
+fn is_conserved(summary: &Summary<'_>) -> Result<(), TestCaseError> {
+    let mut of_workloads = Costs::default();
+    let mut of_namespaces = Costs::default();
+    for (_, total) in &summary.workloads {
+        of_workloads.add(total.costs);
+    }
+    for (_, total) in &summary.namespaces {
+        of_namespaces.add(total.costs);
+    }
+    prop_assert_eq!(of_workloads, summary.costs);
+    prop_assert_eq!(of_namespaces, summary.costs);
+    prop_assert!(summary.costs.after <= summary.costs.today);
+
+    let progress = &summary.progress;
+    let mut gain = progress.movable.money;
+    for untolerated in progress.untolerated.values() {
+        gain.add(untolerated.money);
+    }
+    prop_assert_eq!(gain, summary.costs.saved());
+    let mut places = progress.elsewhere;
+    for amount in progress.architectures.values() {
+        places.add(*amount);
+    }
+    prop_assert_eq!(places, progress.eligible);
+    Ok(())
 }
 
 proptest! {
@@ -325,6 +367,7 @@ proptest! {
             pods: pods.len() as u64,
         };
         prop_assert_eq!(summary.all(), all);
+        is_conserved(&summary)?;
         prop_assert_eq!(summary.workloads.iter().map(|(_, one)| &one.amount).sum::<Amount>(), all);
         prop_assert_eq!(summary.namespaces.iter().flat_map(|(_, one)| one.amounts.values()).sum::<Amount>(), all);
         let workloads: u64 = summary.totals.iter().map(|(_, _, workloads)| workloads).sum();
