@@ -58,6 +58,8 @@ const REVISIONS: [&str; 9] = [
 const WITHIN_NUMBERS: [&str; 3] = ["u", "T", "Z"];
 /// Most digits of a number that need not be a date. A longer one may be a hash, or count seconds.
 const MAX_DIGITS: usize = 6;
+/// Fewest characters of a hash, as Git abbreviates one.
+const HASH: usize = 7;
 
 /// Returns the tags that are newer than `tag`, the nearest first; `None` if it is no version. Pre-releases count only if
 /// it is one, and tags of an older distribution never.
@@ -129,6 +131,7 @@ impl<'t> Version<'t> {
             let (digits, word) = split_where(token, |c| !c.is_ascii_digit());
             part = match (digits, word) {
                 (_, "") => version.add_number(part, separator, digits),
+                _ if is_hash(token) => version.add_text(separator, token),
                 ("", _) => version.add_word(separator, word),
                 // Digits and letters of a hash are neither a number nor a pre-release.
                 _ if part == Part::Version && is_glued(word, has_variant) => {
@@ -245,6 +248,12 @@ fn is_glued(token: &str, has_variant: bool) -> bool {
 
 fn is_pre_release(word: &str, digits: &str) -> bool {
     PRE_RELEASES.contains(&word) || WITH_NUMBER.contains(&word) && !digits.is_empty()
+}
+
+/// Returns whether a word with letters and digits may be an abbreviated hash: `4b82341` is no beta of version 4.
+fn is_hash(token: &str) -> bool {
+    let is_hexadecimal = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+    token.len() >= HASH && token.chars().all(is_hexadecimal)
 }
 
 /// Returns whether digits are a date: year, month and day, perhaps with the time to the hour, minute or second.
