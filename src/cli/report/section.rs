@@ -78,9 +78,12 @@ pub(super) fn memory(amount: Amount) -> String {
 
 /// Returns the rounded percentage of a whole; 0 for a whole of 0.
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return 0;
+    }
     let part = u128::from(part);
     let whole = u128::from(whole);
-    u64::try_from((part * 200 + whole) / (whole * 2).max(1)).unwrap_or(100)
+    u64::try_from((part * 200 + whole) / (whole * 2)).unwrap_or(100)
 }
 
 #[cfg(test)]
@@ -119,6 +122,7 @@ mod tests {
         }
         for (part, whole, expected) in [
             (0, 0, 0),
+            (1000, 0, 0),
             (1, 3, 33),
             (2, 3, 67),
             (3, 3, 100),
