@@ -171,7 +171,7 @@ impl Earlier {
         let mut measures = Vec::new();
         for (place, text) in MEASURES {
             let is_comparable = !(has_other_currency && place.starts_with(MONEY));
-            let now = report.pointer(place).and_then(Value::as_f64);
+            let now = number(report, place);
             if let (Some(before), Some(now)) = (self.number(place), now)
                 && is_comparable
             {
@@ -204,8 +204,18 @@ impl Earlier {
             "progress" => &self.progress,
             _ => &self.money,
         };
-        part.pointer(&format!("/{place}"))?.as_f64()
+        number(part, &format!("/{place}"))
     }
+}
+
+/// Reads the number at a place. An architecture on which nothing runs is absent, and counts as 0.
+fn number(value: &Value, place: &str) -> Option<f64> {
+    if let Some(number) = value.pointer(place) {
+        return number.as_f64();
+    }
+    let (progress, _) = place.split_once("/architectures/")?;
+    value.pointer(progress)?.get("architectures")?;
+    Some(0.0)
 }
 
 /// Reads a member that is there, so that null differs from an absent one.
@@ -226,4 +236,29 @@ fn read(path: &Path) -> Result<Earlier, Unreadable> {
 /// Rounds to a millionth, as the difference of two decimal numbers is not exact in binary.
 fn rounded(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_architecture_that_is_new_is_compared_with_nothing() {
+        let arm64 = "/progress/architectures/arm64/cpuCores";
+        let report = |architectures: Value| json!({"totals": {}, "progress": {"architectures": architectures}, "images": []});
+        let amd64 = report(json!({"amd64": {"cpuCores": 3}}));
+        let both = report(json!({"amd64": {"cpuCores": 1}, "arm64": {"cpuCores": 2}}));
+        for (before, now, expected) in [(&amd64, &both, 2.0), (&both, &amd64, -2.0)] {
+            let earlier: Earlier = serde_json::from_value(before.clone()).unwrap();
+            let measures = earlier.compare(now).measures;
+            let changes = measures.iter().filter(|measure| measure.place == arm64);
+            let changes: Vec<f64> = changes.map(|measure| measure.change).collect();
+            assert_eq!(changes, [expected]);
+        }
+        // Reports of earlier versions have no progress.
+        let earlier: Earlier = serde_json::from_value(json!({"totals": {}, "images": []})).unwrap();
+        assert!(earlier.compare(&both).measures.is_empty());
+    }
 }
