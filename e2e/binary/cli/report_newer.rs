@@ -198,6 +198,29 @@ async fn no_newer_tag_may_have_lost_a_platform() {
 }
 
 #[tokio::test]
+async fn pods_for_which_the_image_is_unknown_say_nothing_of_its_platforms() {
+    let desk = Desk::new(json!({})).await;
+    let tags: [(&str, &[&str]); 2] = [("1.0", AMD64), ("1.1", &["linux/arm64"])];
+    let image = push(&desk, "shop/app", &tags).reference("1.0");
+    let mut unknown = pod("shop", "first", 0, &image, "x86");
+    unknown["spec"]["containers"][0]["imagePullPolicy"] = "Never".into();
+    let cluster = FakeCluster::default()
+        .with(
+            PODS,
+            json!([unknown, pod("shop", "second", 0, &image, "x86")]),
+        )
+        .with(NODES, json!([node("x86", "amd64")]))
+        .with(NAMESPACES, json!([namespace("shop", &json!({}))]))
+        .with(REPLICA_SETS, json!([]))
+        .serve()
+        .await;
+    let json = json_of(&desk, &cluster, &["--newer"]).await;
+    let newer = &json["newer"][0];
+    assert_eq!(newer["tags"], 2, "{newer}");
+    assert_eq!(newer["newest"], Value::Null, "{newer}");
+}
+
+#[tokio::test]
 async fn a_tag_beside_a_digest_counts_and_a_digest_alone_has_no_version() {
     let desk = Desk::new(json!({})).await;
     let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);

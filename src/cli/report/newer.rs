@@ -132,9 +132,11 @@ impl<'s> Lacking<'s> {
         survey: &'s Survey,
         examined: &[Examined],
     ) -> Option<Self> {
+        // Of other Pods the image may be unknown: that tells neither what it has, nor how its registry answers.
         let is_blocked = |examined: &Examined| {
             let mut blockers = examined.blockers.iter();
-            examined.skipped.is_none() && blockers.any(|blocker| blocker.image == image)
+            examined.skipped.is_none()
+                && blockers.any(|one| one.image == image && !one.lacks().is_empty())
         };
         let place = examined.iter().position(is_blocked)?;
         let shape = survey.shapes.get_index(place)?;
