@@ -268,7 +268,7 @@ impl Report<'_> {
             return Some(format!("{newest} has what is missing"));
         }
         Some(format!(
-            "{nearest} has what is missing, and {newest} is the newest that has"
+            "{nearest} has what is missing, and so has {newest}"
         ))
     }
 }
@@ -399,6 +399,7 @@ fn unknown_step<'r>(reason: Reason, total: &ReasonTotal<'r>) -> Step<'r> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::newer::Newer;
     use super::*;
     use tolerarch_core::image::LookupError;
     use tolerarch_engine::census::{
@@ -606,5 +607,21 @@ mod tests {
         for (line, expected) in lines.iter().zip(expected) {
             assert!(line.starts_with(expected), "{expected} in\n{lines:#?}");
         }
+    }
+
+    #[test]
+    fn a_step_does_not_call_a_tag_the_newest_that_there_is() {
+        let mut newer = Newer::default();
+        newer.image = "app:1.0".to_owned();
+        newer.nearest = Some("1.1".to_owned());
+        newer.newest = Some("1.3".to_owned());
+        let report = Report {
+            newer: Some(std::slice::from_ref(&newer)),
+            ..Report::default()
+        };
+        // A later tag may not have been listed, or its lookup have failed.
+        let advice = report.newer_tag("app:1.0");
+        assert_eq!(advice.unwrap(), "1.1 has what is missing, and so has 1.3");
+        assert_eq!(report.newer_tag("app"), None);
     }
 }
