@@ -11,6 +11,7 @@ mod report;
 mod report_money;
 mod report_newer;
 mod report_page;
+mod report_steps;
 mod streams;
 mod why;
 

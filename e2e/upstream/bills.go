@@ -139,7 +139,7 @@ func (s *Sum) add(pod *v1.Pod, architecture string) {
 		lacks = lacks || container.Image == "old"
 		unknown = unknown || container.Image == "gone"
 	}
-	// The platforms of the only pool that the Pod itself allows.
+	// The platforms of the only pool that the Pod itself allows; with one of them alone it stays where it is.
 	var allowed []string
 	for _, name := range []string{"amd64", "arm64"} {
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.io/arch": name}}}
@@ -168,7 +168,7 @@ func (s *Sum) add(pod *v1.Pod, architecture string) {
 	s.Today.Add(s.Today, today)
 	least := today
 	for _, name := range allowed {
-		if cost := price(name, requests); cost.Cmp(least) < 0 {
+		if cost := price(name, requests); len(allowed) == 2 && cost.Cmp(least) < 0 {
 			least = cost
 		}
 	}

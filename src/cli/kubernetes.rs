@@ -34,6 +34,18 @@ impl Access {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
+    /// Returns the flags that name the cluster, for a shell, each after a blank; `kubectl` has the same.
+    pub(super) fn flags(&self) -> String {
+        let mut flags = String::new();
+        if let Some(file) = &self.kubeconfig {
+            flags += &format!(" --kubeconfig {}", quoted(&file.display().to_string()));
+        }
+        if let Some(context) = &self.context {
+            flags += &format!(" --context {}", quoted(context));
+        }
+        flags
+    }
+
     pub(super) fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
         UserClient::connect(
             self.kubeconfig.as_deref(),
@@ -86,6 +98,15 @@ pub(super) async fn is_allowed(
     Ok(review?.status.is_some_and(|status| status.allowed))
 }
 
+/// Quotes a text for a shell where it has other characters than those of names and paths.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
@@ -96,5 +117,27 @@ pub(super) fn name(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("not a valid name of a Kubernetes object")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_quoted_for_a_shell() {
+        for (text, expected) in [
+            ("prod", "prod"),
+            (
+                "arn:aws:eks:eu-west-1:1:cluster/a",
+                "arn:aws:eks:eu-west-1:1:cluster/a",
+            ),
+            ("a b", "'a b'"),
+            ("a'; rm -rf /", r"'a'\''; rm -rf /'"),
+            ("$(id)", "'$(id)'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
     }
 }

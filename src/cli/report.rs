@@ -123,10 +123,10 @@ impl Command {
         let namespace = self.access.namespace.as_deref();
         progress.show("asking the API server");
         let client = self.access.connect(&shared.environment)?;
-        let configured = self.access.configured(shared, &client).await?;
-        let is_installed = configured.reviewed.is_some();
+        let mut configured = self.access.configured(shared, &client).await?;
+        let scope = configured.reviewed.take();
         let installed = configured.installed;
-        let survey = Survey::read(&client, namespace, &progress).await?;
+        let survey = Survey::read(&client, namespace, scope.as_ref(), &progress).await?;
         let images = survey.images();
         let mut session =
             Session::start(shared, configured, progress, Some(&client), images).await?;
@@ -150,7 +150,7 @@ impl Command {
             survey,
             examined,
             selected,
-            is_installed,
+            is_installed: scope.is_some(),
             installed,
             newer: None,
         };
@@ -208,6 +208,7 @@ impl Command {
             causes: causes(&summary, examined, session),
             summary,
             is_installed: surveyed.is_installed,
+            cluster_flags: self.access.flags(),
             of,
             time,
             namespace,

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::future::join3;
+use futures_util::future::join;
 use futures_util::stream::{self, StreamExt};
 use indexmap::IndexSet;
 use k8s_openapi::Resource as _;
@@ -21,7 +21,9 @@ use tolerarch_engine::census::{
 };
 use tolerarch_engine::decide::Examined;
 // Of controllers, too, nothing but the metadata is read.
-use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
+use tolerarch_kubernetes::cluster::{
+    Called, Namespace, Node, RequestError, Scope, StoredPod, UserClient,
+};
 
 /// Maximum number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
 /// registry do not delay the others. Each takes a few kilobytes.
@@ -47,7 +49,8 @@ struct Machine {
 }
 
 impl Survey {
-    /// Reads all Pods, or those of a namespace; then their owners, nodes and namespaces.
+    /// Reads all Pods, or those of a namespace; their namespaces, owners and nodes. `scope` has the Pods that are reviewed,
+    /// if that is known.
     ///
     /// # Errors
     /// The Pods cannot be listed, or the namespace does not exist. Of the rest, what the user may not read and what the
@@ -55,16 +58,22 @@ impl Survey {
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
+        scope: Option<&Scope>,
         progress: &Progress,
     ) -> Result<Self, RequestError> {
+        let (namespaces, note) = namespaces(client, namespace).await?;
+        let is_called = |pod: &StoredPod| match (scope, namespaces.get(pod.namespace())) {
+            (Some(scope), Some(labels)) => scope.called(labels, &pod.metadata.labels) != Called::No,
+            _ => true,
+        };
         let PodIndex {
             mut pods, shapes, ..
-        } = pods(client, namespace, progress).await?;
-        progress.show("reading owners, nodes and namespaces");
+        } = pods(client, namespace, is_called, progress).await?;
+        progress.show("reading owners and nodes");
         let mut notes = Vec::new();
         let owners = owners(client, namespace, &pods, &mut notes);
         let nodes = client.list::<Node>(Node::PATH);
-        let (owners, nodes, namespaces) = join3(owners, nodes, namespaces(client, namespace)).await;
+        let (owners, nodes) = join(owners, nodes).await;
         let owners = owners?;
         let nodes = match nodes {
             Err(error) if error.is_forbidden() || error.is_missing() => {
@@ -75,7 +84,6 @@ impl Survey {
             }
             nodes => Some(nodes?.into_iter().filter_map(Machine::of).collect()),
         };
-        let (namespaces, note) = namespaces?;
         notes.extend(note);
         notes.extend(client.take_left_out());
         for pod in &mut pods {
@@ -169,6 +177,7 @@ impl Survey {
 async fn pods(
     client: &UserClient,
     namespace: Option<&str>,
+    is_called: impl Fn(&StoredPod) -> bool,
     progress: &Progress,
 ) -> Result<PodIndex, RequestError> {
     let path = Pod::url_path(&(), namespace);
@@ -179,7 +188,8 @@ async fn pods(
             index = PodIndex::default();
         }
         for pod in items {
-            index.add(pod);
+            let is_called = is_called(&pod);
+            index.add(pod, is_called);
         }
         progress.show(&format!("read {} Pods", index.pods.len()));
     });

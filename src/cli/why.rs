@@ -157,7 +157,7 @@ async fn survey_of(
     namespace: &str,
     progress: &Progress,
 ) -> Result<Survey, Failure> {
-    let error = match Survey::read(client, Some(namespace), progress).await {
+    let error = match Survey::read(client, Some(namespace), None, progress).await {
         Ok(survey) => return Ok(survey),
         Err(error) => error,
     };

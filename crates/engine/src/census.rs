@@ -136,9 +136,15 @@ impl<'p> Sums<'p> {
             of_image.keeps.add(requests);
             of_image.keeps_money.add(kept);
             of_image.workloads.insert(workload);
-            if blockers.len() == 1 {
-                of_image.alone.add(requests);
-                of_image.alone_money.add(kept);
+            if blockers.len() > 1 {
+                continue;
+            }
+            of_image.alone.add(requests);
+            if !placed.is_bound() {
+                of_image.brings.add(Gain {
+                    money: kept,
+                    requests,
+                });
             }
         }
     }

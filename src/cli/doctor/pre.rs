@@ -196,7 +196,7 @@ async fn check(
     let what = format!("{NOT_TRIED}the DaemonSets");
     let known = findings.read("daemonsets", &what, sets);
     let sets = known.as_deref().unwrap_or_default();
-    let survey = Survey::read(client, *only, &progress).await;
+    let survey = Survey::read(client, *only, None, &progress).await;
     let what = format!("{NOT_TRIED}the Pods");
     let survey = findings.read("workloads", &what, survey);
     let survey = survey.unwrap_or_default();

@@ -109,6 +109,12 @@ fn progress(progress: &Progress) -> Vec<Bar> {
         ("waits for a restart", "waits", Untolerated::Older),
         ("created since, without", "partial", Untolerated::Younger),
         ("is observed only", "skipped", Untolerated::Observed),
+        ("is not selected", "skipped", Untolerated::NotCalled),
+        (
+            "is kept by a share or its owner",
+            "skipped",
+            Untolerated::Closed,
+        ),
     ] {
         tolerations.add_cores(
             label,

@@ -28,6 +28,8 @@ pub(super) struct Report<'p> {
     pub(super) namespace: Option<String>,
     /// Whether an installation of tolerarch was found: without one Pods that are created again get nothing.
     pub(super) is_installed: bool,
+    /// Flags for a shell that choose the same cluster, each after a blank; empty for the current one.
+    pub(super) cluster_flags: String,
     /// When tolerarch was installed, in seconds since 1970; `None` if that is not known.
     pub(super) installed: Option<i64>,
     /// Costs, if there are prices.

@@ -72,7 +72,7 @@ impl Report<'_> {
         let mut json = with(amount(total.keeps), more);
         if self.bill.is_some() {
             let kept = total.keeps_money.value();
-            json["money"] = json!({"kept": kept, "alone": total.alone_money.value()});
+            json["money"] = json!({"kept": kept, "alone": total.brings.money.value()});
         }
         json
     }
@@ -151,6 +151,8 @@ fn progress(progress: &Progress) -> Value {
         "waiting": untolerated(Untolerated::Older),
         "createdSince": untolerated(Untolerated::Younger),
         "observed": untolerated(Untolerated::Observed),
+        "notCalled": untolerated(Untolerated::NotCalled),
+        "closed": untolerated(Untolerated::Closed),
         "bound": amount(progress.bound),
     })
 }

@@ -38,6 +38,14 @@ impl Report<'_> {
                 without(Untolerated::Younger),
             ),
             ("is observed only", without(Untolerated::Observed)),
+            (
+                "is selected by no webhook of tolerarch",
+                without(Untolerated::NotCalled),
+            ),
+            (
+                "is kept by the share of the pool, its owner or its size",
+                without(Untolerated::Closed),
+            ),
         ] {
             lines.push((what.to_owned(), amount));
         }

@@ -36,6 +36,8 @@ pub(super) enum StepKind {
     Enforce,
     Restart,
     Explain,
+    Select,
+    Open,
     Consolidate,
     Update,
     Build,
@@ -56,6 +58,8 @@ impl StepKind {
             Self::Enforce => "enforce",
             Self::Restart => "restart",
             Self::Explain => "explain",
+            Self::Select => "select",
+            Self::Open => "open",
             Self::Consolidate => "consolidate",
             Self::Update => "update",
             Self::Build => "build",
@@ -175,10 +179,11 @@ impl Report<'_> {
         let older = self.untolerating(Untolerated::Older);
         let mut steps = Vec::new();
         if self.is_installed {
-            steps.extend(older.iter().filter_map(restart));
+            let restarts = older.iter();
+            steps.extend(restarts.filter_map(|missed| restart(missed, &self.cluster_flags)));
         } else {
-            let advice = "install it (tolerarch doctor --pre says whether the cluster is ready for it); Pods get the \
-                          tolerations when they are created again";
+            let advice = "no installation was found or looked for (--config): install it (tolerarch doctor --pre says whether \
+                          the cluster is ready for it); Pods get the tolerations when they are created again";
             steps.extend(together(
                 &older,
                 StepKind::Install,
@@ -187,7 +192,23 @@ impl Report<'_> {
             ));
         }
         let younger = self.untolerating(Untolerated::Younger);
-        steps.extend(younger.iter().map(explain));
+        steps.extend(
+            younger
+                .iter()
+                .map(|missed| explain(missed, &self.cluster_flags)),
+        );
+        steps.extend(together(
+            &self.untolerating(Untolerated::NotCalled),
+            StepKind::Select,
+            "have tolerarch review them",
+            "no webhook of tolerarch selects them: see its namespaceSelector and objectSelector",
+        ));
+        steps.extend(together(
+            &self.untolerating(Untolerated::Closed),
+            StepKind::Open,
+            "open a pool to them",
+            "the share of the pool, the Pods' owner or their size keeps the toleration from them: tolerarch why says which",
+        ));
         steps.extend(together(
             &self.untolerating(Untolerated::Observed),
             StepKind::Enforce,
@@ -233,8 +254,8 @@ impl Report<'_> {
                 Cause::Failed(failure) => format!("repair for {}", failure.platforms),
                 Cause::Unknown(_) => continue,
             };
-            // Pods that other images keep as well are brought by none of them alone.
-            if total.alone.pods == 0 {
+            // Pods that other images keep as well, or their own node selector, are brought by none of them alone.
+            if total.brings.requests.pods == 0 {
                 continue;
             }
             let mut step = Step {
@@ -242,10 +263,7 @@ impl Report<'_> {
                 action,
                 namespace: namespace_of(total),
                 object: Cell::name(image),
-                brings: Gain {
-                    money: total.alone_money,
-                    requests: total.alone,
-                },
+                brings: total.brings,
                 how: How::Advice(image_advice(total)),
             };
             if let Some(tag) = self.newer_tag(image) {
@@ -291,7 +309,7 @@ fn kept_by(total: &ImageTotal<'_>) -> String {
 }
 
 /// Returns why Pods that were created after the installation have no toleration, or who says so.
-fn explain<'r>(missed: &Missed<'r>) -> Step<'r> {
+fn explain<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Step<'r> {
     let Workload {
         namespace,
         kind,
@@ -299,7 +317,9 @@ fn explain<'r>(missed: &Missed<'r>) -> Step<'r> {
     } = missed.workload;
     let how = if is_name(namespace) && is_name(name) && is_name(&kind.to_lowercase()) {
         let kind = kind.to_lowercase();
-        How::Command(format!("tolerarch why -n {namespace} {kind}/{name}"))
+        How::Command(format!(
+            "tolerarch why{cluster_flags} -n {namespace} {kind}/{name}"
+        ))
     } else {
         How::Advice("tolerarch why says what was decided".to_owned())
     };
@@ -314,7 +334,7 @@ fn explain<'r>(missed: &Missed<'r>) -> Step<'r> {
 }
 
 /// Returns how Pods are created again; `None` for those of Jobs, of which the next run brings it.
-fn restart<'r>(missed: &Missed<'r>) -> Option<Step<'r>> {
+fn restart<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Option<Step<'r>> {
     let Workload {
         namespace,
         kind,
@@ -325,7 +345,7 @@ fn restart<'r>(missed: &Missed<'r>) -> Option<Step<'r>> {
         "Deployment" | "StatefulSet" if is_name(namespace) && is_name(name) => {
             let kind = kind.to_lowercase();
             How::Command(format!(
-                "kubectl --namespace {namespace} rollout restart {kind}/{name}"
+                "kubectl{cluster_flags} --namespace {namespace} rollout restart {kind}/{name}"
             ))
         }
         "Pod" => {
@@ -420,6 +440,7 @@ mod tests {
             requests: cores(cpu_millis),
             node: None,
             created: None,
+            is_called: true,
         }
     }
 
@@ -547,7 +568,8 @@ mod tests {
         let lines = lines(&report);
         assert_eq!(lines.len(), 3, "{lines:#?}");
         assert!(
-            lines[0].starts_with("1 1.1 0 3 have tolerarch review them  2 workloads install it")
+            lines[0]
+                .starts_with("1 1.1 0 3 have tolerarch review them  2 workloads no installation")
         );
     }
 
@@ -569,6 +591,7 @@ mod tests {
                 },
                 ..ImageTotal::default()
             };
+            total.brings.requests = total.alone;
             total.keeps = total.alone;
             total.keeps.pods += others;
             total.workloads.insert(&pods[0].workload);

@@ -193,6 +193,7 @@ mod tests {
                 workload.into(),
             );
             let (between, shape, created) = (None, None, None);
+            let is_called = true;
             let pod = IndexedPod {
                 name,
                 between,
@@ -201,6 +202,7 @@ mod tests {
                 requests,
                 node,
                 created,
+                is_called,
             };
             pods.push((pod, examined));
         }

@@ -33,4 +33,6 @@ pub struct IndexedPod {
     pub node: Option<Arc<str>>,
     /// When the Pod was created, in seconds since 1970; `None` if it does not say.
     pub created: Option<i64>,
+    /// False if no webhook of tolerarch selects the Pod; true if that is not known.
+    pub is_called: bool,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::coverage::Coverage;
 use super::indexed_pod::IndexedPod;
 use super::money::{Costs, Money, Prices};
-use crate::decide::Examined;
+use crate::decide::{Examined, PoolState};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::reason::Reason;
 
@@ -35,20 +35,43 @@ impl<'p> PlacedPod<'p> {
         Coverage::of(self.examined).0
     }
 
-    /// Returns whether every image runs on every platform of a pool, and nothing but a node selector or affinity keeps
-    /// the Pod from it: no share of the pool, no owner, no size.
-    pub(super) fn is_admitted(self) -> bool {
-        let is_unhindered = matches!(
-            self.examined.reason,
-            Reason::Tolerated | Reason::Placed | Reason::Observed | Reason::AlreadyTolerated
-        );
-        self.coverage() == Coverage::All && is_unhindered
+    /// Returns whether every image runs on every platform of a pool.
+    pub(super) fn is_supported(self) -> bool {
+        let mut pools = self.examined.pools.iter();
+        self.coverage() == Coverage::All && pools.any(supports)
     }
 
-    /// Returns whether the Pod could run on every platform of an open pool.
-    pub(super) fn is_eligible(self) -> bool {
-        let mut open = self.examined.pools.iter().filter(|pool| pool.is_open);
-        self.is_admitted() && open.any(|pool| self.selected.contains(pool.platforms))
+    /// Returns the platforms of pools on which the Pod may run: those whose platforms all images support. Empty if its own
+    /// node selector or affinity leaves it no choice.
+    pub(super) fn targets(self) -> PlatformSet {
+        if self.coverage() != Coverage::All {
+            return PlatformSet::EMPTY;
+        }
+        let pools = self.examined.pools.iter().filter(|pool| supports(pool));
+        self.allowed(pools)
+    }
+
+    /// Returns the platforms of pools on which the Pod could run if all images supported all of them.
+    fn possible_targets(self) -> PlatformSet {
+        self.allowed(self.examined.pools.iter())
+    }
+
+    /// Returns the platforms of these pools that the Pod's own node selector and affinity allow, without those of pools
+    /// of which only one architecture of several is left.
+    fn allowed<'a>(self, pools: impl Iterator<Item = &'a PoolState>) -> PlatformSet {
+        let mut allowed = PlatformSet::EMPTY;
+        for pool in pools {
+            let platforms = pool.platforms.intersection(self.selected);
+            if platforms == pool.platforms || platforms.architectures().len() > 1 {
+                allowed |= platforms;
+            }
+        }
+        allowed
+    }
+
+    /// Returns whether nothing could move the Pod, whatever its images support.
+    pub(super) fn is_bound(self) -> bool {
+        self.possible_targets().is_empty()
     }
 
     /// Returns the pools that the Pod could use, and does not tolerate. A decision that is only observed counts, too.
@@ -94,11 +117,9 @@ impl<'p> PlacedPod<'p> {
             };
         };
         let least = |platforms: PlatformSet| {
-            let platforms = platforms.intersection(self.selected);
             let cheapest = prices.cheapest(platforms, requests);
             cheapest.map_or(today, |cost| cost.min(today))
         };
-        let pools = &self.examined.pools;
         let mut costs = Costs {
             today,
             after: today,
@@ -106,16 +127,17 @@ impl<'p> PlacedPod<'p> {
             uncounted: 0,
         };
         match self.coverage() {
-            Coverage::All if self.is_admitted() => {
-                let open = pools.iter().filter(|pool| pool.is_open);
-                costs.after = least(open.map(|pool| pool.platforms).collect());
-            }
+            Coverage::All => costs.after = least(self.targets()),
             Coverage::Partial | Coverage::Unknown => {
-                let all = pools.iter().map(|pool| pool.platforms).collect();
-                costs.kept = today.less(least(all));
+                costs.kept = today.less(least(self.possible_targets()));
             }
-            Coverage::All | Coverage::Skipped => {}
+            Coverage::Skipped => {}
         }
         costs
     }
+}
+
+/// Returns whether all images support all platforms of a pool.
+fn supports(pool: &PoolState) -> bool {
+    pool.lacks == Some(PlatformSet::EMPTY)
 }

@@ -20,8 +20,9 @@ pub struct PodIndex {
 }
 
 impl PodIndex {
-    /// Adds a Pod, unless it has ended: ended Pods request nothing any more.
-    pub fn add(&mut self, mut pod: StoredPod) {
+    /// Adds a Pod, unless it has ended: ended Pods request nothing any more. `is_called` is false if no webhook of tolerarch
+    /// selects it.
+    pub fn add(&mut self, mut pod: StoredPod, is_called: bool) {
         if pod.has_ended() {
             return;
         }
@@ -49,6 +50,7 @@ impl PodIndex {
                 .metadata
                 .creation_timestamp
                 .map(|time| time.0.as_second()),
+            is_called,
         });
     }
 

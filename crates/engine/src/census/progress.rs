@@ -7,7 +7,7 @@ use super::money::Money;
 use super::placed_pod::PlacedPod;
 use tolerarch_core::reason::Reason;
 
-/// Requests of eligible Pods: those that could run on every platform of a pool.
+/// Requests of eligible Pods: those that could run on several architectures of a pool, or on the only one that it has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     pub eligible: Amount,
@@ -19,7 +19,7 @@ pub struct Progress {
     pub untolerated: BTreeMap<Untolerated, Gain>,
     /// The Pods that tolerate a pool, and run where it costs more than there.
     pub movable: Gain,
-    /// Requests of the Pods that are not eligible, as their own nodeSelector or affinity excludes a platform of each pool.
+    /// Requests of the Pods that are not eligible, as their own nodeSelector or affinity leaves them one architecture.
     pub bound: Amount,
 }
 
@@ -47,6 +47,10 @@ pub enum Untolerated {
     Younger,
     /// Pods are observed only (`mode: observe`).
     Observed,
+    /// No webhook of tolerarch selects the Pod.
+    NotCalled,
+    /// The share of the pool, the Pod's owner or its size keeps the toleration from it.
+    Closed,
 }
 
 impl Progress {
@@ -57,8 +61,8 @@ impl Progress {
     /// Adds a Pod that could save this money; `installed` is when tolerarch was, in seconds since 1970.
     pub(super) fn add(&mut self, placed: PlacedPod<'_>, money: Money, installed: Option<i64>) {
         let requests = placed.pod.requests;
-        if !placed.is_eligible() {
-            if placed.is_admitted() {
+        if placed.targets().is_empty() {
+            if placed.is_supported() {
                 self.bound.add(requests);
             }
             return;
@@ -74,8 +78,7 @@ impl Progress {
             None => self.elsewhere.add(requests),
         }
         let gain = Gain { money, requests };
-        if !placed.missed_pools().is_empty() {
-            let reason = Untolerated::of(placed, installed);
+        if let Some(reason) = Untolerated::of(placed, installed) {
             self.untolerated.entry(reason).or_default().add(gain);
         } else if money > Money::default() {
             self.movable.add(gain);
@@ -84,13 +87,22 @@ impl Progress {
 }
 
 impl Untolerated {
-    fn of(placed: PlacedPod<'_>, installed: Option<i64>) -> Self {
-        if placed.examined.reason == Reason::Observed {
-            return Self::Observed;
+    /// Returns the reason; `None` of a Pod that tolerates every pool that it could use.
+    fn of(placed: PlacedPod<'_>, installed: Option<i64>) -> Option<Self> {
+        match placed.examined.reason {
+            Reason::Observed => return Some(Self::Observed),
+            Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated => {}
+            _ => return Some(Self::Closed),
+        }
+        if placed.missed_pools().is_empty() {
+            return None;
+        }
+        if !placed.pod.is_called {
+            return Some(Self::NotCalled);
         }
         match (placed.pod.created, installed) {
-            (Some(created), Some(installed)) if created > installed => Self::Younger,
-            _ => Self::Older,
+            (Some(created), Some(installed)) if created > installed => Some(Self::Younger),
+            _ => Some(Self::Older),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::amount::Amount;
 use super::coverage::Coverage;
 use super::indexed_pod::{IndexedPod, Workload};
 use super::money::{Costs, Money};
-use super::progress::Progress;
+use super::progress::{Gain, Progress};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
@@ -53,9 +53,10 @@ pub struct ImageTotal<'p> {
     pub keeps: Amount,
     /// Pods that no other image keeps from the pools as well.
     pub alone: Amount,
-    /// What could be saved a month if all these Pods, or those that the image alone keeps, ran where it costs least.
+    /// What could be saved a month if all these Pods ran where it costs least.
     pub keeps_money: Money,
-    pub alone_money: Money,
+    /// What Pods bring that no other image keeps, and neither their own node selector or affinity.
+    pub brings: Gain,
     pub workloads: BTreeSet<&'p Workload>,
 }
 

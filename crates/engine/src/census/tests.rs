@@ -49,18 +49,12 @@ fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
         requests,
         node,
         created: None,
+        is_called: true,
     }
 }
 
 /// Adds up Pods, each with the platform of its node, without prices.
 fn added<'p>(
-    pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
-) -> Summary<'p> {
-    added_by(&Basis::default(), pods)
-}
-
-fn added_by<'p>(
-    basis: &Basis,
     pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
 ) -> Summary<'p> {
     let pods = pods.into_iter().map(|(pod, node, examined)| PlacedPod {
@@ -69,7 +63,7 @@ fn added_by<'p>(
         examined,
         selected: PlatformSet::ALL,
     });
-    Summary::of(basis, pods)
+    Summary::of(&Basis::default(), pods)
 }
 
 fn workload(name: &str) -> Workload {
@@ -317,11 +311,18 @@ fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_
     let arm64 = price(30_000_000, 5_000_000);
     basis.prices.add(platforms(&["linux/amd64"]), amd64);
     basis.prices.add(platforms(&["linux/arm64"]), arm64);
-    let pods = judged.iter();
-    added_by(
-        &basis,
-        pods.map(|(pod, node, examined)| (pod, *node, examined)),
-    )
+    let pods = judged.iter().map(|(pod, node, examined)| PlacedPod {
+        pod,
+        node: *node,
+        examined,
+        // Some have a node selector.
+        selected: match pod.requests.cpu_millis % 4 {
+            0 => platforms(&["linux/amd64"]),
+            1 => platforms(&["linux/arm64"]),
+            _ => PlatformSet::ALL,
+        },
+    });
+    Summary::of(&basis, pods)
 }
 
 /// Costs add up over workloads and namespaces, and what is saved over the ways to it.
