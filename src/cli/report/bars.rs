@@ -28,7 +28,7 @@ impl Report<'_> {
     /// Returns the bars whose whole is not 0.
     pub(super) fn bars(&self) -> Vec<Bar> {
         let all = self.summary.all();
-        let mut bars = Vec::new();
+        let mut bars = Vec::from_iter(self.bill.as_ref().and_then(money));
         if all.cpu_millis > 0 {
             let mut bar = Bar::new("CPU", format!("{} requested", cores(all)));
             for (coverage, part, _) in &self.summary.totals {
@@ -46,7 +46,6 @@ impl Report<'_> {
             }
             bars.push(bar);
         }
-        bars.extend(self.bill.as_ref().and_then(money));
         bars.extend(progress(&self.summary.progress));
         bars
     }
