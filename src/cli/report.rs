@@ -179,12 +179,7 @@ impl Command {
         let rate_limits = session.snapshot.resolver.allowances().left();
         let mut notes = [&*survey.notes, &session.notes].concat();
         notes.extend(excluded(&summary));
-        if self.prices.is_some() && summary.costs.uncounted > 0 {
-            notes.push(format!(
-                "{} not counted in costs: no node, or one without a known price",
-                count(summary.costs.uncounted, "Pod")
-            ));
-        }
+        notes.extend(uncounted(&summary).filter(|_| self.prices.is_some()));
         for (host, left) in &rate_limits {
             let left = count((*left).into(), "more request");
             notes.push(format!("{host} lets {left} pass"));
@@ -256,6 +251,18 @@ fn excluded(summary: &Summary<'_>) -> Option<String> {
         "{} of those that miss a pool: in {}, where the shipped manifests do not call the webhook",
         count(excluded, "Pod"),
         EXCLUDED.join(" and ")
+    ))
+}
+
+/// Returns a note on Pods that the costs leave out.
+fn uncounted(summary: &Summary<'_>) -> Option<String> {
+    let uncounted = summary.costs.uncounted;
+    if uncounted == 0 {
+        return None;
+    }
+    Some(format!(
+        "{} not counted in costs: no node, or one without a known price",
+        count(uncounted, "Pod")
     ))
 }
 

@@ -28,26 +28,6 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         rows,
         ..
     } = section;
-    let row = |cells: &[Cell]| {
-        let coverage = cells.iter().find_map(|cell| {
-            if let Cell::Coverage(coverage) = cell {
-                Some(*coverage)
-            } else {
-                None
-            }
-        });
-        let colour = match coverage {
-            Some(Coverage::All) => Colour::Green,
-            Some(Coverage::Partial) => Colour::Red,
-            Some(Coverage::Unknown) => Colour::Yellow,
-            Some(Coverage::Skipped) => Colour::Faint,
-            None => Colour::Plain,
-        };
-        Row {
-            colour,
-            cells: cells.iter().map(|cell| cell.text().to_owned()).collect(),
-        }
-    };
     // Sentences are below their table, as they would make it too wide.
     let sentences = columns
         .iter()
@@ -77,6 +57,25 @@ fn lines(section: &Section, width: Option<usize>) -> String {
             sentences_below(most(), subject, at, width)
         }),
     ]) + &rest
+}
+
+/// Returns a row in the colour of its coverage, if it has one.
+fn row(cells: &[Cell]) -> Row {
+    let mut colour = Colour::Plain;
+    for cell in cells {
+        if let Cell::Coverage(coverage) = cell {
+            colour = match coverage {
+                Coverage::All => Colour::Green,
+                Coverage::Partial => Colour::Red,
+                Coverage::Unknown => Colour::Yellow,
+                Coverage::Skipped => Colour::Faint,
+            };
+        }
+    }
+    Row {
+        colour,
+        cells: cells.iter().map(|cell| cell.text().to_owned()).collect(),
+    }
 }
 
 /// Renders the sentences in a column, after the cell that they are about; those of numbered rows that are the same, once.
