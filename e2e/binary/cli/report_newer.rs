@@ -198,6 +198,43 @@ async fn no_newer_tag_may_have_lost_a_platform() {
 }
 
 #[tokio::test]
+async fn the_platforms_of_one_pool_are_enough() {
+    let toleration = json!([{"key": "pool", "operator": "Exists"}]);
+    let desk = Desk::new(json!({"pools": [
+        {"name": "arm", "platforms": ["linux/arm64"], "tolerations": toleration},
+        {"name": "mainframe", "platforms": ["linux/amd64", "linux/s390x"], "tolerations": toleration},
+    ]}))
+    .await;
+    let repo = push(
+        &desk,
+        "shop/app",
+        // 1.1 has lost a platform, and 1.2 has not all of a pool.
+        &[
+            ("1.0", AMD64),
+            ("1.1", &["linux/arm64"]),
+            ("1.2", &["linux/amd64", "linux/ppc64le"]),
+            ("1.3", &BOTH),
+            ("1.4", &["linux/amd64", "linux/s390x"]),
+        ],
+    );
+    let cluster = cluster_with(&[&repo.reference("1.0")]).await;
+    let json = json_of(&desk, &cluster, &["--newer"]).await;
+    let newer = &json["newer"][0];
+    assert_eq!(
+        (&newer["nearest"], &newer["newest"]),
+        (&json!("1.3"), &json!("1.4")),
+        "{newer}"
+    );
+    let json = json_of(&desk, &cluster, &[]).await;
+    let steps = json["steps"].as_array().unwrap();
+    let build = steps.iter().find(|step| step["step"] == "build").unwrap();
+    assert_eq!(
+        build["action"],
+        "build for linux/arm64, linux/s390x, or those of them that one pool has"
+    );
+}
+
+#[tokio::test]
 async fn pods_for_which_the_image_is_unknown_say_nothing_of_its_platforms() {
     let desk = Desk::new(json!({})).await;
     let tags: [(&str, &[&str]); 2] = [("1.0", AMD64), ("1.1", &["linux/arm64"])];

@@ -1,6 +1,6 @@
 //! Newer tags of the images that keep most Pods from the pools: the nearest and the newest one of each repository that
-//! has the platforms that the image lacks, and those that it has. The tags are those that the registry lists, and each
-//! that is named has been looked up.
+//! has the platforms that the image lacks for a pool, and those that it has. The tags are those that the registry lists,
+//! and each that is named has been looked up.
 
 mod looks;
 
@@ -58,10 +58,13 @@ struct Lacking<'s> {
     given: &'s str,
     purpose: Purpose,
     lacks: PlatformSet,
-    /// Platforms that a newer tag must have: those that are lacking, and those that the image has.
-    wanted: PlatformSet,
+    /// What a newer tag needs for the Pods of each configuration.
+    wanted: Vec<Wanted>,
     shape: &'s Shape,
 }
+
+/// Sets of platforms of which a newer tag needs one: those that the image has, with those of a pool that it does not open.
+type Wanted = Vec<PlatformSet>;
 
 /// What the searches for all images share.
 struct Search<'s> {
@@ -132,28 +135,34 @@ impl<'s> Lacking<'s> {
         survey: &'s Survey,
         examined: &[Examined],
     ) -> Option<Self> {
-        // Of other Pods the image may be unknown: that tells neither what it has, nor how its registry answers.
-        let is_blocked = |examined: &Examined| {
-            let mut blockers = examined.blockers.iter();
-            examined.skipped.is_none()
-                && blockers.any(|one| one.image == image && !one.lacks().is_empty())
-        };
-        let place = examined.iter().position(is_blocked)?;
-        let shape = survey.shapes.get_index(place)?;
+        let mut first = None;
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for (place, examined) in examined.iter().enumerate() {
+            if let Some(one) = wanted_by(examined, image) {
+                first.get_or_insert(place);
+                if !wanted.contains(&one) {
+                    wanted.push(one);
+                }
+            }
+        }
+        let shape = survey.shapes.get_index(first?)?;
         let usages = shape.pod.images();
         let usage = usages
             .iter()
             .find(|usage| shortened(usage.given) == image)?;
-        let states = &examined.get(place)?.images;
-        let state = states.iter().find(|state| state.image == image);
-        let has = state.and_then(|state| state.platforms);
         Some(Self {
             given: usage.given,
             purpose: usage.purpose,
             lacks,
-            wanted: lacks.union(has.unwrap_or_default()),
+            wanted,
             shape,
         })
+    }
+
+    /// Returns whether a tag that runs on these nodes fits a pool of the Pods of each configuration.
+    fn is_enough(&self, nodes: PlatformSet) -> bool {
+        let mut wanted = self.wanted.iter();
+        wanted.all(|pools| pools.iter().any(|platforms| nodes.contains(*platforms)))
     }
 
     /// Returns the image by its tag, which it may name beside a digest; an error is the reason why there is none.
@@ -167,6 +176,26 @@ impl<'s> Lacking<'s> {
         }
         Ok(image)
     }
+}
+
+/// Returns what a Pod needs of a newer tag; `None` unless its image is known to lack a platform. Of other Pods the image
+/// may be unknown: that tells neither what it has, nor how its registry answers.
+fn wanted_by(examined: &Examined, image: &str) -> Option<Wanted> {
+    if examined.skipped.is_some() {
+        return None;
+    }
+    let mut blockers = examined.blockers.iter();
+    let blocker = blockers.find(|one| one.image == image && !one.lacks().is_empty())?;
+    let mut states = examined.images.iter();
+    let state = states.find(|state| state.image == image);
+    let has = state.and_then(|state| state.platforms).unwrap_or_default();
+    let mut wanted = Wanted::new();
+    for pool in &examined.pools {
+        if pool.platforms.intersects(blocker.lacks()) {
+            wanted.push(has.union(pool.platforms));
+        }
+    }
+    Some(wanted)
 }
 
 impl Search<'_> {
@@ -228,7 +257,7 @@ impl Search<'_> {
         })
     }
 
-    /// Returns whether a tag has the wanted platforms, as the webhook would find it for the Pod.
+    /// Returns whether a tag has wanted platforms, as the webhook would find it for the Pod.
     async fn look_up(&self, image: &Lacking<'_>, current: &ImageRef, tag: &str) -> Answer {
         let given = format!("{}:{tag}", current.name());
         let usages = [Usage {
@@ -246,7 +275,7 @@ impl Search<'_> {
         let looked_up = snapshot.look_up(policy, namespace, pod, &usages, wait, |_| false);
         let looked_up = looked_up.await;
         match looked_up.images.first().map(ImageSupport::nodes) {
-            Some(Ok(nodes)) if nodes.contains(image.wanted) => Answer::Has,
+            Some(Ok(nodes)) if image.is_enough(nodes) => Answer::Has,
             Some(Ok(_)) => Answer::Lacks,
             Some(Err(error)) => {
                 if error == LookupError::Throttled {

@@ -250,6 +250,10 @@ impl Report<'_> {
         let mut steps = Vec::new();
         for ((image, cause), total) in &self.summary.images {
             let action = match cause {
+                // Of several pools one is enough.
+                Cause::Lacks(platforms) if platforms.names().count() > 1 => {
+                    format!("build for {platforms}, or those of them that one pool has")
+                }
                 Cause::Lacks(platforms) => format!("build for {platforms}"),
                 Cause::Failed(failure) => format!("repair for {}", failure.platforms),
                 Cause::Unknown(_) => continue,
