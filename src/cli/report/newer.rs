@@ -46,7 +46,7 @@ pub(super) struct Newer {
     cut_off_by: Option<String>,
     pub(super) nearest: Option<String>,
     /// True if an older tag may have the platforms, too.
-    may_be_nearer: bool,
+    pub(super) may_be_nearer: bool,
     pub(super) newest: Option<String>,
     /// What else there is to know of the search.
     notes: Vec<String>,

@@ -284,14 +284,17 @@ impl Report<'_> {
     fn newer_tag(&self, image: &str) -> Option<String> {
         let mut newer = self.newer.into_iter().flatten();
         let newer = newer.find(|one| one.image == image)?;
-        let newest = newer.newest.as_ref()?;
-        let nearest = newer.nearest();
-        if nearest == *newest {
-            return Some(format!("{newest} has what is missing"));
+        let nearest = newer.nearest.as_ref()?;
+        let mut advice = format!("{nearest} has what is missing");
+        if newer.may_be_nearer {
+            advice += " (perhaps one before it, too)";
         }
-        Some(format!(
-            "{nearest} has what is missing, and so has {newest}"
-        ))
+        if let Some(newest) = &newer.newest
+            && newest != nearest
+        {
+            advice += &format!(", and so has {newest}");
+        }
+        Some(advice)
     }
 }
 
@@ -637,18 +640,33 @@ mod tests {
     }
 
     #[test]
-    fn a_step_does_not_call_a_tag_the_newest_that_there_is() {
-        let mut newer = Newer::default();
-        newer.image = "app:1.0".to_owned();
-        newer.nearest = Some("1.1".to_owned());
-        newer.newest = Some("1.3".to_owned());
-        let report = Report {
-            newer: Some(std::slice::from_ref(&newer)),
-            ..Report::default()
-        };
+    fn a_step_calls_no_tag_the_nearest_or_newest_that_there_is() {
         // A later tag may not have been listed, or its lookup have failed.
-        let advice = report.newer_tag("app:1.0");
-        assert_eq!(advice.unwrap(), "1.1 has what is missing, and so has 1.3");
-        assert_eq!(report.newer_tag("app"), None);
+        for (may_be_nearer, newest, expected) in [
+            (false, "1.3", "1.1 has what is missing, and so has 1.3"),
+            (false, "1.1", "1.1 has what is missing"),
+            (
+                true,
+                "1.3",
+                "1.1 has what is missing (perhaps one before it, too), and so has 1.3",
+            ),
+            (
+                true,
+                "1.1",
+                "1.1 has what is missing (perhaps one before it, too)",
+            ),
+        ] {
+            let mut newer = Newer::default();
+            newer.image = "app:1.0".to_owned();
+            newer.nearest = Some("1.1".to_owned());
+            newer.may_be_nearer = may_be_nearer;
+            newer.newest = Some(newest.to_owned());
+            let report = Report {
+                newer: Some(std::slice::from_ref(&newer)),
+                ..Report::default()
+            };
+            assert_eq!(report.newer_tag("app:1.0").unwrap(), expected);
+            assert_eq!(report.newer_tag("app"), None);
+        }
     }
 }
