@@ -258,6 +258,22 @@ async fn pods_for_which_the_image_is_unknown_say_nothing_of_its_platforms() {
 }
 
 #[tokio::test]
+async fn tags_of_an_image_whose_platforms_an_override_fixes_are_not_listed() {
+    let desk = Desk::new(json!({})).await;
+    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    let image = repo.reference("1.0");
+    let name = image.trim_end_matches(":1.0");
+    desk.configure(&json!({"overrides": [{"match": name, "platforms": AMD64}]}));
+    let newer = newer(&desk, &[&image]).await;
+    assert_eq!(newer[0]["tags"], Value::Null);
+    assert_eq!(
+        newer[0]["message"],
+        "overrides in the configuration fix its platforms, those of each tag"
+    );
+    assert_eq!(repo.count(|request| request.kind == Kind::Tags), 0);
+}
+
+#[tokio::test]
 async fn a_tag_beside_a_digest_counts_and_a_digest_alone_has_no_version() {
     let desk = Desk::new(json!({})).await;
     let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);

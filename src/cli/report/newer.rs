@@ -19,7 +19,7 @@ use super::super::survey::Survey;
 use looks::{Answer, Looks};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, newer_tags};
 use tolerarch_core::pod::{Purpose, Usage};
-use tolerarch_core::policy::ImageSupport;
+use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::census::{Shape, Summary};
 use tolerarch_engine::decide::{Examined, Wait};
@@ -217,6 +217,16 @@ impl Search<'_> {
         if newer_tags(current.target(), []).is_none() {
             return Err(format!("its tag, {}, is no version", current.target()));
         }
+        let usage = Usage {
+            given: image.given,
+            image: Ok(current.clone()),
+            purpose: image.purpose,
+        };
+        if self.policy(image.shape).override_for(&usage).is_some() {
+            return Err(
+                "overrides in the configuration fix its platforms, those of each tag".to_owned(),
+            );
+        }
         let list = self.list(image, &current).await?;
         newer.tags = Some(list.tags.len());
         newer.is_complete = list.is_complete;
@@ -269,8 +279,7 @@ impl Search<'_> {
             snapshot, limits, ..
         } = self.session;
         let Shape { namespace, pod, .. } = image.shape;
-        let profile = self.survey.terms(namespace).profile;
-        let policy = snapshot.policy_for(profile).unwrap_or(&snapshot.policy);
+        let policy = self.policy(image.shape);
         let wait = Wait::ForAll(limits);
         let looked_up = snapshot.look_up(policy, namespace, pod, &usages, wait, |_| false);
         let looked_up = looked_up.await;
@@ -285,6 +294,13 @@ impl Search<'_> {
             }
             None => Answer::Unknown(LookupError::Internal),
         }
+    }
+
+    /// Returns the policy for the Pods of a shape.
+    fn policy(&self, shape: &Shape) -> &Policy {
+        let snapshot = &self.session.snapshot;
+        let profile = self.survey.terms(&shape.namespace).profile;
+        snapshot.policy_for(profile).unwrap_or(&snapshot.policy)
     }
 
     fn throttled(&self, host: &str) {
