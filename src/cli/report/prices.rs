@@ -82,13 +82,12 @@ impl PriceList {
 
     fn read_currency(&mut self, node: &Node, faults: &mut Vec<String>) {
         match &node.data {
-            Data::Text(text)
-                if !text.trim().is_empty() && text.trim().chars().count() <= CURRENCY =>
-            {
+            Data::Text(text) if is_currency(text.trim()) => {
                 text.trim().clone_into(&mut self.currency);
             }
             _ => faults.push(format!(
-                "line {}: currency is a text of up to {CURRENCY} characters, such as USD",
+                "line {}: currency is a text of letters, digits, spaces, hyphens, signs of currencies, and points \
+                 that end words, of up to {CURRENCY} characters, such as USD",
                 node.line
             )),
         }
@@ -118,6 +117,20 @@ impl PriceList {
             named |= platforms;
         }
     }
+}
+
+/// Returns whether a text can name a currency. In none is a mention, a link, markup or a control character.
+pub(super) fn is_currency(text: &str) -> bool {
+    let is_word = |word: &str| {
+        let letters = word.strip_suffix('.').unwrap_or(word);
+        letters.chars().all(is_in_currency)
+    };
+    !text.trim().is_empty() && text.chars().count() <= CURRENCY && text.split(' ').all(is_word)
+}
+
+fn is_in_currency(character: char) -> bool {
+    let is_sign = matches!(character, '$' | '¢'..='¥' | '฿' | '៛' | '₠'..='\u{20cf}' | '﷼');
+    character.is_alphanumeric() || character == '-' || is_sign
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -181,6 +194,22 @@ mod tests {
         const RIGHT: &str = "currency: EUR\narchitectures:\n  amd64: {vcpuHour: 0.04, gibHour: '0.005'}\n  arm64: {vcpuHour: 0.03, gibHour: 0}\n";
         let list = PriceList::parse(RIGHT).unwrap();
         assert_eq!(list.currency, "EUR");
+        for currency in [
+            "US$",
+            "€",
+            "¥",
+            "₹",
+            "₿",
+            "zł",
+            "Kč",
+            "رس",
+            "円",
+            "AU $ 2026",
+        ] {
+            let text = RIGHT.replacen("EUR", currency, 1);
+            let list = PriceList::parse(&text);
+            assert_eq!(list.unwrap().currency, currency);
+        }
         for (before, after, expected) in [
             ("currency: EUR\n", "", "currency is missing"),
             ("EUR", "[EUR]", "line 1: currency is a text"),
@@ -190,6 +219,27 @@ mod tests {
                 "a currency of too many letters",
                 "line 1: currency is a text",
             ),
+            ("EUR", "'@octocat'", "line 1: currency is a text of letters"),
+            (
+                "EUR",
+                "https://a.test",
+                "line 1: currency is a text of letters",
+            ),
+            ("EUR", "a.test", "line 1: currency is a text of letters"),
+            (
+                "EUR",
+                r#""E\u0007R""#,
+                "line 1: currency is a text of letters",
+            ),
+            (
+                "EUR",
+                r#""E\u202eR""#,
+                "line 1: currency is a text of letters",
+            ),
+            ("EUR", "'#12'", "line 1: currency is a text of letters"),
+            ("EUR", "'`E`'", "line 1: currency is a text of letters"),
+            ("EUR", "E|R", "line 1: currency is a text of letters"),
+            ("EUR", "<b>", "line 1: currency is a text of letters"),
             ("currency:", "Currency:", "line 1: \"Currency\" is no key"),
             (
                 "amd64",
