@@ -7,9 +7,18 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::prices::is_currency;
+use tolerarch_core::pod::is_name;
 
 /// Maximum bytes of an earlier report; one of 5,000 Pods has some megabytes.
 const BYTES: u64 = 64 << 20;
+
+/// Maximum bytes of its sums, which have few members: parsed, they may take twenty times as much.
+const SUMS: usize = 64 << 10;
+/// Largest number that a report can have: sums saturate.
+const LARGEST: f64 = 1e17;
 
 const MONEY: &str = "/money/";
 
@@ -56,18 +65,30 @@ const MEASURES: [(&str, &str); 15] = [
     ("/money/kept", "more, if images had the platforms they lack"),
 ];
 
-/// The parts of an earlier report that are compared.
-#[derive(Debug, Deserialize)]
+/// The parts of an earlier report that are compared. Of its texts only the names of images may hold anything.
+#[derive(Debug)]
 pub(super) struct Earlier {
+    time: Option<String>,
+    namespace: Option<Option<String>>,
+    totals: Value,
+    progress: Value,
+    money: Value,
+    images: Vec<BlockingImage>,
+}
+
+/// An earlier report as its file has it.
+#[derive(Deserialize)]
+struct Document<'a> {
     /// Absent in reports of earlier versions, as are `namespace`, `progress` and `money`.
     time: Option<String>,
     #[serde(default, deserialize_with = "present")]
     namespace: Option<Option<String>>,
-    totals: Value,
-    #[serde(default)]
-    progress: Value,
-    #[serde(default)]
-    money: Value,
+    #[serde(borrow)]
+    totals: &'a RawValue,
+    #[serde(borrow)]
+    progress: Option<&'a RawValue>,
+    #[serde(borrow)]
+    money: Option<&'a RawValue>,
     images: Vec<BlockingImage>,
 }
 
@@ -197,6 +218,17 @@ impl Earlier {
         }
     }
 
+    /// Returns whether a report can say this.
+    fn is_plausible(&self) -> bool {
+        let mut namespaces = self.namespace.iter().flatten();
+        let mut numbers = MEASURES.iter().filter_map(|(place, _)| self.number(place));
+        let is_time = |time: &String| humantime::parse_rfc3339(time).is_ok();
+        self.time.iter().all(is_time)
+            && namespaces.all(|namespace| is_name(namespace))
+            && self.money["currency"].as_str().is_none_or(is_currency)
+            && numbers.all(|number| (0.0..=LARGEST).contains(&number))
+    }
+
     fn number(&self, place: &str) -> Option<f64> {
         let (part, place) = place.strip_prefix('/')?.split_once('/')?;
         let part = match part {
@@ -230,7 +262,33 @@ fn read(path: &Path) -> Result<Earlier, Unreadable> {
     if text.len() as u64 > BYTES {
         return Err(Unreadable::TooLarge);
     }
-    serde_json::from_slice(&text).map_err(|_| Unreadable::NoReport)
+    parse(&text)
+}
+
+fn parse(text: &[u8]) -> Result<Earlier, Unreadable> {
+    let document: Document<'_> = serde_json::from_slice(text).map_err(|_| Unreadable::NoReport)?;
+    let earlier = Earlier {
+        time: document.time,
+        namespace: document.namespace,
+        totals: sums(Some(document.totals))?,
+        progress: sums(document.progress)?,
+        money: sums(document.money)?,
+        images: document.images,
+    };
+    if earlier.is_plausible() {
+        Ok(earlier)
+    } else {
+        Err(Unreadable::NoReport)
+    }
+}
+
+/// Parses sums of a report; null for those that it does not have.
+fn sums(raw: Option<&RawValue>) -> Result<Value, Unreadable> {
+    let text = raw.map_or("null", RawValue::get);
+    if text.len() > SUMS {
+        return Err(Unreadable::NoReport);
+    }
+    serde_json::from_str(text).map_err(|_| Unreadable::NoReport)
 }
 
 /// Rounds to a millionth, as the difference of two decimal numbers is not exact in binary.
@@ -245,20 +303,48 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_but_what_a_report_has_is_read() {
+        let right = r#"{"time":"2026-11-01T00:00:00Z","namespace":"shop","totals":{"all":{"cpuCores":3}},"progress":{"waiting":{"cpuCores":1}},"money":{"currency":"EUR","today":5.5},"images":[{"image":"a"}]}"#;
+        assert!(parse(right.as_bytes()).is_ok());
+        for (before, after) in [
+            ("2026-11-01T00:00:00Z", "yesterday"),
+            ("2026-11-01T00:00:00Z", "@octocat"),
+            ("shop", "https://a.test"),
+            ("shop", "a\\u001bb"),
+            ("EUR", "@octocat"),
+            (":3", ":1e305"),
+            (":3", ":-1"),
+            (":1}}", ":2e17}}"),
+            ("5.5", "1e305"),
+        ] {
+            let text = right.replacen(before, after, 1);
+            assert_ne!(text, right);
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+        let large = format!(r#"{{"all":[{}0]}}"#, "0,".repeat(100_000));
+        let empty = r#"{"totals":{},"progress":{},"money":{},"images":[]}"#;
+        assert!(parse(empty.as_bytes()).is_ok());
+        for part in ["totals", "progress", "money"] {
+            let text = empty.replace(&format!("\"{part}\":{{}}"), &format!("\"{part}\":{large}"));
+            assert!(parse(text.as_bytes()).is_err(), "{part}");
+        }
+    }
+
+    #[test]
     fn an_architecture_that_is_new_is_compared_with_nothing() {
         let arm64 = "/progress/architectures/arm64/cpuCores";
         let report = |architectures: Value| json!({"totals": {}, "progress": {"architectures": architectures}, "images": []});
         let amd64 = report(json!({"amd64": {"cpuCores": 3}}));
         let both = report(json!({"amd64": {"cpuCores": 1}, "arm64": {"cpuCores": 2}}));
         for (before, now, expected) in [(&amd64, &both, 2.0), (&both, &amd64, -2.0)] {
-            let earlier: Earlier = serde_json::from_value(before.clone()).unwrap();
+            let earlier = parse(before.to_string().as_bytes()).unwrap();
             let measures = earlier.compare(now).measures;
             let changes = measures.iter().filter(|measure| measure.place == arm64);
             let changes: Vec<f64> = changes.map(|measure| measure.change).collect();
             assert_eq!(changes, [expected]);
         }
         // Reports of earlier versions have no progress.
-        let earlier: Earlier = serde_json::from_value(json!({"totals": {}, "images": []})).unwrap();
+        let earlier = parse(br#"{"totals": {}, "images": []}"#).unwrap();
         assert!(earlier.compare(&both).measures.is_empty());
     }
 }
