@@ -198,6 +198,7 @@ impl Command {
                 Some(_) => None,
                 None => survey.cost_of_nodes(&basis.prices),
             },
+            prices: basis.prices,
         });
         Report {
             causes: causes(&summary, examined, session),

@@ -381,6 +381,24 @@ async fn an_earlier_report_shows_what_has_changed() {
         assert!(table.contains(text), "{text} in\n{table}");
     }
 
+    // At other prices: money is compared, and a note says so.
+    let mut other = before.clone();
+    assert_eq!(
+        other["money"]["prices"]["arm64"]["vcpuHour"].to_string(),
+        fixture.prices["arm64"]["vcpuHour"].as_str().unwrap()
+    );
+    other["money"]["prices"]["arm64"]["vcpuHour"] = json!(0.5);
+    std::fs::write(&file, other.to_string()).unwrap();
+    let other = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
+    let other: Value = serde_json::from_str(&other.stdout).unwrap();
+    let note = "the earlier report is at other prices, so its costs differ by these, too";
+    assert!(other["notes"].to_string().contains(note), "{other:#}");
+    assert_eq!(
+        other["comparison"]["measures"].as_array().unwrap().len(),
+        15
+    );
+    assert!(!after["notes"].to_string().contains(note), "{after:#}");
+
     // Of another currency and of another scope: only what can be compared is.
     let mut other = before.clone();
     other["money"]["currency"] = "USD".into();

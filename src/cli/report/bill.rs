@@ -1,11 +1,12 @@
 //! Costs of a cluster as a whole.
 
-use tolerarch_engine::census::{Costs, Money};
+use tolerarch_engine::census::{Costs, Money, Prices};
 
 /// Costs of all Pods, and of the nodes below them.
 pub(super) struct Bill {
     /// Name or sign of the currency.
     pub(super) currency: String,
+    pub(super) prices: Prices,
     pub(super) costs: Costs,
     /// What all nodes with a price cost; `None` of one namespace, or where nodes may not be listed.
     pub(super) nodes: Option<Money>,

@@ -1,6 +1,6 @@
 //! What has changed since an earlier report, which is read from its JSON.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -114,6 +114,14 @@ enum Unreadable {
     NoReport,
 }
 
+#[derive(Debug, thiserror::Error)]
+enum MoneyNote {
+    #[error("the earlier report is in {0}, and this one in {1}")]
+    Currency(String, String),
+    #[error("the earlier report is at other prices, so its costs differ by these, too")]
+    Prices,
+}
+
 /// Difference between two reports.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -179,16 +187,9 @@ impl Earlier {
                 ..Comparison::default()
             };
         }
-        let currency = report["money"]["currency"].as_str();
-        let has_other_currency = match (self.money["currency"].as_str(), currency) {
-            (Some(before), Some(now)) if before != now => {
-                notes.push(format!(
-                    "the earlier report is in {before}, and this one in {now}"
-                ));
-                true
-            }
-            _ => false,
-        };
+        let note = self.note_on_money(&report["money"]);
+        let has_other_currency = matches!(note, Some(MoneyNote::Currency(..)));
+        notes.extend(note.map(|note| note.to_string()));
         let mut measures = Vec::new();
         for (place, text) in MEASURES {
             let is_comparable = !(has_other_currency && place.starts_with(MONEY));
@@ -216,6 +217,16 @@ impl Earlier {
             images_new: now.difference(&before).map(named).collect(),
             notes,
         }
+    }
+
+    /// Returns what makes the costs hard to compare with those of a later report.
+    fn note_on_money(&self, later: &Value) -> Option<MoneyNote> {
+        let before = self.money["currency"].as_str()?;
+        let now = later["currency"].as_str()?;
+        if before != now {
+            return Some(MoneyNote::Currency(before.to_owned(), now.to_owned()));
+        }
+        (prices(&self.money)? != prices(later)?).then_some(MoneyNote::Prices)
     }
 
     /// Returns whether a report can say this.
@@ -248,6 +259,11 @@ fn number(value: &Value, place: &str) -> Option<f64> {
     let (progress, _) = place.split_once("/architectures/")?;
     value.pointer(progress)?.get("architectures")?;
     Some(0.0)
+}
+
+/// Returns the prices of an hour by architecture; `None` where there are none.
+fn prices(money: &Value) -> Option<BTreeMap<String, BTreeMap<String, f64>>> {
+    Deserialize::deserialize(money.get("prices")?).ok()
 }
 
 /// Reads a member that is there, so that null differs from an absent one.

@@ -12,8 +12,8 @@ use super::steps::{How, Step};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{
-    Amount, Costs, Coverage, ImageTotal, IndexedPod, Money, NamespaceTotal, Progress, ReasonTotal,
-    Untolerated, Workload, WorkloadTotal,
+    Amount, Costs, Coverage, ImageTotal, IndexedPod, Money, NamespaceTotal, Prices, Progress,
+    ReasonTotal, Untolerated, Workload, WorkloadTotal,
 };
 
 impl Report<'_> {
@@ -123,11 +123,25 @@ impl Bill {
     fn json(&self) -> Value {
         let more = json!({
             "currency": self.currency,
+            "prices": prices(&self.prices),
             "nodes": self.nodes.map(Money::value),
             "beyondRequests": self.beyond_requests().map(Money::value),
         });
         with(costs(self.costs), more)
     }
+}
+
+/// Returns the prices of an hour by architecture, exact to the billionth.
+fn prices(prices: &Prices) -> Value {
+    let value = |billionths: u64| billionths as f64 / 1e9;
+    let mut json = json!({});
+    for (platforms, price) in prices.by_platform() {
+        for architecture in platforms.architectures() {
+            json[architecture] =
+                json!({"vcpuHour": value(price.vcpu), "gibHour": value(price.gib)});
+        }
+    }
+    json
 }
 
 /// Returns costs a month in the currency, exact to the millionth.

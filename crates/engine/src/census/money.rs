@@ -112,6 +112,11 @@ impl Prices {
         self.by_platform.is_empty()
     }
 
+    /// Returns the prices, each with the platforms of one architecture.
+    pub fn by_platform(&self) -> &[(PlatformSet, Price)] {
+        &self.by_platform
+    }
+
     /// Returns what these requests cost on the cheapest of the platforms; `None` if none of them has a price.
     pub fn cheapest(&self, platforms: PlatformSet, requests: Amount) -> Option<Money> {
         let mut least = None;
