@@ -1,7 +1,7 @@
 //! `tolerarch report --newer`: newer tags of images that lack a platform, as their registry lists them.
 
 use serde_json::{Value, json};
-use testregistry::{Fault, Kind, Reply, Repo};
+use testregistry::{Fault, Kind, Registry, Reply, Repo};
 
 use super::cluster::{FakeCluster, Served};
 use super::report::{NAMESPACES, NODES, PODS, REPLICA_SETS, json_of, namespace, node, pod, report};
@@ -425,8 +425,16 @@ async fn a_registry_that_limits_requests_is_not_asked_further() {
 async fn a_list_that_cannot_be_had_has_its_reason() {
     let desk = Desk::new(json!({})).await;
     let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    let elsewhere = Registry::start().await;
+    let ca = desk.write("elsewhere.crt", elsewhere.pki().ca_pem());
+    desk.configure(&json!({"registries": {"hosts": {elsewhere.address(): {"caFile": ca}}}}));
+    let nothing = format!("{}/nothing", elsewhere.url());
     for (fault, message) in [
         (Fault::status(404), "its registry has no list of its tags"),
+        (
+            Fault::redirect(307, &nothing),
+            "its registry has no list of its tags",
+        ),
         (
             Fault::status(403),
             "its tags cannot be listed: denied: the registry answered 403",

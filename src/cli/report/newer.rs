@@ -261,9 +261,9 @@ impl Search<'_> {
         if failure.is_some_and(|error| matches!(error.cause(), Error::Throttled(_))) {
             self.throttled(current.host());
         }
-        listed.map_err(|error| match error {
+        listed.map_err(|error| match error.cause() {
             Error::NotFound => "its registry has no list of its tags".to_owned(),
-            error => format!("its tags cannot be listed: {error}"),
+            _ => format!("its tags cannot be listed: {error}"),
         })
     }
 
