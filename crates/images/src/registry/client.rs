@@ -63,18 +63,6 @@ impl Registry {
         kind: RequestKind,
         reference: &str,
         read: impl Fn(&HttpResponse) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let answered = self.request_any(pull, kind, reference, read).await?;
-        Ok(answered.answer)
-    }
-
-    /// Requests as [`Registry::request`] does, and returns the endpoint, too.
-    pub(super) async fn request_any<T>(
-        &self,
-        pull: Pull<'_>,
-        kind: RequestKind,
-        reference: &str,
-        read: impl Fn(&HttpResponse) -> Result<T, Error>,
     ) -> Result<Answered<T>, Error> {
         let image = pull.image;
         if !self.admits(image) {

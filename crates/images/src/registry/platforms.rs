@@ -31,7 +31,7 @@ impl Registry {
         let head = self.request(pull, RequestKind::Head, pull.image.target(), read);
         match head.await {
             Err(error) if is_of_head(&error) => Ok(None),
-            result => result,
+            result => Ok(result?.answer),
         }
     }
 
@@ -218,7 +218,7 @@ impl Registry {
         let head = self.request(pull, RequestKind::Head, digest, |_| Ok(()));
         match head.await {
             Err(error) if is_of_head(&error) => self.manifest(pull, digest).await.map(drop),
-            result => result,
+            result => result.map(drop),
         }
     }
 
@@ -235,8 +235,8 @@ impl Registry {
             }
             Ok(read(body)?)
         };
-        self.request(pull, RequestKind::Config, digest, verified)
-            .await
+        let config = self.request(pull, RequestKind::Config, digest, verified);
+        Ok(config.await?.answer)
     }
 
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
@@ -252,8 +252,8 @@ impl Registry {
             let manifest = manifest::read(content_type, body)?;
             Ok((Digest::of_content(body), manifest))
         };
-        self.request(pull, RequestKind::Manifest, target, read)
-            .await
+        let manifest = self.request(pull, RequestKind::Manifest, target, read);
+        Ok(manifest.await?.answer)
     }
 }
 

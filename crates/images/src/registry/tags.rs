@@ -88,12 +88,11 @@ impl Registry {
     /// Requests the first page; without `n` where that is refused, as by older distributions with `tags.maxtags`.
     async fn first_page(&self, pull: Pull<'_>) -> Result<Answered<Page>, Error> {
         match self
-            .request_any(pull, RequestKind::Tags, FIRST, read_page)
+            .request(pull, RequestKind::Tags, FIRST, read_page)
             .await
         {
             Err(error) if matches!(error.cause(), Error::Unexpected(_)) => {
-                self.request_any(pull, RequestKind::Tags, "", read_page)
-                    .await
+                self.request(pull, RequestKind::Tags, "", read_page).await
             }
             page => page,
         }
