@@ -196,6 +196,11 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
     }
     limited.repo("team/app").fault(Some(Fault::status(429)));
     desk.run("helm create my-chart").await;
+    let report = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.md");
+    let report = fs::read_to_string(report).unwrap();
+    let prices = report.split("```yaml\n").nth(1).unwrap();
+    let prices = prices.split("```").next().unwrap();
+    fs::write(desk.folder().join("prices.yaml"), prices).unwrap();
     registry.repo("library/nginx").index(Some("1.16.0"), both);
     for command in [
         "kubectl create namespace shop",
