@@ -1,6 +1,7 @@
 //! Counts the Pods that could move to a pool, and the images that block the rest: sums over Pods, whatever their order.
 //!
-//! The census knows neither lists nor registries: each Pod comes with what was [`Examined`] of its [`Shape`].
+//! The census knows neither lists nor registries: each Pod comes with what was [`Examined`](crate::decide::Examined) of
+//! its [`Shape`].
 
 mod amount;
 mod count;
