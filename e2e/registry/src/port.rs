@@ -15,7 +15,20 @@ use crate::lock;
 /// # Errors
 /// Somebody listens there.
 pub fn reserve(address: SocketAddr) -> io::Result<SocketAddr> {
+    let socket = take(address)?;
+    let address = socket.local_addr()?;
+    hold(socket);
+    Ok(address)
+}
+
+/// Keeps a port that has been taken for as long as this process lives.
+pub(crate) fn hold(socket: TcpSocket) {
     static HELD: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
+    lock(&HELD).push(socket);
+}
+
+/// Takes a port until the socket is dropped.
+pub(crate) fn take(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -23,7 +36,5 @@ pub fn reserve(address: SocketAddr) -> io::Result<SocketAddr> {
     };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    let address = socket.local_addr()?;
-    lock(&HELD).push(socket);
-    Ok(address)
+    Ok(socket)
 }

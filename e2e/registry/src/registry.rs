@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Auth;
 use crate::pki::{Leaf, Pki};
-use crate::port::reserve;
+use crate::port::{hold, take};
 use crate::record::Request;
 use crate::repo::Repo;
 use crate::state::{SIGNATURE, State};
@@ -78,8 +78,10 @@ impl Builder {
 
     /// Starts the registry; it takes connections from now on.
     pub async fn start(self) -> Registry {
-        let listener = TcpListener::bind(self.listen).await.expect("listen");
-        let address = listener.local_addr().expect("the address of a listener");
+        // Nobody gets the port between the end of the server and that of the registry.
+        let port = take(self.listen).expect("a port");
+        let address = port.local_addr().expect("the address of a port");
+        let listener = TcpListener::bind(address).await.expect("listen");
         let pki = self.pki.unwrap_or_else(|| Arc::new(Pki::new()));
         let tls = (!self.plain).then(|| {
             let ip = address.ip().to_string();
@@ -104,7 +106,12 @@ impl Builder {
             connections: AtomicUsize::new(0),
         });
         let task = tokio::spawn(server::run(listener, tls, state.clone()));
-        Registry { state, pki, task }
+        Registry {
+            state,
+            pki,
+            task,
+            port: Some(port),
+        }
     }
 }
 
@@ -113,6 +120,8 @@ pub struct Registry {
     state: Arc<State>,
     pki: Arc<Pki>,
     task: JoinHandle<()>,
+    /// The port, until it is held beyond the registry's end.
+    port: Option<TcpSocket>,
 }
 
 impl Registry {
@@ -134,13 +143,15 @@ impl Registry {
         }
     }
 
-    /// Stops it and waits until its port is closed; nobody else gets the port, see [`reserve`]. Dropping it stops it as
+    /// Stops it and waits until its port is closed; nobody else gets the port, see [`reserve`](crate::reserve). Dropping it stops it as
     /// well, but waits for nothing and frees the port.
     pub async fn stop(mut self) {
         self.task.abort();
         let ended = (&mut self.task).await;
         debug_assert!(ended.is_err(), "the server ends only when it is stopped");
-        reserve(self.state.address).expect("its port");
+        if let Some(port) = self.port.take() {
+            hold(port);
+        }
     }
 
     /// Where it listens, like `127.0.0.1:34567`.
