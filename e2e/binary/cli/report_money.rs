@@ -268,7 +268,8 @@ async fn the_schema_in_the_documentation_names_every_member() {
     let file = desk.path().join("earlier.json");
     std::fs::write(&file, &earlier).unwrap();
     let file = file.display().to_string();
-    let later = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
+    let arguments = ["-o", "json", "--newer", "--compare", &file];
+    let later = report(&desk, &fixture, &arguments).await;
     for json in [earlier, later.stdout] {
         let json: Value = serde_json::from_str(&json).unwrap();
         for list in [

@@ -28,7 +28,10 @@ impl Report<'_> {
     /// Returns the bars whose whole is not 0.
     pub(super) fn bars(&self) -> Vec<Bar> {
         let all = self.summary.all();
-        let mut bars = Vec::from_iter(self.bill.as_ref().and_then(money));
+        let mut bars = Vec::new();
+        if let Some(bill) = &self.bill {
+            bars.extend(money(bill));
+        }
         if all.cpu_millis > 0 {
             let mut bar = Bar::new("CPU", format!("{} requested", cores(all)));
             for (coverage, part, _) in &self.summary.totals {

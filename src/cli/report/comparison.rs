@@ -114,14 +114,6 @@ enum Unreadable {
     NoReport,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum MoneyNote {
-    #[error("the earlier report is in {0}, and this one in {1}")]
-    Currency(String, String),
-    #[error("the earlier report is at other prices, so its costs differ by these, too")]
-    Prices,
-}
-
 /// Difference between two reports.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -187,9 +179,20 @@ impl Earlier {
                 ..Comparison::default()
             };
         }
-        let note = self.note_on_money(&report["money"]);
-        let has_other_currency = matches!(note, Some(MoneyNote::Currency(..)));
-        notes.extend(note.map(|note| note.to_string()));
+        let mut has_other_currency = false;
+        if let (Some(before), Some(now)) = (currency(&self.money), currency(&report["money"])) {
+            has_other_currency = before != now;
+            if has_other_currency {
+                notes.push(format!(
+                    "the earlier report is in {before}, and this one in {now}"
+                ));
+            } else if prices(&self.money) != prices(&report["money"]) {
+                notes.push(
+                    "the earlier report is at other prices, so its costs differ by these, too"
+                        .to_owned(),
+                );
+            }
+        }
         let mut measures = Vec::new();
         for (place, text) in MEASURES {
             let is_comparable = !(has_other_currency && place.starts_with(MONEY));
@@ -219,16 +222,6 @@ impl Earlier {
         }
     }
 
-    /// Returns what makes the costs hard to compare with those of a later report.
-    fn note_on_money(&self, later: &Value) -> Option<MoneyNote> {
-        let before = self.money["currency"].as_str()?;
-        let now = later["currency"].as_str()?;
-        if before != now {
-            return Some(MoneyNote::Currency(before.to_owned(), now.to_owned()));
-        }
-        (prices(&self.money)? != prices(later)?).then_some(MoneyNote::Prices)
-    }
-
     /// Returns whether a report can say this.
     fn is_plausible(&self) -> bool {
         let mut namespaces = self.namespace.iter().flatten();
@@ -236,7 +229,7 @@ impl Earlier {
         let is_time = |time: &String| humantime::parse_rfc3339(time).is_ok();
         self.time.iter().all(is_time)
             && namespaces.all(|namespace| is_name(namespace))
-            && self.money["currency"].as_str().is_none_or(is_currency)
+            && currency(&self.money).is_none_or(is_currency)
             && numbers.all(|number| (0.0..=LARGEST).contains(&number))
     }
 
@@ -259,6 +252,10 @@ fn number(value: &Value, place: &str) -> Option<f64> {
     let (progress, _) = place.split_once("/architectures/")?;
     value.pointer(progress)?.get("architectures")?;
     Some(0.0)
+}
+
+fn currency(money: &Value) -> Option<&str> {
+    money["currency"].as_str()
 }
 
 /// Returns the prices of an hour by architecture; `None` where there are none.

@@ -52,11 +52,7 @@ impl Report<'_> {
         let mut rows = Vec::new();
         for (what, amount) in lines {
             if amount != Amount::default() {
-                let share = percent(amount.cpu_millis, progress.eligible.cpu_millis);
-                let mut row = vec![
-                    Cell::Text(what),
-                    Cell::Number(format!("{share}%"), share as f64),
-                ];
+                let mut row = vec![Cell::Text(what), share(amount, progress.eligible)];
                 row.extend(amount_cells(amount));
                 rows.push(row);
             }
@@ -107,17 +103,20 @@ impl Report<'_> {
 }
 
 fn row(namespace: &str, progress: &Progress, architectures: &[&'static str]) -> Vec<Cell> {
-    let share = |amount: Amount| {
-        let percent = percent(amount.cpu_millis, progress.eligible.cpu_millis);
-        Cell::Number(format!("{percent}%"), percent as f64)
-    };
     let mut row = vec![Cell::Name(namespace.to_owned())];
     row.extend(amount_cells(progress.eligible));
     for architecture in architectures {
         let amount = progress.architectures.get(architecture);
-        row.push(share(amount.copied().unwrap_or_default()));
+        let amount = amount.copied().unwrap_or_default();
+        row.push(share(amount, progress.eligible));
     }
     let waiting = progress.untolerated(Untolerated::Older);
-    row.push(share(waiting.requests));
+    row.push(share(waiting.requests, progress.eligible));
     row
+}
+
+/// Returns the share of the cores of eligible Pods.
+fn share(part: Amount, eligible: Amount) -> Cell {
+    let percent = percent(part.cpu_millis, eligible.cpu_millis);
+    Cell::Number(format!("{percent}%"), percent as f64)
 }

@@ -78,6 +78,7 @@ impl Report<'_> {
     /// Returns at most ten steps: Pods that fail where they are come first, then what brings most.
     pub(super) fn steps(&self) -> Vec<Step<'_>> {
         let mut steps = self.missed_steps();
+        steps.extend(self.movable_step());
         steps.extend(self.image_steps());
         let unknown = self.summary.unknown.iter();
         steps.extend(unknown.map(|(reason, total)| unknown_step(*reason, total)));
@@ -216,22 +217,27 @@ impl Report<'_> {
             "set mode: enforce in the configuration, the profile, or the Pods' label tolerarch.io/mode; Pods get the \
              tolerations when they are created again",
         ));
-        let movable = self.summary.progress.movable;
-        if movable.requests.pods > 0 {
-            steps.push(Step {
-                kind: StepKind::Consolidate,
-                action: "run where it costs less".to_owned(),
-                namespace: "",
-                object: Cell::Text(count(movable.requests.pods, "Pod")),
-                brings: movable,
-                how: How::Advice(
-                    "they tolerate the pool already: tolerarch pools says where new nodes come from; consolidation or a \
-                     restart moves them"
-                        .to_owned(),
-                ),
-            });
-        }
         steps
+    }
+
+    /// Returns the step of the Pods that tolerate a pool, and run where it costs more.
+    fn movable_step(&self) -> Option<Step<'_>> {
+        let movable = self.summary.progress.movable;
+        if movable.requests.pods == 0 {
+            return None;
+        }
+        Some(Step {
+            kind: StepKind::Consolidate,
+            action: "run where it costs less".to_owned(),
+            namespace: "",
+            object: Cell::Text(count(movable.requests.pods, "Pod")),
+            brings: movable,
+            how: How::Advice(
+                "they tolerate the pool already: tolerarch pools says where new nodes come from; consolidation or a restart \
+                 moves them"
+                    .to_owned(),
+            ),
+        })
     }
 
     /// Returns the workloads with Pods that do not tolerate a pool for this reason, where the webhook is called.

@@ -20,10 +20,6 @@ const GIB: u128 = 1 << 30;
 pub struct Money(u64);
 
 impl Money {
-    pub fn new(millionths: u64) -> Self {
-        Self(millionths)
-    }
-
     pub fn millionths(self) -> u64 {
         self.0
     }

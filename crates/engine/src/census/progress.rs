@@ -89,16 +89,22 @@ impl Progress {
 impl Untolerated {
     /// Returns the reason; `None` of a Pod that tolerates every pool that it could use.
     fn of(placed: PlacedPod<'_>, installed: Option<i64>) -> Option<Self> {
-        match placed.examined.reason {
-            Reason::Observed => return Some(Self::Observed),
-            Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated => {}
-            _ => return Some(Self::Closed),
-        }
-        if placed.missed_pools().is_empty() {
+        let reason = placed.examined.reason;
+        let is_decided = matches!(
+            reason,
+            Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated
+        );
+        if is_decided && placed.missed_pools().is_empty() {
             return None;
         }
         if !placed.pod.is_called {
             return Some(Self::NotCalled);
+        }
+        if reason == Reason::Observed {
+            return Some(Self::Observed);
+        }
+        if !is_decided {
+            return Some(Self::Closed);
         }
         match (placed.pod.created, installed) {
             (Some(created), Some(installed)) if created > installed => Some(Self::Younger),
