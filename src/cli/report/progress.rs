@@ -65,7 +65,7 @@ impl Report<'_> {
         }
         Section {
             title: "How far it is".to_owned(),
-            intro: "Of the Pods that could run on every platform of a pool: where they run now, and which of them do not \
+            intro: "Of the Pods that could run on several architectures of a pool: where they run now, and which of them do not \
                     tolerate the pool yet. Percentages are of their cores."
                 .to_owned(),
             columns: vec!["What", "Share", "CPU", "Memory", "Pods"],
@@ -93,7 +93,7 @@ impl Report<'_> {
         columns.push("Waiting");
         Section {
             title: "How far namespaces are".to_owned(),
-            intro: "Requests of the Pods that could run on every platform of a pool; the share of their cores on each \
+            intro: "Requests of the Pods that could run on several architectures of a pool; the share of their cores on each \
                     architecture, and the share that waits for a restart."
                 .to_owned(),
             columns,
