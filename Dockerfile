@@ -5,7 +5,7 @@
 # The compiler runs on the builder's own architecture and cross-compiles, so that nothing is emulated. Debian 12 in
 # both stages: the binary needs no newer glibc than it was linked with.
 # The toolchain of rust-toolchain.toml.
-FROM --platform=$BUILDPLATFORM rust:1.95-bookworm AS build
+FROM --platform=$BUILDPLATFORM rust:1.95.0-bookworm AS build
 ARG TARGETARCH
 WORKDIR /src
 
@@ -22,10 +22,6 @@ RUN set -eu; \
     rm -rf /var/lib/apt/lists/*; \
     rustup target add "$target"; \
     echo "$target" > /target
-ENV CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
-    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-    CC_x86_64_unknown_linux_gnu=x86_64-linux-gnu-gcc \
-    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 
 # Only src and crates are compiled; the rest is there because Cargo.toml names it and --locked compares the whole workspace.
 COPY Cargo.toml Cargo.lock ./
@@ -34,14 +30,17 @@ COPY src src
 COPY e2e e2e
 COPY benches benches
 COPY fuzz fuzz
+COPY release/program release/program
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
     set -eu; \
-    target="$(cat /target)"; \
-    cargo build --locked --release --bin tolerarch --target "$target"; \
-    cp "target/$target/release/tolerarch" /tolerarch; \
+    release/program "$(cat /target)" /; \
     case "$TARGETARCH" in amd64) gcc=x86_64-linux-gnu-gcc ;; arm64) gcc=aarch64-linux-gnu-gcc ;; esac; \
     cp -L "$($gcc -print-file-name=libgcc_s.so.1)" /libgcc_s.so.1
+
+# The program alone: docker buildx build --target program --output type=local,dest=DIRECTORY .
+FROM scratch AS program
+COPY --from=build /tolerarch /tolerarch
 
 # glibc and the CA certificates; no shell, no package manager, no OpenSSL. All that the binary needs beside them is the
 # library that unwinds; the image that has it brings OpenSSL and C++ as well, 3 MB to pull.
