@@ -11,6 +11,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testregistry::{Fault, Pki, Registry};
 
+/// The published chart; the chart of this tree takes its place.
+const PUBLISHED: &str = concat!(
+    "oci://ghcr.io/tolerarch/charts/tolerarch --version ",
+    env!("CARGO_PKG_VERSION")
+);
+const CHART: &str = "manifests/helm/tolerarch";
 /// By this name the pages call the registry.
 pub(crate) const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
@@ -152,7 +158,7 @@ fn commands(page: &str) -> Vec<String> {
         for line in block.split("```").next().unwrap_or_default().lines() {
             match commands.last_mut() {
                 Some(command) if goes_on => *command += &format!("\n{line}"),
-                _ => commands.push(line.to_owned()),
+                _ => commands.push(line.replace(PUBLISHED, CHART)),
             }
             goes_on = line.ends_with('|');
         }
