@@ -29,16 +29,7 @@ done
 if [ -n "$offline" ]; then
     # shellcheck source=kind/offline/settings.sh
     . kind/offline/settings.sh
-    missing=$(kind/offline/engine missing)
-    if [ -n "$missing" ]; then
-        echo "kind/e2e.sh --offline: NOT run, this machine lacks: ${missing//$'\n'/, }" >&2
-        exit 77
-    fi
-    step() { # NAME, COMMAND
-        local begun=$SECONDS
-        "${@:2}"
-        echo "$1: $((SECONDS - begun)) s"
-    }
+    needs_engine 'kind/e2e.sh --offline'
     program_of() { # IMAGE, ARCHITECTURE, FILE
         local container
         container=$(docker create --platform "linux/$2" "$1")

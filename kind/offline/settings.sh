@@ -22,6 +22,23 @@ kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\)$/\1/p' "$repository/e2
 export DOCKER_HOST=unix://$engine/docker.sock DOCKER_CONFIG=$engine/config DOCKER_BUILDKIT=1
 export PATH=$parts/bin:$parts/docker/usr/bin:$PATH
 
+# Ends as not run where the engine cannot run.
+needs_engine() { # COMMAND
+    local missing
+    missing=$("$offline/engine" missing)
+    if [ -n "$missing" ]; then
+        echo "$1: NOT run, this machine lacks: ${missing//$'\n'/, }" >&2
+        exit 77
+    fi
+}
+
+# Runs a command, and says how long it took.
+step() { # NAME, COMMAND
+    local begun=$SECONDS
+    "${@:2}"
+    echo "$1: $((SECONDS - begun)) s"
+}
+
 # Not `ip netns exec`: its mount namespace has a /sys without cgroups.
 in_namespace() { nsenter --net="/run/netns/$namespace" "$@"; }
 
