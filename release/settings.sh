@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it, which run in the root of a checkout and leave what they make in dist/.
+set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p dist
 
