@@ -9,6 +9,8 @@
 # FILTER is a part of the names of scenarios, otherwise all. KEEP=1 leaves the cluster and the registry; the next run uses
 # them again. Needs Docker (before version 23 with DOCKER_BUILDKIT=1), kind, kubectl, Rust and Go.
 #
+# The scenario of the chart begins with the release before, which is built of the commit in release/before, see kind/release-before.
+#
 # --offline needs no Docker and no container registry: it makes everything from packages, see kind/README.md. --program
 # makes the image of a program that is built, in place of the Dockerfile. Exits with 77 where the engine cannot run.
 set -euo pipefail
@@ -26,6 +28,11 @@ while [ $# -gt 0 ]; do
     esac
 done
 
+# Names of the scenarios that will run, with those of two architectures if E2E_EMULATED has a worker.
+names() { # FILTER
+    E2E_TARGET=cluster E2E_KIND=1 cargo test --quiet --locked --workspace --test scenarios -- --list "$@"
+}
+
 if [ -n "$offline" ]; then
     # shellcheck source=kind/offline/settings.sh
     . kind/offline/settings.sh
@@ -38,13 +45,20 @@ if [ -n "$offline" ]; then
     }
     step "programs and packages" kind/offline/parts
     step "tests" cargo test --locked --workspace --test scenarios --no-run
+    names=$(E2E_EMULATED=worker names "$@")
+    before='' emulated=''
+    if [[ $names == *chart::* ]]; then
+        before=$parts/before
+        step "release before" kind/release-before "$before" program
+    fi
+    if [[ $names == *architectures::* || $names == *arm64* ]]; then emulated=1; fi
     trap 'kind/offline/engine stop' EXIT
     step "engine" kind/offline/engine start
     step "images" kind/offline/images
     if [ -n "$program" ]; then
         export E2E_TOLERARCH=$program
         step "image of $program" kind/offline/image-of "$program" tolerarch:e2e amd64
-        step "program for arm64" kind/offline/program-arm64 "$engine/tolerarch"
+        [ -z "$emulated" ] || step "program for arm64" kind/offline/program-arm64 "$engine/tolerarch"
     else
         step "builder of the Dockerfile" kind/offline/builder
         import_base amd64
@@ -52,12 +66,18 @@ if [ -n "$offline" ]; then
         # The scenarios run the same program as a command.
         export E2E_TOLERARCH=$engine/tolerarch-amd64
         program_of tolerarch:e2e amd64 "$E2E_TOLERARCH"
-        import_base arm64
-        step "Dockerfile for arm64" docker build --quiet --platform linux/arm64 --tag tolerarch:arm64 .
-        program_of tolerarch:arm64 arm64 "$engine/tolerarch"
+        if [ -n "$emulated" ]; then
+            import_base arm64
+            step "Dockerfile for arm64" docker build --quiet --platform linux/arm64 --tag tolerarch:arm64 .
+            program_of tolerarch:arm64 arm64 "$engine/tolerarch"
+        fi
     fi
-    kind/offline/image-of "$engine/tolerarch" tolerarch:e2e-arm64 arm64
-    EMULATED=1 CARGO_NET_OFFLINE=true in_namespace "$0" --kubernetes "$kubernetes" --image tolerarch:e2e "$@"
+    [ -z "$emulated" ] || kind/offline/image-of "$engine/tolerarch" tolerarch:e2e-arm64 arm64
+    if [ -n "$before" ]; then
+        kind/offline/image-of "$before/tolerarch" tolerarch:before amd64 "$before/repository/Dockerfile"
+        export E2E_BEFORE=$before/repository
+    fi
+    EMULATED=$emulated CARGO_NET_OFFLINE=true in_namespace "$0" --kubernetes "$kubernetes" --image tolerarch:e2e "$@"
     exit
 fi
 
@@ -69,8 +89,8 @@ end() {
     rm -rf "$work"
     if [ -z "${KEEP:-}" ]; then
         kind delete cluster --name "$name"
-        # The scenarios start the mirror.
-        docker rm --force "$name-registry" "$name-private" "$name-mirror" >/dev/null 2>&1 || true
+        # The scenarios start the mirror and the cache.
+        docker rm --force "$name-registry" "$name-private" "$name-mirror" "$name-cache" >/dev/null 2>&1 || true
     fi
 }
 trap end EXIT
@@ -78,6 +98,12 @@ trap end EXIT
 if [ -z "$image" ]; then
     image=tolerarch:e2e
     docker build --tag "$image" .
+fi
+names=$(E2E_EMULATED='' names "$@")
+if [ -z "${E2E_BEFORE:-}" ] && [[ $names == *chart::* ]]; then
+    kind/release-before "$work/before"
+    docker build --tag tolerarch:before "$work/before/repository"
+    export E2E_BEFORE=$work/before/repository
 fi
 
 if ! kind get clusters | grep -qx "$name"; then

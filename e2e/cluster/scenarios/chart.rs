@@ -1,17 +1,21 @@
-//! Installed by Helm as the README says, from a registry that the kubelets pull from; tested, upgraded and taken away as the
-//! docs print it. Comes last: tolerarch is gone afterwards.
+//! The chart of the release before, installed by Helm as the README says, from a registry that the kubelets pull from; upgraded,
+//! tested and taken away as the docs print it. Comes last: tolerarch is gone afterwards.
 
-use std::path::Path;
+mod releases;
+mod upgrade;
 
 use e2e::{Cluster, Kind, until};
 
+use self::releases::{push_images, rolled_out, version_before};
 use crate::creations::{PATIENCE, Times, unchanged};
-use crate::documentation::{NAME, commands_of};
+use crate::documentation::commands_of;
 use crate::node_files;
-use crate::nodes::{HELD_UP, LONGEST, ROLLED_OUT, create_during};
+use crate::nodes::{HELD_UP, LONGEST, create_so_many_during};
 
-/// What the images of an older release are called.
-const OLDER: &str = "0.0.9";
+/// Pods in a second.
+const RATE: u32 = 50;
+/// The server of the shared cache.
+const CACHE: &str = "tolerarch-e2e-cache";
 /// Which objects there are of tolerarch, but for events, Pods, and the rights of other namespaces, which the docs leave to
 /// those who gave them; the nodes bear its name, too.
 const LEFT: &str = r#"kinds=$(kubectl api-resources --verbs=list --output name | grep -vE '^(events|pods$)' | paste -sd,)
@@ -26,42 +30,19 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
     cluster: &Cluster,
 ) {
     let kind = cluster.kind();
-    let older = tempfile::tempdir().expect("a directory");
-    an_older_release(kind, older.path()).await;
+    push_images(kind).await;
     node_files::write(cluster).await;
+    kind.start_redis(CACHE).await;
 
     // The other way to install it, and to take it away.
-    let remove = format!("kubectl delete --kustomize '{}'", kind.overlay().display());
-    let exchanged = async {
-        kind.shell(older.path(), &remove).await;
-        until_left(kind, LEFT, |left| left.is_empty()).await;
-        install(cluster, older.path()).await;
-    };
-    let (creations, longest) = create_during(cluster, exchanged).await;
-    assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
+    under_load(cluster, exchange_installations(cluster)).await;
 
     let chart = commands_of("manifests/helm/tolerarch/README.md");
     let [.., enable_test, test] = &chart[..] else {
         panic!("{chart:?}")
     };
-    let upgraded = async {
-        for command in commands_of("docs/upgrade.md") {
-            kind.shell(Kind::repository(), &command).await;
-            rolled_out(kind, env!("CARGO_PKG_VERSION")).await;
-        }
-        kind.shell(
-            Kind::repository(),
-            "helm rollback tolerarch --namespace tolerarch",
-        )
-        .await;
-        rolled_out(kind, OLDER).await;
-        kind.shell(Kind::repository(), enable_test).await;
-        rolled_out(kind, env!("CARGO_PKG_VERSION")).await;
-    };
-    let (creations, longest) = create_during(cluster, upgraded).await;
-    let unchanged = unchanged(&creations, longest, PATIENCE);
+    let unchanged = under_load(cluster, upgrade::there_and_back(cluster, enable_test)).await;
     assert!(unchanged <= HELD_UP, "{unchanged}");
-    assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 
     let told = kind
         .shell(Kind::repository(), &format!("{test} --logs"))
@@ -70,68 +51,60 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
 
     node_files::are_taken_over(cluster).await;
     node_files::take_away(cluster).await;
+    under_load(cluster, uninstall(kind)).await;
+}
 
-    let removed = async {
-        for command in commands_of("docs/uninstall.md") {
-            // What is about DaemonSets only reads.
-            kind.shell(Kind::repository(), &command).await;
-            if command.starts_with("helm uninstall") {
-                let stays = |name: &str| name.starts_with("lease") || name == "pod/tolerarch-test";
-                until_left(kind, WITHIN, |left| left.lines().all(stays)).await;
-            }
-        }
-        until_left(kind, LEFT, |left| left.is_empty()).await;
-    };
-    let (creations, longest) = create_during(cluster, removed).await;
+/// Creates Pods all the time, none of which may fail or wait for long. Gives how many were left unchanged.
+async fn under_load(cluster: &Cluster, event: impl Future<Output = ()>) -> usize {
+    let (creations, longest) = create_so_many_during(cluster, RATE, event).await;
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
+    unchanged(&creations, longest, PATIENCE)
 }
 
-/// `manifests/` as they were with another version, whose image is there as well as today's.
-async fn an_older_release(kind: &Kind, directory: &Path) {
-    let manifests = Kind::repository().join("manifests");
-    let version = env!("CARGO_PKG_VERSION");
-    let copy = format!(
-        "cp -r '{}' . && sed -i '/ersion: /s/{version}/{OLDER}/' manifests/helm/tolerarch/Chart.yaml",
-        manifests.display()
-    );
-    kind.shell(directory, &copy).await;
-    for tag in [OLDER, version] {
-        kind.push_tolerarch(tag).await;
-    }
+async fn exchange_installations(cluster: &Cluster) {
+    let kind = cluster.kind();
+    let remove = format!("kubectl delete --kustomize '{}'", kind.overlay().display());
+    kind.shell(Kind::repository(), &remove).await;
+    until_left(kind, LEFT, |left| left.is_empty()).await;
+    install_before(cluster).await;
 }
 
-/// As the README says; the registry of the images is named as it is on the nodes.
-async fn install(cluster: &Cluster, directory: &Path) {
+/// Installs the release before as the README says, with the registry and the cache of this cluster.
+async fn install_before(cluster: &Cluster) {
     let readme = commands_of("README.md");
-    let command = readme
+    let install = readme
         .iter()
         .find(|command| command.starts_with("helm install"))
         .expect("helm install");
-    let command = command.replace(NAME, &cluster.images.registry);
-    let values = format!(
-        "{} --set controller.enabled=true",
-        node_files::values(cluster.kind())
+    let registry = &cluster.images.registry;
+    let node_files = node_files::values(cluster.kind());
+    let command = format!(
+        "{install} {node_files} --set image.registry={registry} \
+         --set controller.enabled=true --set config.explain=true \
+         --set config.cache.shared.url=redis://{CACHE}:6379 \
+         --set-json 'networkPolicy.extraEgress=[{{\"ports\": [{{\"port\": 6379}}]}}]'"
     );
-    cluster
-        .kind()
-        .shell(directory, &format!("{command} {values}"))
-        .await;
-    rolled_out(cluster.kind(), OLDER).await;
+    let directory = Kind::repository_before();
+    cluster.kind().shell(&directory, &command).await;
+    rolled_out(cluster, &version_before()).await;
 }
 
-/// Waits for the Pods of this version.
-async fn rolled_out(kind: &Kind, version: &str) {
-    kind.kubectl(&ROLLED_OUT).await;
-    let image = [
-        "--namespace",
-        "tolerarch",
-        "get",
-        "deployment/tolerarch",
-        "--output",
-        "jsonpath={..image}",
-    ];
-    let image = kind.kubectl(&image).await;
-    assert!(image.ends_with(&format!(":{version}")), "{image}");
+async fn uninstall(kind: &Kind) {
+    for command in commands_of("docs/uninstall.md") {
+        // What is about DaemonSets only reads.
+        kind.shell(Kind::repository(), &command).await;
+        if command.starts_with("helm uninstall") {
+            until_left(kind, WITHIN, |left| left.lines().all(stays)).await;
+        }
+    }
+    until_left(kind, LEFT, |left| left.is_empty()).await;
+}
+
+/// Whether the docs say of an object in tolerarch's namespace that it stays until that goes.
+fn stays(name: &str) -> bool {
+    name.starts_with("lease")
+        || name == "configmap/tolerarch-controller-failed-images"
+        || name == "pod/tolerarch-test"
 }
 
 /// Waits until what is left is as wanted.

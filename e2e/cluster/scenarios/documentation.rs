@@ -18,7 +18,7 @@ const PUBLISHED: &str = concat!(
 );
 const CHART: &str = "manifests/helm/tolerarch";
 /// By this name the pages call the registry.
-pub(crate) const NAME: &str = "registry.example.com";
+const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
 const LAST: [&str; 4] = [
     "docs/controller.md",

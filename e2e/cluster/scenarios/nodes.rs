@@ -275,17 +275,26 @@ pub(crate) async fn a_node_that_dies_holds_up_a_pod_or_two_and_fails_none(cluste
     cluster.kind().kubectl(&ROLLED_OUT).await;
 }
 
-/// Creates Pods all the time, and some that tolerarch does not see; they show how slow the cluster itself is. None may fail.
-/// Gives what became of the former, and how long the slowest of the latter took.
+/// Creates [`RATE`] Pods a second, as [`create_so_many_during`] does.
 pub(crate) async fn create_during(
     cluster: &Cluster,
+    event: impl Future<Output = ()>,
+) -> (Vec<Creation>, Duration) {
+    create_so_many_during(cluster, RATE, event).await
+}
+
+/// Creates so many Pods a second all the time, and some that tolerarch does not see; they show how slow the cluster itself is. None may
+/// fail. Gives what became of the former, and how long the slowest of the latter took.
+pub(crate) async fn create_so_many_during(
+    cluster: &Cluster,
+    rate: u32,
     event: impl Future<Output = ()>,
 ) -> (Vec<Creation>, Duration) {
     let namespace = cluster.namespace("creations").await;
     let opted_out = cluster.namespace_opted_out("unseen").await;
     cluster.until_called(&namespace).await;
     let pod = pod(&[&cluster.images.tag("multi")]);
-    let mut times = interval(Duration::from_secs(1) / RATE);
+    let mut times = interval(Duration::from_secs(1) / rate);
     times.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut creations = Vec::new();
     let mut unseen = Vec::new();

@@ -26,7 +26,7 @@ struct Runnable {
     platforms: &'static [(&'static str, &'static str)],
 }
 
-const PROGRAMS: [Runnable; 5] = [
+const PROGRAMS: [Runnable; 6] = [
     Runnable {
         tag: "multi",
         is_index: true,
@@ -54,6 +54,12 @@ const PROGRAMS: [Runnable; 5] = [
         is_index: true,
         platforms: &[("linux/amd64", "arm64"), ("linux/arm64", "arm64")],
     },
+    // Another digest that promises as much.
+    Runnable {
+        tag: "lies-too",
+        is_index: true,
+        platforms: &[("linux/amd64", "arm64"), ("linux/arm64", "arm64")],
+    },
 ];
 /// Their repository.
 const RUNNABLE: &str = "team/program";
@@ -71,14 +77,7 @@ impl Images {
     pub(crate) async fn push(to: &Push, registry: &str) -> Self {
         let mut multi = None;
         for (tag, platforms) in INDEXES {
-            let mut entries = Vec::new();
-            for name in platforms {
-                let mut entry = image(to, name, None).await;
-                entry["platform"] = platform(name);
-                entries.push(entry);
-            }
-            let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
-            let pushed = to.manifest(REPO, &index, Some(tag)).await;
+            let pushed = Self::push_index(to, tag, platforms).await;
             multi.get_or_insert(pushed);
         }
         let (tag, name) = SINGLE;
@@ -91,6 +90,18 @@ impl Images {
             registry: registry.to_owned(),
             digest,
         }
+    }
+
+    /// Pushes an index of these platforms by a tag, which may have been another one's. Gives its descriptor.
+    pub(crate) async fn push_index(to: &Push, tag: &str, platforms: &[&str]) -> Value {
+        let mut entries = Vec::new();
+        for name in platforms {
+            let mut entry = image(to, name, None).await;
+            entry["platform"] = platform(name);
+            entries.push(entry);
+        }
+        let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
+        to.manifest(REPO, &index, Some(tag)).await
     }
 
     /// An image by its tag: `multi` and `sidecar` run on both architectures, `amd64` and `arm64` have an index for one,
@@ -110,8 +121,9 @@ impl Images {
             let mut entries = Vec::new();
             for (name, architecture) in platforms {
                 let layer = programs::layer(architecture).await;
-                let tag = (!is_index).then_some(tag);
-                let mut entry = program(to, name, layer, tag).await;
+                let manifest = program(to, name, layer, tag).await;
+                let pushed_as = (!is_index).then_some(tag);
+                let mut entry = to.manifest(RUNNABLE, &manifest, pushed_as).await;
                 entry["platform"] = platform(name);
                 entries.push(entry);
             }
@@ -124,7 +136,7 @@ impl Images {
     }
 
     /// An image that waits once it runs, by its tag: `multi`, `amd64` and `arm64` keep what they promise, `single-arm64` is an
-    /// image without an index, and `lies` has a program for arm64 in its image for amd64.
+    /// image without an index, and `lies` and `lies-too` have a program for arm64 in their images for amd64.
     pub fn program(&self, tag: &str) -> String {
         format!("{}/{RUNNABLE}:{tag}", self.registry)
     }
@@ -144,17 +156,19 @@ impl Images {
     }
 }
 
-async fn program(to: &Push, name: &str, layer: Vec<u8>, tag: Option<&str>) -> Value {
+/// Pushes what the manifest of an image names. Gives the manifest, which is that of no other tag: a runtime names an image by any
+/// index that has it.
+async fn program(to: &Push, name: &str, layer: Vec<u8>, tag: &str) -> Value {
     let mut config = platform(name);
-    config["config"] = json!({"Entrypoint": [format!("/{PROGRAM}")], "User": "65532"});
+    let labels = json!({"tag": tag});
+    config["config"] =
+        json!({"Entrypoint": [format!("/{PROGRAM}")], "User": "65532", "Labels": labels});
     config["rootfs"] = json!({"type": "layers", "diff_ids": [sha256(&layer)]});
     let config = to.blob(RUNNABLE, config.to_string(), OCI_CONFIG).await;
     let layer = to
         .blob(RUNNABLE, layer, "application/vnd.oci.image.layer.v1.tar")
         .await;
-    let manifest =
-        json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]});
-    to.manifest(RUNNABLE, &manifest, tag).await
+    json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]})
 }
 
 async fn image(to: &Push, name: &str, tag: Option<&str>) -> Value {

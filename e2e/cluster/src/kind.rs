@@ -143,10 +143,37 @@ impl Kind {
         successful("bash", &[command], run(&mut shell).await)
     }
 
-    /// Pushes the image of tolerarch that is under test, under this tag, to where the README has it. It is another image than that
-    /// which nodes have: a kubelet asks for credentials again where it has pulled what was there.
+    /// The repository of the release before.
+    pub fn repository_before() -> PathBuf {
+        variable("E2E_BEFORE").into()
+    }
+
+    /// Pushes an index of these platforms, by a tag of the images that are only looked up.
+    pub async fn push_index(&self, tag: &str, platforms: &[&str]) {
+        Images::push_index(&Push::plain(&variable("E2E_PUSH")), tag, platforms).await;
+    }
+
+    /// Starts a server for a shared cache in a container of this name, which Pods reach by it at port 6379.
+    pub async fn start_redis(&self, name: &str) {
+        let remove = format!("docker rm --force '{name}' >/dev/null 2>&1 || true");
+        self.shell(Self::repository(), &remove).await;
+        let run = ["run", "--detach", "--name", name, "--network", "kind"];
+        let server = ["redis:7", "redis-server", "--protected-mode", "no"];
+        self.docker(&[&run[..], &server].concat()).await;
+    }
+
+    /// Pushes the image of tolerarch that is under test, under this tag, to where the README has it.
     pub async fn push_tolerarch(&self, tag: &str) {
-        let image = variable("E2E_IMAGE");
+        self.push_as(&variable("E2E_IMAGE"), tag).await;
+    }
+
+    /// Pushes that of the release before.
+    pub async fn push_tolerarch_before(&self, tag: &str) {
+        self.push_as("tolerarch:before", tag).await;
+    }
+
+    /// It becomes another image than that which nodes have: a kubelet asks for credentials again where it has pulled what was there.
+    async fn push_as(&self, image: &str, tag: &str) {
         let pushed = variable("E2E_PUSH");
         let pushed = format!("{pushed}/tolerarch/tolerarch:{tag}");
         let label = format!(
