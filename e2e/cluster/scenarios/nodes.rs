@@ -275,7 +275,7 @@ pub(crate) async fn a_node_that_dies_holds_up_a_pod_or_two_and_fails_none(cluste
     cluster.kind().kubectl(&ROLLED_OUT).await;
 }
 
-/// Creates [`RATE`] Pods a second, as [`create_so_many_during`] does.
+/// Creates [`RATE`] Pods a second, see [`create_so_many_during`].
 pub(crate) async fn create_during(
     cluster: &Cluster,
     event: impl Future<Output = ()>,
