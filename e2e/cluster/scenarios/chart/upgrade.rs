@@ -30,12 +30,12 @@ const OF_NOW: Traces = Traces {
 /// How many tags are stored. On a busy machine the cache may answer too late for some, and the registry is asked.
 const STORED: usize = 10;
 
-/// What is the same before and after, and where it is looked for.
+/// The state that both releases share, as it was before the upgrade.
 struct Upgrade<'c> {
     cluster: &'c Cluster,
     namespace: Namespace,
     ca_bundle: Value,
-    /// What the API server had logged of them before.
+    /// Calls that had failed by TLS before the upgrade, as the API server logged them.
     tls_failures: BTreeSet<String>,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn there_and_back(cluster: &Cluster, enable_test: &str) {
     }
     upgrade.leave(&OF_NOW).await;
 
-    shell("helm rollback tolerarch --namespace tolerarch").await;
+    shell("helm rollback tolerarch 1 --namespace tolerarch").await;
     upgrade
         .arrives(&version_before(), &[OF_BEFORE, OF_NOW])
         .await;
@@ -92,7 +92,7 @@ impl<'c> Upgrade<'c> {
             "FallbackToLogsOnError".into();
         self.namespace.pod(&failing).await;
         self.until_kept_closed(traces).await;
-        // Nobody can learn of it anew.
+        // Without the Pod the controller cannot record the failure a second time.
         let at_once = DeleteParams::default().grace_period(0);
         self.namespace.pods().delete(name, &at_once).await.unwrap();
     }
