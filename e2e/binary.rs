@@ -31,6 +31,7 @@ mod binary {
     mod image;
     mod logs;
     mod lookups;
+    mod migration;
     mod monitoring;
     mod reload;
     mod reviews;

@@ -1,6 +1,11 @@
 //! What the tests from outside have in common: the API server's side of a review, and how to wait.
 
 pub(crate) mod https;
+#[allow(
+    dead_code,
+    reason = "the scenarios use what the tests of the program do not, and these what others do not"
+)]
+pub(crate) mod migration;
 #[allow(dead_code, reason = "the tests of a real registry have none")]
 pub(crate) mod prometheus;
 #[allow(dead_code, reason = "the tests of the resolver use all of it")]

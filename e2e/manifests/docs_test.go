@@ -79,7 +79,8 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	for page := range pages {
-		if filepath.Dir(page) == "docs" && !strings.Contains(pages["README.md"], "("+page+")") {
+		folder := filepath.Dir(page)
+		if (folder == "docs" || folder == "docs/from") && !strings.Contains(pages["README.md"], "("+page+")") {
 			t.Errorf("the README does not link %s", page)
 		}
 	}

@@ -38,6 +38,9 @@ mod faults;
 mod karpenter;
 mod load;
 mod manifests;
+#[path = "../../support/migration.rs"]
+#[allow(dead_code, reason = "the tests of the program use the rest")]
+mod migration;
 mod monitoring;
 mod node_files;
 mod node_taints;
