@@ -29,6 +29,86 @@ fn reasons(all: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
+async fn placed_workloads_show_which_nodes_they_need_and_prefer() {
+    let prefer = json!([{"platform": "linux/amd64", "weight": 80}]);
+    let settings = json!({"placement": {"require": "affinity", "prefer": prefer}});
+    let desk = Desk::new(settings).await;
+    let images = [
+        ("web", desk.image("multi", &BOTH)),
+        ("bills", desk.image("amd64", &BOTH[..1])),
+    ];
+    let text = images
+        .clone()
+        .map(|(name, image)| deployment(name, &image))
+        .join("---\n");
+    let table = desk.run_with(&["check", "-f", "-"], &text).await.stdout;
+    let cells: Vec<Vec<&str>> = table
+        .lines()
+        .take(3)
+        .map(|line| line.split_whitespace().take(6).collect())
+        .collect();
+    assert_eq!(
+        cells,
+        [
+            [
+                "NAMESPACE",
+                "OBJECT",
+                "DECISION",
+                "POOLS",
+                "REQUIRED",
+                "PREFERRED"
+            ],
+            [
+                "shop",
+                "Deployment/web",
+                "tolerated",
+                "multi-arch",
+                "amd64=80",
+                "tolerated"
+            ],
+            [
+                "shop",
+                "Deployment/bills",
+                "placed",
+                "amd64",
+                "amd64=80",
+                "placed"
+            ],
+        ],
+        "{table}"
+    );
+
+    let json = desk
+        .run_with(&["check", "-f", "-", "-o", "json"], &text)
+        .await
+        .stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let [web, bills] = [&json["results"][0], &json["results"][1]];
+    assert_eq!(
+        (web.get("required"), &web["preferred"]),
+        (None, &json!("amd64=80"))
+    );
+    assert_eq!(
+        (&bills["required"], &bills["preferred"]),
+        (&json!("amd64"), &json!("amd64=80"))
+    );
+
+    // What the webhook has added before counts as well.
+    let mut placed = pod(&[&images[1].1]);
+    let patched = desk
+        .run_with(&["check", "-f", "-", "-o", "patch"], &placed.to_string())
+        .await;
+    let patch: json_patch::Patch = serde_json::from_str(&patched.stdout).unwrap();
+    json_patch::patch(&mut placed, &patch).unwrap();
+    let again = desk
+        .run_with(&["check", "-f", "-", "-o", "json"], &placed.to_string())
+        .await;
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["results"][0]["required"], "amd64", "{again}");
+    assert_eq!(again["results"][0].get("patch"), None, "{again}");
+}
+
+#[tokio::test]
 async fn a_profile_decides_where_one_is_named() {
     let desk =
         Desk::new(json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}}))

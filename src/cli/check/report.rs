@@ -12,6 +12,9 @@ use super::verdict::Verdict;
 use super::workload::{Contents, InputError, Place, UnseenImage};
 use tolerarch_core::reason::Reason;
 
+/// Number of columns of the table, shown or not.
+const COLUMNS: usize = 9;
+
 /// Report in the form of `-o json`. Members are added, never renamed.
 #[derive(Default, Serialize)]
 pub(super) struct Report {
@@ -26,27 +29,33 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn table(&self, width: Option<usize>) -> String {
-        let header = [
-            "FILE",
-            "NAMESPACE",
-            "OBJECT",
-            "DECISION",
-            "POOLS",
-            "REASON",
-            "IMAGE",
-        ];
+        let results = &self.results;
         // The name of a single file says nothing.
-        let first = usize::from(self.files < 2);
+        let several_files = self.files > 1;
+        let has_required = results.iter().any(|verdict| !verdict.required.is_empty());
+        let has_preferred = results.iter().any(|verdict| !verdict.preferred.is_empty());
+        let columns = [
+            ("FILE", several_files),
+            ("NAMESPACE", true),
+            ("OBJECT", true),
+            ("DECISION", true),
+            ("POOLS", true),
+            ("REQUIRED", has_required),
+            ("PREFERRED", has_preferred),
+            ("REASON", true),
+            ("IMAGE", true),
+        ];
+        let header = kept(columns, &columns.map(|(name, _)| name));
         let mut rows = Vec::new();
-        for verdict in &self.results {
+        for verdict in results {
             for (reason, cells) in verdict_rows(verdict) {
                 rows.push(Row {
                     colour: colour(reason),
-                    cells: cells[first..].to_vec(),
+                    cells: kept(columns, &cells),
                 });
             }
         }
-        let table = table(&header[first..], rows, "", width);
+        let table = table(&header, rows, "", width);
         let [lacking, causes, unseen] = self.notes();
         paragraphs([
             table,
@@ -185,13 +194,22 @@ impl Report {
     }
 }
 
+/// Returns the cells of the columns that are shown.
+fn kept<T: Clone>(columns: [(&str, bool); COLUMNS], cells: &[T; COLUMNS]) -> Vec<T> {
+    let cells = columns.iter().zip(cells);
+    let shown = cells.filter(|((_, is_shown), _)| *is_shown);
+    shown.map(|(_, cell)| cell.clone()).collect()
+}
+
 /// Returns the cells of the decision, and of each other image that keeps the Pod closed.
-fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; 7])> {
+fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; COLUMNS])> {
     let Verdict {
         place,
         decision,
         reason,
         pools,
+        required,
+        preferred,
         blockers,
         image,
         ..
@@ -203,15 +221,17 @@ fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; 7])> {
         place.label.clone(),
         (*decision).to_owned(),
         pools.join(","),
+        required.clone(),
+        preferred.clone(),
         reason.to_string(),
         image.clone(),
     ];
     let mut rows = vec![(*reason, decided)];
     for other in blockers {
         if other.image != image {
-            let mut cells: [String; 7] = Default::default();
-            cells[5] = other.reason().to_string();
-            cells[6].clone_from(&other.image);
+            let mut cells: [String; COLUMNS] = Default::default();
+            cells[COLUMNS - 2] = other.reason().to_string();
+            cells[COLUMNS - 1].clone_from(&other.image);
             rows.push((other.reason(), cells));
         }
     }

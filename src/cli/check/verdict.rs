@@ -8,6 +8,7 @@ use super::super::session::{FailOn, Session};
 use super::workload::{Object, Place};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
+use tolerarch_core::pod::{PREFERRED_KEY, REQUIRED_KEY};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{Subject, TEMPLATE};
 use tolerarch_engine::decide::{self, BlockingImage, Wait};
@@ -23,6 +24,12 @@ pub(super) struct Verdict {
     pub(super) reason: Reason,
     /// Pools that are open to the Pod through tolerarch.
     pub(super) pools: Vec<String>,
+    /// Requirements on nodes that the Pod has through tolerarch, as its annotation has them: `amd64,team=blue`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) required: String,
+    /// Preferences for nodes that the Pod has through tolerarch, as its annotation has them: `arm64=80,pool/multi-arch=50`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) preferred: String,
     pub(super) blockers: Vec<BlockingImage>,
     /// Warnings that the creator of the Pod would get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,7 +85,14 @@ impl Verdict {
             let text = patch::build(root, pod, &decision.edits);
             patch = RawValue::from_string(text).ok();
         }
+        let annotation = |key: &str| match (decision.edits.annotations.get(key), pod) {
+            (Some(text), _) => text.clone(),
+            (None, Some(pod)) => pod.annotation(key).to_owned(),
+            (None, None) => String::new(),
+        };
         let mut verdict = Self {
+            required: annotation(REQUIRED_KEY),
+            preferred: annotation(PREFERRED_KEY),
             place: object.place.clone(),
             decision: decision.done(),
             reason: decision.reason,
