@@ -276,6 +276,8 @@ fn files_of_the_tests_do_not_use_each_other() {
     files.extend(modules("scenarios", &tests.join("cluster/scenarios")));
     let prometheus = ["scenarios", "prometheus"].map(str::to_owned).to_vec();
     files.push((prometheus, tests.join("support/prometheus.rs")));
+    let migration = ["scenarios", "migration"].map(str::to_owned).to_vec();
+    files.push((migration, tests.join("support/migration.rs")));
     for entry in fs::read_dir(&tests).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();

@@ -1,6 +1,8 @@
 //! The commands that the documentation has for a cluster, as they are written there, with the real helm, kubectl and
 //! tolerarch. Those for developers are left out, as are sessions of tolerarch alone: `e2e/binary/cli/readme.rs` has these.
 
+mod other_tools;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +12,6 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testregistry::{Fault, Pki, Registry};
-
-use crate::migration;
 
 /// The published chart; the chart of this tree takes its place.
 const PUBLISHED: &str = concat!(
@@ -46,7 +46,7 @@ const ELSEWHERE: [&str; 8] = [
 const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
     ("grep web-7d4f9c", r#""reason":"tolerated""#),
-    ("kubectl get pods -A", "web-7d4f9c-x2x9k"),
+    ("kubectl get pods -A -o custom-columns", "web-7d4f9c-x2x9k"),
     (
         "kubectl get --raw /metrics",
         "apiserver_admission_webhook_request_total",
@@ -74,21 +74,28 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
     prepare(&desk, &registry, &limited, &local.pki).await;
     go_wrong(&desk, &tolerarch, &limited, &local.pki).await;
     let mut count = 1;
-    for command in rest {
+    let (others, pages): (Vec<Page>, Vec<Page>) = pages
+        .into_iter()
+        .partition(|page| page.name.starts_with("docs/from/"));
+    for command in rest
+        .iter()
+        .chain(pages.iter().flat_map(|page| &page.commands))
+    {
         run(&desk, command).await;
+        if command.starts_with("helm upgrade") {
+            desk.exchange_client_config(here()).await;
+        }
         count += 1;
     }
-    for page in &pages {
-        prepare_page(&desk, &page.name).await;
+    let _ = desk.exchange_client_config(service).await;
+    for page in &others {
+        other_tools::prepare(&desk, &page.name).await;
         for command in &page.commands {
             run(&desk, command).await;
-            if command.starts_with("helm upgrade") {
-                desk.exchange_client_config(here()).await;
-            }
             count += 1;
         }
     }
-    let _ = desk.exchange_client_config(service).await;
+    other_tools::clean_up(&desk).await;
     for command in last
         .iter()
         .flat_map(|page| &page.commands)
@@ -266,39 +273,6 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
         .unwrap();
     desk.run("kubectl --namespace tolerarch create secret tls tolerarch-tls --cert tls.crt --key tls.key")
         .await;
-}
-
-/// What a page for users of another tool takes for granted: the values that it shows, and what is installed of the tool.
-async fn prepare_page(desk: &Desk, name: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let pages = migration::pages(&root);
-    let is_named = |page: &migration::Page| name == format!("docs/from/{}.md", page.name);
-    let Some(page) = pages.iter().find(|page| is_named(page)) else {
-        return;
-    };
-    fs::write(desk.folder().join("values.yaml"), page.configurations()[0]).unwrap();
-    for object in installed(&page.name) {
-        fs::write(desk.folder().join("tool.json"), object.to_string()).unwrap();
-        desk.run("kubectl apply -f tool.json").await;
-    }
-}
-
-/// Objects of the tools, by the names that their manifests give them.
-fn installed(page: &str) -> Vec<Value> {
-    match page {
-        "k8smultiarcher" => vec![webhook("k8smultiarcher-webhook")],
-        _ => Vec::new(),
-    }
-}
-
-/// A webhook configuration that calls nothing.
-fn webhook(name: &str) -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name},
-        "webhooks": [],
-    })
 }
 
 /// What the runbooks look for in the log: a Pod that is tolerated, registries that are away or limit requests, a
