@@ -31,7 +31,6 @@ mod binary {
     mod image;
     mod logs;
     mod lookups;
-    mod migration;
     mod monitoring;
     mod reload;
     mod reviews;

@@ -6,6 +6,7 @@ mod configured;
 mod doctor;
 mod doctor_pre;
 mod inspect;
+mod migration;
 mod readme;
 mod report;
 mod report_money;

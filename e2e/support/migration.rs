@@ -102,24 +102,53 @@ impl Page {
             .collect()
     }
 
+    /// The lines of the `sh` blocks of a section.
+    pub(crate) fn commands(&self, section: &str) -> Vec<&str> {
+        let (_, section) = self.text.split_once(&format!("## {section}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let blocks = section.split("```sh\n").skip(1);
+        blocks
+            .flat_map(|block| block.split("```").next().unwrap().lines())
+            .collect()
+    }
+
+    /// The name of the tool's column: the first behind the rows.
+    pub(crate) fn tool(&self) -> &str {
+        self.table()[0][1]
+    }
+
     /// Rows and outcomes of a column; none if the table has no such column.
     pub(crate) fn column(&self, name: &str) -> Option<Vec<(&str, &str)>> {
-        let (_, table) = self.text.split_once(HEADING)?;
-        let mut lines = table
+        let table = self.table();
+        let place = table[0].iter().position(|cell| *cell == name)?;
+        // The second line rules off the names.
+        let rows = table.iter().skip(2);
+        Some(rows.map(|cells| (cells[0], cells[place])).collect())
+    }
+
+    fn table(&self) -> Vec<Vec<&str>> {
+        let (_, table) = self.text.split_once(HEADING).expect("a table");
+        let lines = table
             .lines()
             .skip_while(|line| !line.starts_with('|'))
-            .take_while(|line| line.starts_with('|'))
-            .map(cells);
-        let place = lines.next()?.iter().position(|cell| *cell == name)?;
-        // The line below the names.
-        lines.next();
-        Some(lines.map(|cells| (cells[0], cells[place])).collect())
+            .take_while(|line| line.starts_with('|'));
+        lines.map(cells).collect()
     }
 }
 
 fn cells(line: &str) -> Vec<&str> {
     let cells = line.trim_matches('|').split('|');
     cells.map(str::trim).collect()
+}
+
+/// The values or architectures that a cell names behind a word: `tolerates` or `requires`.
+pub(crate) fn named<'a>(cell: &'a str, word: &str) -> Vec<&'a str> {
+    let Some((_, behind)) = cell.split_once(word) else {
+        return Vec::new();
+    };
+    let list = behind.split("requires").next().expect("a part");
+    let items = list.split(',').map(str::trim);
+    items.filter(|item| !item.is_empty()).collect()
 }
 
 /// What was added to a Pod, as cells of the tables say it: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`, both, or `unchanged`.

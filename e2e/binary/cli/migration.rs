@@ -1,0 +1,225 @@
+//! What `docs/from/` says of tolerarch: its configurations are valid, and decide as the tables say.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testregistry::Registry;
+use tokio::process::Command;
+use tolerarch_text::yaml::{self, Dialect};
+
+use super::Desk;
+use crate::binary::program::{Program, run};
+use crate::support::migration::{Page, cases, named, outcome, pages};
+use crate::support::soon;
+
+#[tokio::test]
+async fn configurations_in_pages_for_users_of_other_tools_are_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    for page in all() {
+        let configurations = page.configurations();
+        assert!(!configurations.is_empty(), "{}", page.name);
+        for configuration in configurations {
+            fs::write(&file, settings(configuration).to_string()).unwrap();
+            let (status, written) = run(&["config", "--config", file.to_str().unwrap()]).await;
+            assert_eq!(status, Some(0), "{}: {written}", page.name);
+            assert!(!written.contains("warning"), "{}: {written}", page.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn tables_in_pages_for_users_of_other_tools_say_what_is_decided() {
+    let registry = Registry::start().await;
+    push_images(&registry);
+    let repo = registry.repo(REPO);
+    for page in all() {
+        let program = Program::start(&registry, settings(page.configurations()[0])).await;
+        let column = page.column("tolerarch").expect("a table");
+        assert!(column.len() >= 8, "{}: {column:?}", page.name);
+        for (row, expected) in column {
+            let cases = cases(|tag| repo.reference(tag));
+            let case = cases.iter().find(|case| case.row == row);
+            let pod = &case
+                .unwrap_or_else(|| panic!("{}: no Pod for {row}", page.name))
+                .pod;
+            let changed = program.review(pod).await.applied_to(pod);
+            assert_eq!(outcome(pod, &changed), expected, "{}: {row}", page.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn comparisons_in_pages_for_users_of_other_tools_show_what_would_be_decided() {
+    if !has_jq() {
+        return;
+    }
+    let desk = Desk::new(json!({})).await;
+    push_images(&desk.registry);
+    let repo = desk.registry.repo(REPO);
+    for page in all() {
+        let mut settings = settings(page.configurations()[0]);
+        settings["mode"] = "observe".into();
+        desk.configure(&settings);
+        let cases = cases(|tag| repo.reference(tag));
+        let mut stored = Vec::new();
+        for (number, (row, outcome)) in page.column(page.tool()).unwrap().into_iter().enumerate() {
+            let case = cases.iter().find(|case| case.row == row).unwrap();
+            if outcome != "refused" {
+                stored.push(stored_pod(&case.pod, number, outcome, &page, &settings));
+            }
+        }
+
+        let rows = page.column("tolerarch").unwrap();
+        let results = compare(&desk, &page, stored).await;
+        assert!(results.len() >= 3, "{}: {results:?}", page.name);
+        for result in results {
+            let number: usize = result["name"].as_str().unwrap().parse().unwrap();
+            let (row, expected) = rows[number];
+            let pools = result["pools"].as_array().unwrap().len();
+            let required = result["required"].as_str().unwrap_or_default();
+            let decided = (pools, required.to_owned());
+            let expected = (
+                named(expected, "tolerates").len(),
+                named(expected, "requires").join(","),
+            );
+            assert_eq!(decided, expected, "{}: {row}: {result}", page.name);
+        }
+    }
+}
+
+/// Whether the commands of the pages find jq. Without jq the test is skipped, and fails in CI.
+fn has_jq() -> bool {
+    let tried = std::process::Command::new("jq").arg("--version").output();
+    let Err(error) = tried else {
+        return true;
+    };
+    #[expect(clippy::disallowed_methods, reason = "only in tests")]
+    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!ci, "jq: {error}");
+    // Not by a macro, whose output the test harness keeps to itself.
+    let text = format!("SKIPPED: jq cannot be run here: {error}\n");
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
+    false
+}
+
+/// A Pod of a table as it is stored: with a number for its name, and with what the tool added.
+fn stored_pod(pod: &Value, number: usize, outcome: &str, page: &Page, settings: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["metadata"] = json!({"namespace": "shop", "name": number.to_string()});
+    let tolerated = named(outcome, "tolerates");
+    let mut tolerations = Vec::new();
+    for pool in settings["pools"].as_array().unwrap() {
+        let gke = json!([{"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}]);
+        let listed = match pool["preset"].as_str() {
+            Some("gke") => &gke,
+            _ => &pool["tolerations"],
+        };
+        for toleration in listed.as_array().into_iter().flatten() {
+            if tolerated.contains(&toleration["value"].as_str().unwrap()) {
+                tolerations.push(toleration.clone());
+            }
+        }
+    }
+    pod["spec"]["tolerations"] = tolerations.into();
+    let required = named(outcome, "requires");
+    if page.name == "multiarch-tuning-operator" && !required.is_empty() {
+        let label = if required.len() == 1 {
+            "single-arch"
+        } else {
+            "multi-arch"
+        };
+        pod["metadata"]["labels"] = json!({format!("multiarch.openshift.io/{label}"): ""});
+        let term = json!({"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": required}]});
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+        }});
+    } else if let [architecture] = required[..] {
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": architecture});
+    }
+    pod
+}
+
+/// What the commands of the page say of all Pods of a cluster: kubectl prints them and the configuration from files, and tolerarch answers in JSON.
+async fn compare(desk: &Desk, page: &Page, pods: Vec<Value>) -> Vec<Value> {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+    desk.write("cluster.json", list.to_string());
+    fs::copy(
+        desk.path().join("config.yaml"),
+        desk.path().join("installed.yaml"),
+    )
+    .unwrap();
+    let functions = format!(
+        r#"kubectl() {{
+            case "$*" in
+                *configmap*) cat installed.yaml ;;
+                *" -l "*) jq --arg key "$5" '.items |= map(select(.metadata.labels[$key] != null))' cluster.json ;;
+                *) cat cluster.json ;;
+            esac
+        }}
+        tolerarch() {{
+            '{}' "$@" -o json
+        }}
+        "#,
+        env!("CARGO_BIN_EXE_tolerarch")
+    );
+    let mut script = functions;
+    for command in page.commands("Both for a day") {
+        if ["get configmap", "get pods", "tolerarch check"]
+            .iter()
+            .any(|part| command.contains(part))
+            && !command.starts_with("helm")
+        {
+            script += command;
+            script += "\n";
+        }
+    }
+    let ran = Command::new("bash")
+        .args(["-e", "-o", "pipefail", "-c", &script])
+        .current_dir(desk.path())
+        .env("SSL_CERT_FILE", desk.path().join("ca.crt"))
+        .kill_on_drop(true)
+        .output();
+    let ran = soon("the end of the commands", ran).await.unwrap();
+    assert!(
+        ran.status.success(),
+        "{}: {}",
+        page.name,
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let mut results = Vec::new();
+    for report in serde_json::Deserializer::from_slice(&ran.stdout).into_iter::<Value>() {
+        results.extend(report.unwrap()["results"].as_array().unwrap().clone());
+    }
+    results
+}
+
+/// The repository of the images of the tables.
+const REPO: &str = "team/app";
+
+fn push_images(registry: &Registry) {
+    let repo = registry.repo(REPO);
+    repo.index(Some("multi"), ["linux/amd64", "linux/arm64"]);
+    repo.index(Some("amd64"), ["linux/amd64"]);
+    repo.index(Some("arm64"), ["linux/arm64"]);
+    repo.image("linux/amd64", Some("single"));
+    repo.image("linux/arm64", Some("single-arm64"));
+    let entry = repo.entry("linux/amd64");
+    let attestation = repo.attestation(entry["digest"].as_str().unwrap());
+    repo.index(Some("attested"), [entry, attestation]);
+}
+
+fn all() -> Vec<Page> {
+    let pages = pages(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(!pages.is_empty(), "pages");
+    pages
+}
+
+/// The configuration in values of the chart.
+fn settings(values: &str) -> Value {
+    let values = yaml::read_first(values, Dialect::Kubernetes).expect("YAML");
+    let values = values.expect("a document").value();
+    values["config"].clone()
+}
