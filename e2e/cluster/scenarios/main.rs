@@ -47,6 +47,7 @@ mod node_taints;
 mod nodes;
 mod opt_outs;
 mod outages;
+mod peers;
 mod placement;
 #[path = "../../support/prometheus.rs"]
 mod prometheus;
@@ -62,7 +63,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use e2e::{Cluster, ClusterAutoscaler, Kind, is_optimized, soon};
+use e2e::{Cluster, ClusterAutoscaler, Kind, Tool, is_optimized, soon};
 use libtest_mimic::{Arguments, Trial};
 
 use self::run::{LIMIT, LONG, Scenario, conclude, trials};
@@ -131,6 +132,12 @@ fn main() -> ExitCode {
             eprintln!(
                 "those of the cluster-autoscaler are left out: E2E_CLUSTER_AUTOSCALER names none for this Kubernetes"
             );
+        }
+        for tool in Tool::ALL {
+            match tool.missing() {
+                None => all.extend(trials(beside(tool), LIMIT)),
+                Some(why) => eprintln!("those beside {} are left out: {why}", tool.name()),
+            }
         }
         if is_optimized() {
             all.extend(trials(measuring(), LIMIT));
@@ -248,6 +255,18 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         cluster_autoscaler_nodes::nodes_go_whose_pods_can_go_elsewhere,
         cluster_autoscaler_nodes::pools_follow_the_nodes_that_come_and_go,
     ]
+}
+
+/// Scenarios with the webhook of another tool, whose source has to be there.
+fn beside(tool: Tool) -> Vec<Scenario> {
+    match tool {
+        Tool::K8smultiarcher => scenarios![peers::pods_end_the_same_beside_k8smultiarcher],
+        Tool::K8smultiarcherFork => {
+            scenarios![peers::pods_end_the_same_beside_the_fork_of_k8smultiarcher]
+        }
+        Tool::Noe => scenarios![peers::pods_end_the_same_beside_noe],
+        Tool::Archy => scenarios![peers::pods_end_the_same_beside_archy],
+    }
 }
 
 /// Scenarios that break things, or count what the API server does.

@@ -42,8 +42,19 @@ pub(crate) async fn tolerations_of_another_webhook_stay(cluster: &Cluster) {
 
 /// A multi-arch Pod into which another webhook has put a sidecar after tolerarch saw it.
 async fn with_sidecar(cluster: &Cluster, tag: &str) -> Pod {
+    let injector = injector(cluster, tag).await;
+    let namespace = cluster.namespace("sidecar").await;
+    cluster
+        .intercept(&namespace, "zzz-injector", &injector.url)
+        .await;
+    let injected = |pod: &Pod| pod.spec.as_ref().unwrap().containers.len() == 2;
+    created_when(&namespace, &pod(&[&cluster.images.tag("multi")]), injected).await
+}
+
+/// A webhook that gives Pods of one container a sidecar with this image.
+pub(crate) async fn injector(cluster: &Cluster, tag: &str) -> Stub {
     let image = cluster.images.tag(tag);
-    let injector = Stub::start(&cluster.local().pki, move |pod| {
+    Stub::start(&cluster.local().pki, move |pod| {
         let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
         let sidecar = json!({"name": "sidecar", "image": image});
         match containers {
@@ -53,13 +64,7 @@ async fn with_sidecar(cluster: &Cluster, tag: &str) -> Pod {
             _ => Reaction::Patch(json!([])),
         }
     })
-    .await;
-    let namespace = cluster.namespace("sidecar").await;
-    cluster
-        .intercept(&namespace, "zzz-injector", &injector.url)
-        .await;
-    let injected = |pod: &Pod| pod.spec.as_ref().unwrap().containers.len() == 2;
-    created_when(&namespace, &pod(&[&cluster.images.tag("multi")]), injected).await
+    .await
 }
 
 /// A Pod as it is stored, once the API server has taken up the other webhook.

@@ -20,8 +20,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(1_800);
 const LINES: usize = 30;
 const WIDTH: usize = 300;
 /// Whose logs are shown: the programs under test, and what calls them.
-const SHOWN: [&str; 3] = [
+const SHOWN: [&str; 4] = [
     "tolerarch.log",
+    "peer.log",
     "kube-apiserver.log",
     "cluster-autoscaler.log",
 ];

@@ -30,7 +30,7 @@ use crate::wait::until;
 const SHIPPED: &str = "zz-tolerarch";
 
 /// Seconds that the API server waits for it here, the most that it can.
-const TIMEOUT: i32 = 30;
+pub(crate) const TIMEOUT: i32 = 30;
 
 /// The label of the namespaces of scenarios.
 const SCENARIO: &str = "e2e.tolerarch.io/scenario";
@@ -289,7 +289,8 @@ impl Cluster {
         self.add_webhook(namespace, name, webhook, url).await;
     }
 
-    async fn add_webhook(
+    /// Calls this webhook at `url` for one namespace, by a configuration whose name begins so.
+    pub(crate) async fn add_webhook(
         &self,
         namespace: &Namespace,
         prefix: &str,
@@ -359,6 +360,11 @@ impl Cluster {
     /// How often the API server went on without the webhook of [`Cluster::namespace_with`], as calling it failed.
     pub async fn failed_open_in(&self, namespace: &Namespace) -> u64 {
         metrics::failed_open(&self.client, &webhook_of(namespace)).await
+    }
+
+    /// How often the API server went on without a webhook of this name, as calling it failed.
+    pub async fn failed_open(&self, webhook: &str) -> u64 {
+        metrics::failed_open(&self.client, webhook).await
     }
 
     /// The name of the configuration by which the webhook of [`Cluster::namespace_with`] is called.

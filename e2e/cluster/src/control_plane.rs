@@ -99,6 +99,16 @@ impl ControlPlane {
         })
     }
 
+    /// Writes what a Pod has of its service account into a directory. Gives what it finds in its environment.
+    pub(crate) fn give_to_pod(&self, directory: &Path) -> [(&'static str, String); 2] {
+        fs::write(directory.join("token"), TOKEN).unwrap();
+        fs::copy(self.directory.join("ca.crt"), directory.join("ca.crt")).unwrap();
+        [
+            ("KUBERNETES_SERVICE_HOST", "127.0.0.1".to_owned()),
+            ("KUBERNETES_SERVICE_PORT", self.port.to_string()),
+        ]
+    }
+
     /// Runs kubectl to its good end. Gives its standard output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
         let output = tokio::process::Command::new(&self.program)

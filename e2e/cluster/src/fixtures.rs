@@ -16,8 +16,10 @@ const INDEXES: [(&str, &[&str]); 4] = [
     ("amd64", &["linux/amd64"]),
     ("arm64", &["linux/arm64"]),
 ];
-/// The tag of an image without an index.
-const SINGLE: (&str, &str) = ("single", "linux/amd64");
+/// Tags of images without an index.
+const SINGLES: [(&str, &str); 2] = [("single", "linux/amd64"), ("single-arm64", "linux/arm64")];
+/// The tag of an index for amd64 as buildx pushes it: with an attestation.
+const ATTESTED: &str = "attested";
 
 /// What nodes run: an index of these platforms, each with the build of its program; or, without an index, one image.
 struct Runnable {
@@ -80,8 +82,10 @@ impl Images {
             let pushed = Self::push_index(to, tag, platforms).await;
             multi.get_or_insert(pushed);
         }
-        let (tag, name) = SINGLE;
-        image(to, name, Some(tag)).await;
+        for (tag, name) in SINGLES {
+            image(to, name, Some(tag)).await;
+        }
+        Self::push_attested(to).await;
         let digest = multi.expect("the first is multi")["digest"]
             .as_str()
             .expect("a digest")
@@ -90,6 +94,21 @@ impl Images {
             registry: registry.to_owned(),
             digest,
         }
+    }
+
+    /// Pushes what buildx makes of an image for amd64: an index with the image, and with what attests its provenance.
+    async fn push_attested(to: &Push) {
+        let mut entry = image(to, "linux/amd64", None).await;
+        let mut attestation = image(to, "unknown/unknown", None).await;
+        attestation["annotations"] = json!({
+            "vnd.docker.reference.digest": entry["digest"],
+            "vnd.docker.reference.type": "attestation-manifest",
+        });
+        attestation["platform"] = platform("unknown/unknown");
+        entry["platform"] = platform("linux/amd64");
+        let entries = [entry, attestation];
+        let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
+        to.manifest(REPO, &index, Some(ATTESTED)).await;
     }
 
     /// Pushes an index of these platforms by a tag, which may have been another one's. Gives its descriptor.
@@ -105,7 +124,7 @@ impl Images {
     }
 
     /// An image by its tag: `multi` and `sidecar` run on both architectures, `amd64` and `arm64` have an index for one,
-    /// `single` is an image for amd64 without an index.
+    /// `attested` has one for amd64 with an attestation, `single` and `single-arm64` are images without an index.
     pub fn tag(&self, tag: &str) -> String {
         format!("{}/{REPO}:{tag}", self.registry)
     }

@@ -4,7 +4,7 @@
 //! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
 //! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
 //! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
-//! [`Karpenter`] and [`ClusterAutoscaler`] are the autoscalers. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
+//! [`Karpenter`] and [`ClusterAutoscaler`] are the autoscalers, [`Peer`] is another tool's webhook. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
 
 #![allow(
     clippy::too_many_lines,
@@ -31,6 +31,7 @@ mod kwok;
 mod local;
 mod metrics;
 mod namespace;
+mod peer;
 mod pods;
 mod process;
 mod programs;
@@ -48,6 +49,7 @@ pub use karpenter::{Karpenter, define_ec2_node_class, node_pool};
 pub use kind::Kind;
 pub use local::Local;
 pub use namespace::Namespace;
+pub use peer::{Peer, Tool};
 pub use pods::{POOL, PodExt, add_container, deployment, pod};
 pub use process::Process;
 pub use programs::is_optimized;

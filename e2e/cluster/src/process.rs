@@ -118,19 +118,33 @@ impl Process {
     }
 }
 
+/// Waits until this port is free, as no other run takes it, and keeps it from them as long as the file lives.
+pub(crate) async fn fixed_port(port: u16) -> File {
+    let lock = lock_of(port);
+    let what = format!("port {port} is free, at which the program listens and at no other one");
+    let is_free = || lock.try_lock().is_ok() && TcpListener::bind(("0.0.0.0", port)).is_ok();
+    until(&what, async || is_free().then_some(())).await;
+    lock
+}
+
+/// What is locked by those who use a port.
+fn lock_of(port: u16) -> File {
+    let directory = std::env::temp_dir().join("tolerarch-e2e-ports");
+    fs::create_dir_all(&directory).unwrap();
+    File::create(directory.join(port.to_string())).unwrap()
+}
+
 /// A port of 127.0.0.1 that is free now, and that no other run takes as long as this one lasts. Below those that the kernel gives to
 /// clients, so that it stays so.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
-    let directory = std::env::temp_dir().join("tolerarch-e2e-ports");
-    fs::create_dir_all(&directory).unwrap();
     loop {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         // Other runs on the same machine start elsewhere.
         let port = 10_000 + (std::process::id() * 37 + next) % 20_000;
         let port = u16::try_from(port).expect("below 30000");
-        let lock = File::create(directory.join(port.to_string())).unwrap();
+        let lock = lock_of(port);
         if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             TAKEN.lock().unwrap().push(lock);
             return port;

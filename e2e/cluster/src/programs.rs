@@ -14,6 +14,9 @@ const TOLERARCH: &str = "E2E_TOLERARCH";
 /// Where the source of the cluster-autoscaler is, or its program: it is no module that the Go proxy has.
 const CLUSTER_AUTOSCALER: &str = "E2E_CLUSTER_AUTOSCALER";
 
+/// Where the sources of other tools are, a folder for each: they are no modules that the Go proxy has.
+const PEERS: &str = "E2E_PEERS";
+
 /// The version of an older control plane, see `controlplane/build`.
 const KUBERNETES: &str = "E2E_KUBERNETES";
 
@@ -56,6 +59,21 @@ pub(crate) fn has_cluster_autoscaler() -> bool {
 /// The cluster-autoscaler with its provider for tests.
 pub(crate) async fn cluster_autoscaler() -> PathBuf {
     go("autoscaler").await
+}
+
+/// Why another tool cannot be built, if it cannot.
+pub(crate) fn missing_peer(name: &str) -> Option<String> {
+    let Some(peers) = std::env::var_os(PEERS).filter(|peers| !peers.is_empty()) else {
+        return Some(format!("{PEERS} names no folder"));
+    };
+    let source = Path::new(&peers).join(name);
+    let is_there = source.join("go.mod").is_file();
+    (!is_there).then(|| format!("{} has no source of it", source.display()))
+}
+
+/// The webhook of another tool.
+pub(crate) async fn peer(name: &str) -> PathBuf {
+    go(&format!("peer:{name}")).await
 }
 
 /// helm, at the version of `manifests/go.mod`.

@@ -1,0 +1,346 @@
+//! Other tools' webhooks beside tolerarch, called before it and after it. The tables of `docs/from/` say how Pods end.
+
+use std::path::Path;
+
+use e2e::{Cluster, Namespace, Peer, PodExt, Tool, pod, until};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tolerarch_text::yaml::{self, Dialect};
+
+use crate::migration::{Case, Page, cases, outcome, pages};
+use crate::reinvocation::injector;
+
+/// The end of a Pod that the API server did not take, as a webhook refused it.
+const REFUSED: &str = "refused";
+
+/// What is known of a tool.
+struct Known {
+    tool: Tool,
+    /// The file in `docs/from/`, without `.md`.
+    page: &'static str,
+    /// The columns of its table: what the tool does alone, and what both do.
+    columns: [&'static str; 2],
+    /// The ends of a Pod for both architectures, if a third webhook puts in a sidecar for amd64 after both: called before tolerarch, and after it.
+    with_sidecar: [&'static str; 2],
+}
+
+pub(crate) async fn pods_end_the_same_beside_k8smultiarcher(cluster: &Cluster) {
+    let known = Known {
+        tool: Tool::K8smultiarcher,
+        page: "k8smultiarcher",
+        columns: ["k8smultiarcher", "both"],
+        // It is not called again. Before tolerarch it has added the toleration itself, and tolerarch leaves what is not its own.
+        with_sidecar: ["tolerates arm64Supported", "unchanged"],
+    };
+    end_as_documented(cluster, &known).await;
+}
+
+pub(crate) async fn pods_end_the_same_beside_the_fork_of_k8smultiarcher(cluster: &Cluster) {
+    let known = Known {
+        tool: Tool::K8smultiarcherFork,
+        page: "k8smultiarcher",
+        columns: ["fork", "fork and tolerarch"],
+        // It is called again, and takes nothing back.
+        with_sidecar: ["tolerates arm64Supported", "unchanged"],
+    };
+    end_as_documented(cluster, &known).await;
+}
+
+pub(crate) async fn pods_end_the_same_beside_noe(cluster: &Cluster) {
+    // It deletes Pods, as it is a controller, too.
+    let cluster = cluster.another().await;
+    let known = Known {
+        tool: Tool::Noe,
+        page: "noe",
+        columns: ["noe", "both"],
+        // It has chosen amd64 before.
+        with_sidecar: ["requires amd64", "requires amd64"],
+    };
+    end_as_documented(&cluster, &known).await;
+}
+
+pub(crate) async fn pods_end_the_same_beside_archy(cluster: &Cluster) {
+    let known = Known {
+        tool: Tool::Archy,
+        page: "archy",
+        columns: ["archy", "both"],
+        // It is not called again, and does not see the sidecar.
+        with_sidecar: ["unchanged", "unchanged"],
+    };
+    end_as_documented(cluster, &known).await;
+}
+
+async fn end_as_documented(cluster: &Cluster, known: &Known) {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = pages(&repository).into_iter();
+    let Some(page) = pages.find(|page| page.name == known.page) else {
+        println!("docs/from/{}.md is missing: not compared", known.page);
+        return;
+    };
+    let rooms = Rooms::start(cluster, known.tool, &page).await;
+    rooms.compare(known, &page).await;
+    for room in [&rooms.first, &rooms.last] {
+        room.change_labels(known.tool).await;
+    }
+    for (room, end) in [&rooms.first, &rooms.last]
+        .into_iter()
+        .zip(known.with_sidecar)
+    {
+        room.inject_sidecar(end).await;
+    }
+    for room in [&rooms.alone, &rooms.first, &rooms.last] {
+        room.assert_every_call_was_answered().await;
+    }
+}
+
+/// The configuration in values of the chart.
+fn settings(page: &Page) -> Value {
+    let values = page.configurations()[0];
+    let values = yaml::read_first(values, Dialect::Kubernetes).expect("YAML");
+    values.expect("a document").value()["config"].clone()
+}
+
+/// Namespaces where a tool is called alone, before tolerarch, and after it.
+struct Rooms<'a> {
+    alone: Room<'a>,
+    first: Room<'a>,
+    last: Room<'a>,
+    _peer: Peer,
+    _tolerarch: e2e::Tolerarch,
+}
+
+impl<'a> Rooms<'a> {
+    async fn start(cluster: &'a Cluster, tool: Tool, page: &Page) -> Self {
+        let local = cluster.local();
+        let tolerarch = local.tolerarch_as(local.kubeconfig(), settings(page)).await;
+        let peer = Peer::start(tool, cluster).await;
+        let before = tool.configuration();
+        let behind = format!("zzz-{before}");
+        let alone = cluster.namespace_opted_out("peer-alone").await;
+        let alone = Room::open(cluster, &peer, alone, before, false).await;
+        let first = cluster.namespace_with("peer-first", &tolerarch.url).await;
+        let first = Room::open(cluster, &peer, first, before, true).await;
+        let last = cluster.namespace_with("peer-last", &tolerarch.url).await;
+        let last = Room::open(cluster, &peer, last, &behind, true).await;
+        Self {
+            alone,
+            first,
+            last,
+            _peer: peer,
+            _tolerarch: tolerarch,
+        }
+    }
+
+    /// Creates the Pods of the page's table.
+    async fn compare(&self, known: &Known, page: &Page) {
+        let [peer, both] = known.columns;
+        let images = &self.alone.cluster.images;
+        let cases = cases(|tag| images.tag(tag));
+        let rows = page.column("tolerarch").expect("a table");
+        let mut differences = Vec::new();
+        let calls = self.calls().await;
+        for (row, by_tolerarch) in &rows {
+            let case = cases.iter().find(|case| case.row == *row);
+            let case = case.unwrap_or_else(|| panic!("{}: no Pod for {row}", page.name));
+            let alone = self.alone.end(case).await;
+            let first = self.first.end(case).await;
+            let last = self.last.end(case).await;
+            for (place, end, column) in [
+                ("alone", &alone, peer),
+                ("first", &first, both),
+                ("last", &last, both),
+            ] {
+                let Some(expected) = cell(page, column, row) else {
+                    continue;
+                };
+                if end.outcome != expected {
+                    differences.push(format!("{row}, {place}: {expected:?} is {:?}", end.outcome));
+                }
+            }
+            // tolerarch names the pools that it opened itself.
+            let adds_to_it = first.tolerations.len() > alone.tolerations.len();
+            assert_eq!(first.has_pools, adds_to_it, "{row}: {first:?}");
+            let opens = by_tolerarch.contains("tolerates") && last.outcome != REFUSED;
+            assert_eq!(last.has_pools, opens, "{row}: {last:?}");
+        }
+        for (before, after) in calls.into_iter().zip(self.calls().await) {
+            let (webhook, before) = before;
+            // Once, and once more if a later webhook has changed the Pod.
+            let made = after.1 - before;
+            assert!(made <= 2 * rows.len() as u64, "{webhook}: {made} calls");
+        }
+        assert!(differences.is_empty(), "{}: {differences:#?}", page.name);
+    }
+
+    async fn calls(&self) -> Vec<(String, u64)> {
+        let mut calls = self.alone.calls().await;
+        calls.extend(self.first.calls().await);
+        calls.extend(self.last.calls().await);
+        calls
+    }
+}
+
+fn cell<'a>(page: &'a Page, column: &str, row: &str) -> Option<&'a str> {
+    let Some(cells) = page.column(column) else {
+        println!("docs/from/{}.md has no column {column}", page.name);
+        return None;
+    };
+    let found = cells.into_iter().find(|(name, _)| *name == row);
+    found.map(|(_, outcome)| outcome)
+}
+
+/// How a Pod ended.
+#[derive(Debug)]
+struct End {
+    outcome: String,
+    tolerations: Vec<Value>,
+    /// Whether tolerarch says that it opened pools to it.
+    has_pools: bool,
+}
+
+impl End {
+    fn of(before: &Value, created: &Pod) -> Self {
+        let has_pools = created.pools().is_some();
+        let created = serde_json::to_value(created).expect("JSON");
+        let tolerations = created["spec"]["tolerations"].as_array();
+        let tolerations = tolerations.cloned().unwrap_or_default();
+        for (place, toleration) in tolerations.iter().enumerate() {
+            assert!(
+                !tolerations[..place].contains(toleration),
+                "twice: {created}"
+            );
+        }
+        Self {
+            outcome: outcome(before, &created),
+            tolerations,
+            has_pools,
+        }
+    }
+}
+
+/// A namespace where a tool is called.
+struct Room<'a> {
+    cluster: &'a Cluster,
+    namespace: Namespace,
+    /// The names of the webhooks that are called there: the tool's, and tolerarch's.
+    peer: String,
+    tolerarch: Option<String>,
+}
+
+impl<'a> Room<'a> {
+    /// Calls a tool for a namespace, by a configuration of this name, and waits until all webhooks are called.
+    async fn open(
+        cluster: &'a Cluster,
+        peer: &Peer,
+        namespace: Namespace,
+        configuration: &str,
+        has_tolerarch: bool,
+    ) -> Self {
+        let peer = peer.call(cluster, &namespace, configuration).await;
+        let tolerarch = has_tolerarch.then(|| format!("pods.{}.tolerarch.io", namespace.name));
+        let room = Self {
+            cluster,
+            namespace,
+            peer,
+            tolerarch,
+        };
+        until("all webhooks are called", async || {
+            room.namespace.dry_run(&room.pod()).await.ok()?;
+            let calls = room.calls().await;
+            calls.iter().all(|(_, calls)| *calls > 0).then_some(())
+        })
+        .await;
+        room
+    }
+
+    /// One for both architectures.
+    fn pod(&self) -> Value {
+        pod(&[&self.cluster.images.tag("multi")])
+    }
+
+    async fn end(&self, case: &Case) -> End {
+        match self.namespace.dry_run(&case.pod).await {
+            Ok(created) => End::of(&case.pod, &created),
+            Err(kube::Error::Api(status)) if status.message.contains("denied the request") => End {
+                outcome: REFUSED.to_owned(),
+                tolerations: Vec::new(),
+                has_pools: false,
+            },
+            Err(error) => panic!("{}: {error}", case.row),
+        }
+    }
+
+    /// The names of the webhooks, and how often each was called.
+    async fn calls(&self) -> Vec<(String, u64)> {
+        let mut calls = Vec::new();
+        for webhook in [Some(&self.peer), self.tolerarch.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            calls.push((webhook.clone(), self.cluster.calls(webhook).await));
+        }
+        calls
+    }
+
+    /// Changes a label of a Pod that is stored; tools may be called for that, too.
+    async fn change_labels(&self, tool: Tool) {
+        let stored = self.namespace.pod(&self.pod()).await;
+        let calls = self.cluster.calls(&self.peer).await;
+        let change = json!({"metadata": {"labels": {"changed": "yes"}}});
+        let pods = self.namespace.pods();
+        let name = stored.name_any();
+        let change = Patch::Merge(change);
+        let changed = pods.patch(&name, &PatchParams::default(), &change).await;
+        let changed = changed.unwrap();
+        assert_eq!(added(&stored), added(&changed), "{}", self.peer);
+        let calls = self.cluster.calls(&self.peer).await - calls;
+        assert_eq!(calls, u64::from(tool.reviews_updates()), "{}", self.peer);
+    }
+
+    /// Lets a third webhook change a Pod after both.
+    async fn inject_sidecar(&self, expected: &str) {
+        let injector = injector(self.cluster, "amd64").await;
+        self.cluster
+            .intercept(&self.namespace, "zzzz-injector", &injector.url)
+            .await;
+        let pod = self.pod();
+        until("the injector is called", async || {
+            let created = self.namespace.dry_run(&pod).await.ok()?;
+            (created.spec?.containers.len() == 2).then_some(())
+        })
+        .await;
+        let before = self.calls().await;
+        let created = self.namespace.pod(&pod).await;
+        let end = End::of(&pod, &created);
+        assert_eq!(end.outcome, expected, "{}: {created:?}", self.peer);
+        // tolerarch has taken back what it added.
+        assert!(!end.has_pools, "{}: {created:?}", self.peer);
+        for (before, after) in before.into_iter().zip(self.calls().await) {
+            assert!(after.1 - before.1 <= 2, "{}: {before:?}", after.0);
+        }
+    }
+
+    /// A call that fails leaves a Pod unchanged as well, which would prove nothing.
+    async fn assert_every_call_was_answered(&self) {
+        for webhook in [Some(&self.peer), self.tolerarch.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            assert_eq!(self.cluster.failed_open(webhook).await, 0, "{webhook}");
+        }
+    }
+}
+
+/// Where webhooks have a say.
+fn added(pod: &Pod) -> Value {
+    let spec = pod.spec.as_ref().expect("a spec");
+    let PodSpec {
+        tolerations,
+        node_selector,
+        affinity,
+        ..
+    } = spec;
+    json!([tolerations, node_selector, affinity])
+}
