@@ -211,6 +211,8 @@ impl Peer {
         let mut arguments = tool.arguments(&directory, port);
         let mut environment = tool.environment(&directory, port);
         environment.push(("SSL_CERT_FILE", authority.display().to_string()));
+        // noe looks up the images of all Pods; no scenario leaves this machine, whose own addresses need no proxy.
+        environment.push(("HTTPS_PROXY", "http://127.0.0.1:9".to_owned()));
         environment.push(("KUBECONFIG", local.kubeconfig().display().to_string()));
         let mut started = program.clone();
         if tool.runs_as_in_a_pod() {
