@@ -63,7 +63,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use e2e::{Cluster, ClusterAutoscaler, Kind, Tool, is_optimized, soon};
+use e2e::{Archaware, Cluster, ClusterAutoscaler, Kind, Tool, is_optimized, soon};
 use libtest_mimic::{Arguments, Trial};
 
 use self::run::{LIMIT, LONG, Scenario, conclude, trials};
@@ -133,10 +133,16 @@ fn main() -> ExitCode {
                 "those of the cluster-autoscaler are left out: E2E_CLUSTER_AUTOSCALER names none for this Kubernetes"
             );
         }
-        for tool in Tool::ALL {
-            match tool.missing() {
-                None => all.extend(trials(beside(tool), LIMIT)),
-                Some(why) => eprintln!("those beside {} are left out: {why}", tool.name()),
+        let tools = Tool::ALL.into_iter();
+        let mut peers: Vec<_> = tools
+            .map(|tool| (tool.name(), tool.missing(), beside(tool)))
+            .collect();
+        let controller = scenarios![peers::pods_end_as_documented_beside_archaware_controller];
+        peers.push((Archaware::NAME, Archaware::missing(), controller));
+        for (name, missing, scenarios) in peers {
+            match missing {
+                None => all.extend(trials(scenarios, LIMIT)),
+                Some(why) => eprintln!("those beside {name} are left out: {why}"),
             }
         }
         if is_optimized() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use e2e::{Cluster, Namespace, Peer, PodExt, Tool, pod, until};
+use e2e::{Archaware, Cluster, Namespace, Peer, PodExt, Tool, pod, until};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -72,11 +72,74 @@ pub(crate) async fn pods_end_the_same_beside_archy(cluster: &Cluster) {
     end_as_documented(cluster, &known).await;
 }
 
-async fn end_as_documented(cluster: &Cluster, known: &Known) {
+/// It is called by no API server, and changes Pods when they are stored.
+pub(crate) async fn pods_end_as_documented_beside_archaware_controller(cluster: &Cluster) {
+    let Some(page) = page_of(Archaware::NAME) else {
+        return;
+    };
+    // It taints all nodes.
+    let cluster = cluster.another().await;
+    let local = cluster.local();
+    let archaware = Archaware::start(&cluster).await;
+    let mut settings = settings(&page);
+    settings["registries"]["hosts"][&archaware.images.registry] = json!({"plainHttp": true});
+    let tolerarch = local.tolerarch(settings).await;
+    let alone = cluster.namespace_opted_out("peer-alone").await;
+    let beside = cluster.namespace_with("peer", &tolerarch.url).await;
+    cluster.until_called_in_vain(&beside).await;
+    let cases = cases(|tag| archaware.images.tag(tag));
+    let mut differences = Vec::new();
+    for (namespace, column) in [(&alone, Archaware::NAME), (&beside, "both")] {
+        for (row, expected) in page.column(column).expect("a column") {
+            let case = find(&cases, row);
+            let name = namespace.pod(&case.pod).await.name_any();
+            let what = format!("archaware-controller has seen {row}");
+            until(&what, async || has_seen(&archaware, &name).then_some(())).await;
+            let ended = namespace.pods().get(&name).await.unwrap();
+            let end = End::of(&case.pod, &ended);
+            if end.outcome != expected {
+                differences.push(format!(
+                    "{row}, {column}: {expected:?} is {:?}",
+                    end.outcome
+                ));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// Whether it has nothing left to do for a Pod, or cannot look up its image, which it tries five times.
+fn has_seen(archaware: &Archaware, name: &str) -> bool {
+    let absent = archaware.images.tag("absent");
+    let log = archaware.process.log();
+    let Some((_, since)) = log.split_once(name) else {
+        return false;
+    };
+    since.lines().any(|line| {
+        line.contains("tolerations up to date") && line.contains(name)
+            || line.contains("Unable to get architectures") && line.contains(&absent)
+    })
+}
+
+/// The page of a tool.
+fn page_of(name: &str) -> Option<Page> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages = pages(&repository).into_iter();
-    let Some(page) = pages.find(|page| page.name == known.page) else {
-        println!("docs/from/{}.md is missing: not compared", known.page);
+    let page = pages(&repository)
+        .into_iter()
+        .find(|page| page.name == name);
+    if page.is_none() {
+        println!("docs/from/{name}.md is missing: not compared");
+    }
+    page
+}
+
+fn find<'a>(cases: &'a [Case], row: &str) -> &'a Case {
+    let case = cases.iter().find(|case| case.row == row);
+    case.unwrap_or_else(|| panic!("no Pod for {row}"))
+}
+
+async fn end_as_documented(cluster: &Cluster, known: &Known) {
+    let Some(page) = page_of(known.page) else {
         return;
     };
     let rooms = Rooms::start(cluster, known.tool, &page).await;
@@ -142,8 +205,7 @@ impl<'a> Rooms<'a> {
         let mut differences = Vec::new();
         let calls = self.calls().await;
         for (row, by_tolerarch) in &rows {
-            let case = cases.iter().find(|case| case.row == *row);
-            let case = case.unwrap_or_else(|| panic!("{}: no Pod for {row}", page.name));
+            let case = find(&cases, row);
             let alone = self.alone.end(case).await;
             let first = self.first.end(case).await;
             let last = self.last.end(case).await;
@@ -206,11 +268,12 @@ impl End {
         let created = serde_json::to_value(created).expect("JSON");
         let tolerations = created["spec"]["tolerations"].as_array();
         let tolerations = tolerations.cloned().unwrap_or_default();
-        for (place, toleration) in tolerations.iter().enumerate() {
-            assert!(
-                !tolerations[..place].contains(toleration),
-                "twice: {created}"
-            );
+        let mut meant: Vec<[&Value; 3]> = Vec::new();
+        for toleration in &tolerations {
+            // `Equal` is the operator of those that name none.
+            let means = ["key", "value", "effect"].map(|field| &toleration[field]);
+            assert!(!meant.contains(&means), "twice: {created}");
+            meant.push(means);
         }
         Self {
             outcome: outcome(before, &created),

@@ -21,18 +21,29 @@ pub(crate) struct Distribution {
 
 impl Distribution {
     pub(crate) async fn start(directory: &Path, pki: &Arc<Pki>) -> Self {
+        let own = directory.join("registry");
+        fs::create_dir(&own).unwrap();
+        pki.leaf(&["127.0.0.1"]).write(&own).unwrap();
+        let tls = json!({"certificate": own.join("tls.crt"), "key": own.join("tls.key")});
+        Self::serve(directory, json!({"tls": tls})).await
+    }
+
+    /// One without TLS.
+    pub(crate) async fn start_plain(directory: &Path) -> Self {
+        fs::create_dir(directory.join("registry")).unwrap();
+        Self::serve(directory, json!({})).await
+    }
+
+    async fn serve(directory: &Path, mut http: Value) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let file = |name: &str| directory.join("registry").join(name);
-        fs::create_dir(directory.join("registry")).unwrap();
-        pki.leaf(&["127.0.0.1"])
-            .write(&directory.join("registry"))
-            .unwrap();
+        http["addr"] = address.clone().into();
         // JSON is YAML.
         let config = json!({
             "version": "0.1",
             "log": {"level": "warn", "accesslog": {"disabled": true}},
             "storage": {"filesystem": {"rootdirectory": file("content")}},
-            "http": {"addr": address, "tls": {"certificate": file("tls.crt"), "key": file("tls.key")}},
+            "http": http,
         });
         fs::write(file("config.yml"), config.to_string()).unwrap();
         let arguments = ["serve".to_owned(), file("config.yml").display().to_string()];

@@ -49,7 +49,7 @@ pub use karpenter::{Karpenter, define_ec2_node_class, node_pool};
 pub use kind::Kind;
 pub use local::Local;
 pub use namespace::Namespace;
-pub use peer::{Peer, Tool};
+pub use peer::{Archaware, Peer, Tool};
 pub use pods::{POOL, PodExt, add_container, deployment, pod};
 pub use process::Process;
 pub use programs::is_optimized;

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::cluster::{Cluster, TIMEOUT};
+use crate::distribution::{Distribution, Push};
+use crate::fixtures::Images;
 use crate::namespace::Namespace;
 use crate::process::{Process, fixed_port, free_port};
 use crate::programs;
@@ -17,6 +19,9 @@ use crate::programs;
 /// seen by this program alone.
 const AS_IN_A_POD: &str = r#"accounts=/var/run/secrets/kubernetes.io/serviceaccount
 mount -t tmpfs none /var/run && mkdir -p $accounts && cp token ca.crt $accounts && exec "$@""#;
+
+/// A proxy for all but this machine, where nothing listens: controllers look up the images of all Pods, those of tolerarch, too.
+const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// One of the tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,8 +216,7 @@ impl Peer {
         let mut arguments = tool.arguments(&directory, port);
         let mut environment = tool.environment(&directory, port);
         environment.push(("SSL_CERT_FILE", authority.display().to_string()));
-        // noe looks up the images of all Pods; no scenario leaves this machine, whose own addresses need no proxy.
-        environment.push(("HTTPS_PROXY", "http://127.0.0.1:9".to_owned()));
+        environment.push(("HTTPS_PROXY", NOWHERE.to_owned()));
         environment.push(("KUBECONFIG", local.kubeconfig().display().to_string()));
         let mut started = program.clone();
         if tool.runs_as_in_a_pod() {
@@ -260,5 +264,43 @@ impl Peer {
             .add_webhook(namespace, configuration, webhook, &self.url)
             .await;
         name
+    }
+}
+
+/// What archaware-controller needs, which is no webhook: it gives nodes their taints, and Pods their tolerations after their creation.
+pub struct Archaware {
+    /// The same images in a registry without TLS: of 127.0.0.1 it expects that.
+    pub images: Images,
+    /// What runs.
+    pub process: Process,
+    _registry: Distribution,
+}
+
+impl Archaware {
+    /// The folder of its source in `E2E_PEERS`.
+    pub const NAME: &str = "archaware-controller";
+
+    /// Why it cannot be run here, if it cannot.
+    pub fn missing() -> Option<String> {
+        programs::missing_peer(Self::NAME)
+    }
+
+    /// Starts it in a cluster that has no other use.
+    pub async fn start(cluster: &Cluster) -> Self {
+        let program = programs::peer(Self::NAME).await;
+        let local = cluster.local();
+        let registry = Distribution::start_plain(&local.directory).await;
+        let images = Images::push(&Push::plain(&registry.address), &registry.address).await;
+        let environment = [
+            ("HTTPS_PROXY", NOWHERE.to_owned()),
+            ("KUBECONFIG", local.kubeconfig().display().to_string()),
+        ];
+        let process =
+            Process::start_with("peer", &program, &[], &environment, &local.directory).await;
+        Self {
+            images,
+            process,
+            _registry: registry,
+        }
     }
 }
