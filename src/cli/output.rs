@@ -1,7 +1,7 @@
 //! Output for terminals and pipes: tables, colours, progress, and the end of a pipe.
 
 use std::io::{self, IsTerminal, Write};
-use std::iter::once;
+use std::iter::{once, repeat_n};
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -106,7 +106,7 @@ pub(super) fn table(
     let mut text = String::new();
     for Row { colour, cells } in &rows {
         let cells = cells.iter().zip(&widths);
-        let cells = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width)));
+        let cells = cells.map(|(cell, &width)| padded(cut(cell, width), width));
         let line = format!("{indent}{}", cells.collect::<Vec<_>>().join(GAP));
         text += &colour.paint(line.trim_end());
         text.push('\n');
@@ -124,6 +124,13 @@ fn narrow(header: &[&str], widths: &mut [usize], together: usize) {
         };
         *widest -= 1;
     }
+}
+
+/// Fills a cell with spaces. Rust's own padding panics at a width above 65535, which texts of files may have.
+fn padded(mut cell: String, width: usize) -> String {
+    let missing = width.saturating_sub(cell.chars().count());
+    cell.extend(repeat_n(' ', missing));
+    cell
 }
 
 fn cut(cell: &str, width: usize) -> String {

@@ -10,6 +10,7 @@ mod update;
 
 pub use edits::{ANNOTATION_BYTES, Edits, Placement};
 pub use ownership::{Ownership, distinct};
+pub use steering::prefers;
 
 use crate::pod::{Pod, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};

@@ -109,6 +109,40 @@ async fn placed_workloads_show_which_nodes_they_need_and_prefer() {
 }
 
 #[tokio::test]
+async fn forged_annotations_are_no_requirements_and_break_no_table() {
+    let desk = Desk::new(json!({"placement": {"require": "affinity"}})).await;
+    let image = desk.image("multi", &BOTH);
+    let forged = |name: &str, required: &str, labels: Value| {
+        let mut pod = pod(&[&image]);
+        pod["metadata"]["name"] = name.into();
+        pod["metadata"]["labels"] = labels;
+        pod["metadata"]["annotations"] =
+            json!({"tolerarch.io/required": required, "tolerarch.io/preferred": "arm64=80"});
+        pod
+    };
+    let opted_out = json!({"tolerarch.io/mode": "off"});
+    let hostile = "amd64,\u{1b}[31m".repeat(10_000);
+    let pods = [
+        forged("open", "amd64", json!({})),
+        forged("off", &hostile, opted_out),
+    ];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string();
+    let (status, all) = desk.check(&list).await;
+    assert_eq!(status, Some(0), "{all}");
+    assert_eq!(reasons(&all), ["tolerated", "opted-out"]);
+    for verdict in all["results"].as_array().unwrap() {
+        assert_eq!(verdict.get("required"), None, "{verdict}");
+        assert_eq!(verdict.get("preferred"), None, "{verdict}");
+    }
+
+    // Nor does a name that is far too long.
+    let named = forged(&hostile, "amd64", json!({})).to_string();
+    let ran = desk.run_with(&["check", "-f", "-"], &named).await;
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert!(!ran.stdout.contains('\u{1b}'), "escape sequence");
+}
+
+#[tokio::test]
 async fn a_profile_decides_where_one_is_named() {
     let desk =
         Desk::new(json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}}))

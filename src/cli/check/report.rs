@@ -11,6 +11,7 @@ use super::super::session::colour;
 use super::verdict::Verdict;
 use super::workload::{Contents, InputError, Place, UnseenImage};
 use tolerarch_core::reason::Reason;
+use tolerarch_text::escape::shortened;
 
 /// Number of columns of the table, shown or not.
 const COLUMNS: usize = 9;
@@ -221,8 +222,8 @@ fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; COLUMNS])> {
         place.label.clone(),
         (*decision).to_owned(),
         pools.join(","),
-        required.clone(),
-        preferred.clone(),
+        shortened(required).to_owned(),
+        shortened(preferred).to_owned(),
         reason.to_string(),
         image.clone(),
     ];

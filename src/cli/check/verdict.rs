@@ -8,7 +8,8 @@ use super::super::session::{FailOn, Session};
 use super::workload::{Object, Place};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
-use tolerarch_core::pod::{PREFERRED_KEY, REQUIRED_KEY};
+use tolerarch_core::placement;
+use tolerarch_core::pod::{PREFERRED_KEY, Pod, REQUIRED_KEY};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{Subject, TEMPLATE};
 use tolerarch_engine::decide::{self, BlockingImage, Wait};
@@ -85,14 +86,11 @@ impl Verdict {
             let text = patch::build(root, pod, &decision.edits);
             patch = RawValue::from_string(text).ok();
         }
-        let annotation = |key: &str| match (decision.edits.annotations.get(key), pod) {
-            (Some(text), _) => text.clone(),
-            (None, Some(pod)) => pod.annotation(key).to_owned(),
-            (None, None) => String::new(),
-        };
+        let requires = session.policy.placement.requires();
+        let prefers = pod.is_some_and(|pod| placement::prefers(pod, &session.policy));
         let mut verdict = Self {
-            required: annotation(REQUIRED_KEY),
-            preferred: annotation(PREFERRED_KEY),
+            required: recorded(&decision, pod, REQUIRED_KEY, requires),
+            preferred: recorded(&decision, pod, PREFERRED_KEY, prefers),
             place: object.place.clone(),
             decision: decision.done(),
             reason: decision.reason,
@@ -125,6 +123,27 @@ impl Verdict {
             verdict.lacks_pull_secrets = session.lacks_pull_secrets(decision.reason, pod);
         }
         verdict
+    }
+}
+
+/// Returns what an annotation of tolerarch says after this decision. Anybody can write such an annotation into a Pod, so
+/// one that stays as it is counts only if the decision has compared it with the Pod.
+fn recorded(
+    decision: &Decision<'_>,
+    pod: Option<&Pod<'_>>,
+    key: &'static str,
+    is_on: bool,
+) -> String {
+    if let Some(text) = decision.edits.annotations.get(key) {
+        return text.clone();
+    }
+    let is_compared = matches!(
+        decision.reason,
+        Reason::Tolerated | Reason::Placed | Reason::Retracted
+    );
+    match pod {
+        Some(pod) if is_on && is_compared => pod.annotation(key).to_owned(),
+        _ => String::new(),
     }
 }
 

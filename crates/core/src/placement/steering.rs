@@ -122,7 +122,7 @@ fn managed_preferences(preferred: &str, pools: &[Pool]) -> Vec<Preferred> {
 }
 
 /// Returns whether the Pod, its pools or the rules prefer some nodes, or the Pod asks for no preference.
-fn prefers(pod: &Pod<'_>, policy: &Policy) -> bool {
+pub fn prefers(pod: &Pod<'_>, policy: &Policy) -> bool {
     // The controller of a DaemonSet chooses the nodes, and ignores preferences.
     if pod.is_of_daemon_set() {
         return false;
