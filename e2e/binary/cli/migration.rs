@@ -73,8 +73,15 @@ async fn comparisons_in_pages_for_users_of_other_tools_show_what_would_be_decide
         }
 
         let rows = page.column("tolerarch").unwrap();
+        let bound = stored.clone().into_iter();
+        let bound = bound.filter(|pod| pod["spec"]["affinity"].is_object());
         let results = compare(&desk, &page, stored).await;
         assert!(results.len() >= 3, "{}: {results:?}", page.name);
+        for pod in bound {
+            let name = &pod["metadata"]["name"];
+            let is_shown = results.iter().any(|result| result["name"] == *name);
+            assert!(is_shown, "{}: {pod}", page.name);
+        }
         for result in results {
             let number: usize = result["name"].as_str().unwrap().parse().unwrap();
             let (row, expected) = rows[number];
@@ -125,21 +132,34 @@ fn stored_pod(pod: &Value, number: usize, outcome: &str, page: &Page, settings: 
     }
     pod["spec"]["tolerations"] = tolerations.into();
     let required = named(outcome, "requires");
-    if page.name == "multiarch-tuning-operator" && !required.is_empty() {
+    let is_operator = page.name == "multiarch-tuning-operator";
+    if is_operator && !required.is_empty() {
         let label = if required.len() == 1 {
             "single-arch"
         } else {
             "multi-arch"
         };
         pod["metadata"]["labels"] = json!({format!("multiarch.openshift.io/{label}"): ""});
-        let term = json!({"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": required}]});
-        pod["spec"]["affinity"] = json!({"nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
-        }});
+    }
+    // noe selects its preferred architecture, amd64, and gives other Pods an affinity.
+    if is_operator || (page.name == "noe" && required == ["arm64"]) {
+        bind(&mut pod, &required);
     } else if let [architecture] = required[..] {
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": architecture});
     }
     pod
+}
+
+/// Requires architectures by an affinity, which also prefers one.
+fn bind(pod: &mut Value, architectures: &[&str]) {
+    if architectures.is_empty() {
+        return;
+    }
+    let term = |values: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": values}]});
+    pod["spec"]["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term(architectures)]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "preference": term(&["arm64"])}],
+    }});
 }
 
 /// What the commands of the page say of all Pods of a cluster: kubectl prints them and the configuration from files, and tolerarch answers in JSON.
