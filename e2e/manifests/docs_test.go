@@ -18,6 +18,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	notSlug = regexp.MustCompile("[^a-z0-9 _-]")
 	isFile  = regexp.MustCompile(`\.(json|rs|yaml)$`)
+	values  = regexp.MustCompile("(?s)<!-- tolerarch's configuration -->\n```yaml\n(.*?)```")
 	dotted  = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?:`|: |=)")
 )
 
@@ -89,6 +90,36 @@ func TestLinks(t *testing.T) {
 func TestReadmeIsShort(t *testing.T) {
 	if lines := strings.Count(readFile(t, "README.md"), "\n"); lines > 200 {
 		t.Errorf("%d lines", lines)
+	}
+}
+
+// Values of the chart in pages for users of other tools can be installed.
+func TestValuesInPagesRender(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(chart.Repository, "docs/from/*.md"))
+	if err != nil || len(files) < 7 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := values.FindAllSubmatch(page, -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s shows no values", file)
+		}
+		for _, block := range blocks {
+			shown := filepath.Join(t.TempDir(), "values.yaml")
+			if err := os.WriteFile(shown, block[1], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			rendering, err := chart.Template("tolerarch", "tolerarch", "--values", shown)
+			if err != nil {
+				t.Errorf("%s: %v\n%s", file, err, block[1])
+				continue
+			}
+			installed(t, rendering, "tolerarch")
+		}
 	}
 }
 
