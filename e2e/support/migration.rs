@@ -5,13 +5,18 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tolerarch_text::yaml::{self, Dialect};
 
 /// The heading above the table of a page.
 const HEADING: &str = "## The same Pods\n";
-/// What stands above the configuration of tolerarch in a page.
-const CONFIGURATION: &str = "<!-- tolerarch's configuration -->\n```yaml\n";
+/// What stands above values of tolerarch's chart in a page.
+const VALUES: &str = "<!-- tolerarch's configuration -->\n```yaml\n";
 /// The label of nodes that has their architecture.
 const ARCHITECTURE: &str = "kubernetes.io/arch";
+
+/// Where a Pod has the terms of its required node affinity.
+const REQUIRED_TERMS: &str =
+    "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// A Pod of the tables.
 pub(crate) struct Case {
@@ -94,12 +99,23 @@ pub(crate) fn pages(repository: &Path) -> Vec<Page> {
 }
 
 impl Page {
-    /// The configurations that the page gives tolerarch, the first of which the table is about.
-    pub(crate) fn configurations(&self) -> Vec<&str> {
-        let blocks = self.text.split(CONFIGURATION).skip(1);
+    /// The values of the chart that the page shows, as texts; the table is about the first.
+    pub(crate) fn values(&self) -> Vec<&str> {
+        let blocks = self.text.split(VALUES).skip(1);
         blocks
             .map(|block| block.split_once("```").unwrap().0)
             .collect()
+    }
+
+    /// The configurations in these values.
+    pub(crate) fn configurations(&self) -> Vec<Value> {
+        let mut configurations = Vec::new();
+        for values in self.values() {
+            let values = yaml::read_first(values, Dialect::Kubernetes).expect("YAML");
+            let values = values.expect("a document").value();
+            configurations.push(values["config"].clone());
+        }
+        configurations
     }
 
     /// The lines of the `sh` blocks of a section.
@@ -173,38 +189,42 @@ fn added(before: &BTreeSet<String>, after: &BTreeSet<String>) -> String {
     added.join(", ")
 }
 
-/// Values of the tolerations, or keys of those without; without those that every Pod gets from the API server.
+/// Returns the values of the tolerations, or the keys of those without a value. Tolerations that the API server gives every Pod do not count.
 fn tolerations(pod: &Value) -> BTreeSet<String> {
-    let listed = pod["spec"]["tolerations"].as_array();
-    let listed = listed.into_iter().flatten();
-    let named = listed.filter_map(|toleration| {
-        let key = toleration["key"].as_str()?;
-        let value = toleration["value"]
-            .as_str()
-            .filter(|value| !value.is_empty());
-        (!key.starts_with("node.kubernetes.io/")).then(|| value.unwrap_or(key).to_owned())
-    });
-    named.collect()
+    let mut named = BTreeSet::new();
+    for toleration in list(pod, "/spec/tolerations") {
+        let key = toleration["key"].as_str().unwrap_or_default();
+        let value = toleration["value"].as_str().unwrap_or_default();
+        if key.is_empty() || key.starts_with("node.kubernetes.io/") {
+            continue;
+        }
+        let name = if value.is_empty() { key } else { value };
+        named.insert(name.to_owned());
+    }
+    named
 }
 
-/// Architectures that the node selector or the required node affinity names.
+/// Returns the architectures that the node selector or the required node affinity names.
 fn architectures(pod: &Value) -> BTreeSet<String> {
-    let spec = &pod["spec"];
-    let selected = spec["nodeSelector"][ARCHITECTURE]
-        .as_str()
-        .map(str::to_owned);
-    let terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        ["nodeSelectorTerms"]
-        .as_array();
-    let expressions = terms
-        .into_iter()
-        .flatten()
-        .filter_map(|term| term["matchExpressions"].as_array())
-        .flatten();
-    let values = expressions
-        .filter(|expression| expression["key"] == ARCHITECTURE)
-        .filter_map(|expression| expression["values"].as_array())
-        .flatten();
-    let values = values.filter_map(|value| value.as_str().map(str::to_owned));
-    values.chain(selected).collect()
+    let mut named = BTreeSet::new();
+    if let Some(selected) = pod["spec"]["nodeSelector"][ARCHITECTURE].as_str() {
+        named.insert(selected.to_owned());
+    }
+    for term in list(pod, REQUIRED_TERMS) {
+        for expression in list(term, "/matchExpressions") {
+            if expression["key"] == ARCHITECTURE {
+                let values = list(expression, "/values").iter();
+                named.extend(values.filter_map(Value::as_str).map(str::to_owned));
+            }
+        }
+    }
+    named
+}
+
+/// Returns a list of an object; without it, an empty one.
+fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    match object.pointer(pointer).and_then(Value::as_array) {
+        Some(items) => items,
+        None => &[],
+    }
 }

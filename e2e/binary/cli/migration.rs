@@ -7,7 +7,6 @@ use std::path::Path;
 use serde_json::{Value, json};
 use testregistry::Registry;
 use tokio::process::Command;
-use tolerarch_text::yaml::{self, Dialect};
 
 use super::Desk;
 use crate::binary::program::{Program, run};
@@ -22,7 +21,7 @@ async fn configurations_in_pages_for_users_of_other_tools_are_valid() {
         let configurations = page.configurations();
         assert!(!configurations.is_empty(), "{}", page.name);
         for configuration in configurations {
-            fs::write(&file, settings(configuration).to_string()).unwrap();
+            fs::write(&file, configuration.to_string()).unwrap();
             let (status, written) = run(&["config", "--config", file.to_str().unwrap()]).await;
             assert_eq!(status, Some(0), "{}: {written}", page.name);
             assert!(!written.contains("warning"), "{}: {written}", page.name);
@@ -36,7 +35,7 @@ async fn tables_in_pages_for_users_of_other_tools_say_what_is_decided() {
     push_images(&registry);
     let repo = registry.repo(REPO);
     for page in all() {
-        let program = Program::start(&registry, settings(page.configurations()[0])).await;
+        let program = Program::start(&registry, page.configurations().remove(0)).await;
         let column = page.column("tolerarch").expect("a table");
         assert!(column.len() >= 8, "{}: {column:?}", page.name);
         for (row, expected) in column {
@@ -60,7 +59,7 @@ async fn comparisons_in_pages_for_users_of_other_tools_show_what_would_be_decide
     push_images(&desk.registry);
     let repo = desk.registry.repo(REPO);
     for page in all() {
-        let mut settings = settings(page.configurations()[0]);
+        let mut settings = page.configurations().remove(0);
         settings["mode"] = "observe".into();
         desk.configure(&settings);
         let cases = cases(|tag| repo.reference(tag));
@@ -235,11 +234,4 @@ fn all() -> Vec<Page> {
     let pages = pages(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(!pages.is_empty(), "pages");
     pages
-}
-
-/// The configuration in values of the chart.
-fn settings(values: &str) -> Value {
-    let values = yaml::read_first(values, Dialect::Kubernetes).expect("YAML");
-    let values = values.expect("a document").value();
-    values["config"].clone()
 }

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use tolerarch_text::yaml::{self, Dialect};
 
 use crate::migration::{Case, Page, cases, outcome, pages};
 use crate::reinvocation::injector;
@@ -79,7 +78,7 @@ pub(crate) async fn pods_end_as_documented_beside_archaware_controller(cluster: 
     let cluster = cluster.another().await;
     let local = cluster.local();
     let archaware = Archaware::start(&cluster).await;
-    let mut settings = settings(&page);
+    let mut settings = page.configurations().remove(0);
     settings["registries"]["hosts"][&archaware.images.registry] = json!({"plainHttp": true});
     let tolerarch = local.tolerarch(settings).await;
     let alone = cluster.namespace_opted_out("peer-alone").await;
@@ -156,13 +155,6 @@ async fn end_as_documented(cluster: &Cluster, known: &Known) {
     }
 }
 
-/// The configuration in values of the chart.
-fn settings(page: &Page) -> Value {
-    let values = page.configurations()[0];
-    let values = yaml::read_first(values, Dialect::Kubernetes).expect("YAML");
-    values.expect("a document").value()["config"].clone()
-}
-
 /// Namespaces where a tool is called alone, before tolerarch, and after it.
 struct Rooms<'a> {
     alone: Room<'a>,
@@ -175,7 +167,9 @@ struct Rooms<'a> {
 impl<'a> Rooms<'a> {
     async fn start(cluster: &'a Cluster, tool: Tool, page: &Page) -> Self {
         let local = cluster.local();
-        let tolerarch = local.tolerarch_as(local.kubeconfig(), settings(page)).await;
+        let tolerarch = local
+            .tolerarch_as(local.kubeconfig(), page.configurations().remove(0))
+            .await;
         let peer = Peer::start(tool, cluster).await;
         let before = tool.configuration();
         let behind = format!("zzz-{before}");

@@ -37,7 +37,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// All of them.
+    /// Every tool.
     pub const ALL: [Self; 4] = [
         Self::K8smultiarcher,
         Self::K8smultiarcherFork,
@@ -191,7 +191,7 @@ impl Tool {
 pub struct Peer {
     tool: Tool,
     url: String,
-    /// Nobody else takes its port as long as this is locked.
+    /// Lock by which other runs leave the tool's port alone.
     _port: Option<File>,
     _process: Process,
 }

@@ -77,17 +77,9 @@ impl Verdict {
         session: &Session,
     ) -> Self {
         let pod = subject.pod().map(|(_, pod)| pod);
-        let root = match subject {
-            Subject::DaemonSet(_) => Some(TEMPLATE),
-            _ => object.template.as_deref(),
-        };
-        let mut patch = None;
-        if let (Some(pod), Some(root)) = (pod, root) {
-            let text = patch::build(root, pod, &decision.edits);
-            patch = RawValue::from_string(text).ok();
-        }
         let requires = session.policy.placement.requires();
         let prefers = pod.is_some_and(|pod| placement::prefers(pod, &session.policy));
+        let patch = patch_of(object, subject, &decision);
         let mut verdict = Self {
             required: recorded(&decision, pod, REQUIRED_KEY, requires),
             preferred: recorded(&decision, pod, PREFERRED_KEY, prefers),
@@ -124,6 +116,21 @@ impl Verdict {
         }
         verdict
     }
+}
+
+/// Returns the patch of the object; `None` if its kind can have none.
+fn patch_of(
+    object: &Object,
+    subject: &Subject<'_>,
+    decision: &Decision<'_>,
+) -> Option<Box<RawValue>> {
+    let root = match subject {
+        Subject::DaemonSet(_) => TEMPLATE,
+        _ => object.template.as_deref()?,
+    };
+    let (_, pod) = subject.pod()?;
+    let text = patch::build(root, pod, &decision.edits);
+    RawValue::from_string(text).ok()
 }
 
 /// Returns what an annotation of tolerarch says after this decision. Anybody can write such an annotation into a Pod, so

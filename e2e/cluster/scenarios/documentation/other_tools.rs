@@ -16,7 +16,7 @@ pub(super) async fn prepare(desk: &Desk, name: &str) {
     let Some(page) = pages.iter().find(is_named) else {
         return;
     };
-    fs::write(desk.folder().join("values.yaml"), page.configurations()[0]).unwrap();
+    fs::write(desk.folder().join("values.yaml"), page.values()[0]).unwrap();
     for object in objects(&page.name) {
         fs::write(desk.folder().join("object.json"), object.to_string()).unwrap();
         desk.run("kubectl apply -f object.json").await;
