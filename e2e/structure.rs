@@ -161,11 +161,11 @@ fn the_picture_of_the_architecture_shows_each_crate_in_its_place() {
     assert_eq!(shown, CRATES);
 }
 
-/// Where a guard is, and what tests it, by the end of its path.
+/// Files of guards and of their tests are named by the end of their path, which no other file has.
 #[test]
 fn the_security_page_names_files_that_are_there() {
     let mut there = Vec::new();
-    for directory in ["crates", "src", "e2e", "benches", "manifests"] {
+    for directory in ["crates", "src", "e2e", "benches", "manifests", ".github"] {
         walk(&root().join(directory), &mut there);
     }
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
@@ -177,10 +177,51 @@ fn the_security_page_names_files_that_are_there() {
     let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_file).collect();
     assert!(named.len() > 50, "{named:?}");
     for name in named {
-        assert!(
-            there.iter().any(|file| file.ends_with(name)),
-            "SECURITY.md names {name}"
-        );
+        let files: Vec<_> = there.iter().filter(|file| file.ends_with(name)).collect();
+        assert_eq!(files.len(), 1, "SECURITY.md names {name}: {files:?}");
+    }
+}
+
+#[test]
+fn the_security_page_names_code_and_a_test_of_each_guard() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let (_, section) = page.split_once("\n## Guards\n").unwrap();
+    let (section, _) = section.split_once("\n### Who can get").unwrap();
+    let mut guards = BTreeSet::new();
+    for row in section.lines() {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [guard, _, _, code, tests] = cells[..] else {
+            continue;
+        };
+        // The head of a table.
+        if guard.is_empty() || guard.starts_with('-') {
+            continue;
+        }
+        let names_code = code.contains(".rs`") || code.contains(".yaml`");
+        assert!(names_code, "no code: {row}");
+        let names_test = [".rs`", ".go`", "`scenario "]
+            .iter()
+            .any(|part| tests.contains(part));
+        assert!(names_test, "no test: {row}");
+        assert!(guards.insert(guard), "two guards: {row}");
+    }
+    assert!(guards.len() > 40, "{guards:?}");
+    let scenarios = root().join("e2e/cluster/scenarios");
+    for scenario in section.split("`scenario ").skip(1) {
+        let (name, _) = scenario.split_once("::`").unwrap();
+        let is_there = scenarios.join(name).with_extension("rs").is_file();
+        // The sentence that says how scenarios are named.
+        assert!(is_there || name == "x", "SECURITY.md names {name}");
+    }
+    let assets = page.lines().filter_map(|row| row.strip_prefix("| A"));
+    let assets = assets.filter_map(|row| Some(format!("A{}", row.split_once(' ')?.0)));
+    let known: BTreeSet<String> = assets.chain(guards.into_iter().map(String::from)).collect();
+    for word in page.split(|c: char| !c.is_alphanumeric()) {
+        let (letter, number) = word.split_at_checked(1).unwrap_or_default();
+        let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+        if is_number && "ACKNPRSTU".contains(letter) {
+            assert!(known.contains(word), "SECURITY.md has no {word}");
+        }
     }
 }
 
