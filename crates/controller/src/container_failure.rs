@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::exec_format::{Program, failed_program, names_own_program};
 use tolerarch_core::image::is_digest;
 use tolerarch_core::pod::PodMode;
+use tolerarch_core::reason::Reason;
 use tolerarch_engine::lessons::Evidence;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod};
@@ -80,12 +81,14 @@ impl ContainerFailure {
 }
 
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
-    let is_opted_out = pod
-        .facts
-        .as_ref()
-        .is_none_or(|facts| facts.mode() == PodMode::Off);
+    let Some(facts) = &pod.facts else {
+        return Vec::new();
+    };
+    // A kubelet may write a mirror Pod into any namespace, and any status into it.
+    let is_mirror = facts.skipped() == Some(Reason::MirrorPod);
+    let is_opted_out = facts.mode() == PodMode::Off;
     let is_over = pod.phase == Phase::Succeeded || pod.metadata.deletion_timestamp.is_some();
-    if is_opted_out || is_over || pod.node.is_none() {
+    if is_mirror || is_opted_out || is_over || pod.node.is_none() {
         return Vec::new();
     }
     pod.containers
@@ -364,6 +367,8 @@ mod tests {
             changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
             None
         );
+        let mirror = json!({"kubernetes.io/config.mirror": "8d5e957f297893487bd98fa830fa6413"});
+        assert_eq!(changed("/metadata/annotations", mirror), None);
         let long_ago = "2026-01-01T09:00:00Z";
         let mut old = dying.clone();
         old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] =
