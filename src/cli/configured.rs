@@ -76,13 +76,13 @@ impl Shared {
         };
         warn(&loaded);
         let mut config = loaded.config;
+        if matches!(installed, Some(Ok(_))) {
+            notes.extend(without_programs(&mut config.credentials));
+        }
         personal(&mut config, &self.environment);
         notes.extend(without_absent(&mut config));
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, &self.environment);
-        if matches!(installed, Some(Ok(_))) {
-            notes.extend(without_programs(&mut config.credentials));
-        }
         if access.is_some_and(Access::is_named) {
             notes.extend(without_pull_secrets(&mut config.credentials));
         }
@@ -180,13 +180,19 @@ impl Configured {
     }
 }
 
-/// Removes the programs that a cluster names, and returns a note: writers of its ConfigMap must not choose what runs here.
-fn without_programs(credentials: &mut CredentialSettings) -> Option<String> {
-    if credentials.providers == ProviderSettings::default() {
-        return None;
+/// Removes the programs that a cluster names, and the docker configurations, which may name programs as well; returns notes. Writers
+/// of the cluster's ConfigMap must not choose what runs here.
+fn without_programs(credentials: &mut CredentialSettings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if credentials.providers != ProviderSettings::default() {
+        credentials.providers = ProviderSettings::default();
+        notes.push("credentials.providers: programs that the cluster names are not run here, so their credentials are not used; --config takes a file that names them".to_owned());
     }
-    credentials.providers = ProviderSettings::default();
-    Some("credentials.providers: programs that the cluster names are not run here, so their credentials are not used; --config takes a file that names them".to_owned())
+    if !credentials.docker_configs.is_empty() {
+        credentials.docker_configs.clear();
+        notes.push("credentials.dockerConfigs: files that the cluster names are not read here, as they may name programs; your own docker configuration is used, and --config takes a file that names others".to_owned());
+    }
+    notes
 }
 
 /// Switches off pull secrets, and returns a note: they are read through another client than that of a named cluster.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use testregistry::{Auth, Registry};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
 use tokio_rustls::TlsAcceptor;
 use tolerarch_images::registry::testing::provider;
 
@@ -64,7 +65,11 @@ fn settings(desk: &Desk) -> Value {
 
 /// Runs it as a person does who names no file.
 pub(super) async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Ran {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tolerarch"));
+    finish(command(desk, cluster, arguments)).await
+}
+
+fn command(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
     command
         .args(arguments)
         .current_dir(desk.path())
@@ -77,6 +82,10 @@ pub(super) async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str
     if let Some(cluster) = cluster {
         command.env("KUBECONFIG", cluster.kubeconfig(desk.path()));
     }
+    command
+}
+
+async fn finish(mut command: Command) -> Ran {
     let output = soon("the end", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran {
@@ -109,7 +118,7 @@ async fn the_configuration_of_the_cluster_decides_without_what_only_its_pods_hav
             "registries.hostsDir: /nowhere/certs.d cannot be read here (No such file or directory",
             "registries.hosts.\"other.example.com\".caFile: /nowhere/ca.crt",
             "registries.hosts.\"other.example.com\".clientCertFile: /nowhere/tls.key",
-            "credentials.dockerConfigs: /nowhere/config.json",
+            "credentials.dockerConfigs: files that the cluster names are not read here",
         ] {
             assert_eq!(
                 all.contains(lost),
@@ -626,32 +635,50 @@ async fn programs_that_the_cluster_names_are_not_run() {
     let program = bin.join("provider");
     std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", trace.display())).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let helper = bin.join("docker-credential-cluster");
+    std::fs::copy(&program, &helper).unwrap();
+    let path = std::env::join_paths(
+        std::iter::once(bin.clone())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    )
+    .unwrap();
     let providers = json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [{
         "name": "provider", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "defaultCacheDuration": "1m",
         "matchImages": [desk.registry.address()],
     }]});
     let file = desk.path().join("providers.json");
     std::fs::write(&file, providers.to_string()).unwrap();
+    let docker = desk.path().join("docker");
+    std::fs::create_dir(&docker).unwrap();
+    let helpers = json!({"credHelpers": {desk.registry.address(): "cluster"}});
+    std::fs::write(docker.join("config.json"), helpers.to_string()).unwrap();
     let image = desk.image("shop/web", &BOTH);
-    let mut config = settings(&desk);
-    config["credentials"] = json!({"providers": {"config": file, "binDir": bin}});
-    let served = cluster(&image, &config).serve().await;
-    let ran = run(&desk, Some(&served), &["inspect", &image]).await;
-    assert!(
-        ran.stderr
-            .contains("programs that the cluster names are not run here"),
-        "{}",
-        ran.stderr
-    );
-    assert!(!trace.exists(), "{}", ran.stderr);
-    // They are run where a person names them, so the trace says something.
-    let own = desk.path().join("own.yaml");
-    std::fs::write(&own, config.to_string()).unwrap();
-    let ran = run(
-        &desk,
-        Some(&served),
-        &["inspect", "--config", &own.display().to_string(), &image],
-    )
-    .await;
-    assert!(trace.exists(), "{}{}", ran.stdout, ran.stderr);
+    for (credentials, note) in [
+        (
+            json!({"providers": {"config": file, "binDir": bin}}),
+            "programs that the cluster names are not run here",
+        ),
+        (
+            json!({"dockerConfigs": [docker.join("config.json")]}),
+            "files that the cluster names are not read here",
+        ),
+    ] {
+        let mut config = settings(&desk);
+        config["credentials"] = credentials;
+        let served = cluster(&image, &config).serve().await;
+        let inspect = async |arguments: &[&str]| {
+            let mut inspect = command(&desk, Some(&served), arguments);
+            inspect.env("PATH", &path);
+            finish(inspect).await
+        };
+        let ran = inspect(&["inspect", &image]).await;
+        assert!(ran.stderr.contains(note), "{}", ran.stderr);
+        assert!(!trace.exists(), "{}", ran.stderr);
+        // A person may name them, so the trace says something.
+        let own = desk.path().join("own.yaml");
+        std::fs::write(&own, config.to_string()).unwrap();
+        let ran = inspect(&["inspect", "--config", &own.display().to_string(), &image]).await;
+        assert!(trace.exists(), "{config}: {}{}", ran.stdout, ran.stderr);
+        std::fs::remove_file(&trace).unwrap();
+    }
 }
