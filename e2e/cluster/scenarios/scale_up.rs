@@ -77,7 +77,8 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
         let pod = pod(&[&cluster.images.tag("multi")]);
         side.namespace.apply(&deployment("web", 0, &pod)).await;
     }
-    let mut connections = (0, 0);
+    let mut to_tolerarch = 0;
+    let mut to_stub = 0;
     // The first round is for warming up.
     for round in 0..=ROUNDS {
         for turn in 0..sides.len() {
@@ -88,13 +89,14 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
                 sides.len() - 1 - turn
             };
             let side = &mut sides[place];
-            let before = (opened(&enforcing).await, stub.connections());
+            let tolerarch_before = opened(&enforcing).await;
+            let stub_before = stub.connections();
             let took = bound_after(&side.namespace).await;
             if round > 0 {
                 side.took.push(took);
-                connections.1 += stub.connections() - before.1;
+                to_stub += stub.connections() - stub_before;
                 if side.what == "tolerarch" {
-                    connections.0 += opened(&enforcing).await - before.0;
+                    to_tolerarch += opened(&enforcing).await - tolerarch_before;
                 }
             }
         }
@@ -118,11 +120,15 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
         "  tolerarch/stub {median:.3} (fastest {fastest:.3}); with matchConditions/without {conditions:.3}"
     );
     println!(
-        "  connections opened by {ROUNDS} bursts: {} to tolerarch, {} to the stub",
-        connections.0, connections.1
+        "  connections opened by {ROUNDS} bursts: {to_tolerarch} to tolerarch, {to_stub} to the stub"
     );
-    // A server that ended connections by itself would see as many as calls.
-    assert!(connections.0 < ROUNDS * PODS / 2, "{connections:?}");
+    // How many calls find a connection is up to the API server. A server that ended connections by itself would see as many as
+    // calls, which are twice as many as a stub sees that ends none.
+    assert!(
+        2 * to_tolerarch < 3 * to_stub,
+        "{to_tolerarch} of {} calls, {to_stub} to the stub",
+        ROUNDS * PODS
+    );
     let (_, ratio) = tolerarch.times(without);
     assert!(ratio < AT_MOST, "{ratio}");
 }
