@@ -26,25 +26,38 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
+	for _, file := range repositoryFiles(t) {
+		if filepath.Ext(file) == ".md" {
+			found[file] = fenced.ReplaceAllString(readFile(t, file), "")
+		}
+	}
+	if len(found) < 10 {
+		t.Fatal(found)
+	}
+	return found
+}
+
+// repositoryFiles are the paths of all files in the repository, without what was built.
+func repositoryFiles(t *testing.T) []string {
+	t.Helper()
+	var found []string
 	err := filepath.WalkDir(chart.Repository, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if name := entry.Name(); entry.IsDir() && (name == "target" || name == ".git") {
+		name := entry.Name()
+		if entry.IsDir() && (name == "target" || name == ".git") {
 			return filepath.SkipDir
 		}
-		if filepath.Ext(path) == ".md" {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			name, _ := filepath.Rel(chart.Repository, path)
-			found[name] = fenced.ReplaceAllString(string(text), "")
+		if entry.IsDir() {
+			return nil
 		}
-		return nil
+		file, err := filepath.Rel(chart.Repository, path)
+		found = append(found, file)
+		return err
 	})
-	if err != nil || len(found) < 10 {
-		t.Fatal(found, err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return found
 }
