@@ -4,7 +4,8 @@
 #
 # The compiler runs on the builder's own architecture and cross-compiles, so that nothing is emulated. Debian 12 in
 # both stages: the binary needs no newer glibc than it was linked with.
-# The toolchain of rust-toolchain.toml.
+# The toolchain of rust-toolchain.toml. Bases are named by tag, so that each build has their latest fixes; the
+# provenance of a release names their digests.
 FROM --platform=$BUILDPLATFORM rust:1.95.0-bookworm AS build
 ARG TARGETARCH
 WORKDIR /src
