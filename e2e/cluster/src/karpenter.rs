@@ -54,7 +54,7 @@ impl Karpenter {
     async fn start_with(cluster: &Cluster, fault: &[(&'static str, &str)]) -> Self {
         let local = cluster.local();
         let karpenter = programs::karpenter().await;
-        let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
+        let module = programs::karpenter_source().await;
         let definitions =
             ["pkg/apis/crds", "kwok/apis/crds"].map(|path| module.join(path).display().to_string());
         local
@@ -240,7 +240,7 @@ impl Karpenter {
 /// Defines the NodeClasses of Karpenter's provider for AWS, which does not run here.
 pub async fn define_ec2_node_class(cluster: &Cluster) {
     let local = cluster.local();
-    let module = "github.com/aws/karpenter-provider-aws@v1.14.1";
+    let module = "github.com/aws/karpenter-provider-aws@v1.15.0";
     let module = programs::go_module("controlplane", module).await;
     let definition = module.join("pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml");
     let definition = definition.display().to_string();

@@ -17,8 +17,11 @@ const CLUSTER_AUTOSCALER: &str = "E2E_CLUSTER_AUTOSCALER";
 /// Where the sources of other tools are, a folder for each: they are no modules that the Go proxy has.
 const PEERS: &str = "E2E_PEERS";
 
-/// The version of an older control plane, see `controlplane/build`.
+/// The minor version of an older control plane, see `controlplane/build`.
 const KUBERNETES: &str = "E2E_KUBERNETES";
+
+/// The minor version of an older Karpenter, see `controlplane/build`.
+const KARPENTER: &str = "E2E_KARPENTER";
 
 /// Where a layer has the program of `program.go`.
 pub(crate) const PROGRAM: &str = "program";
@@ -50,10 +53,25 @@ pub(crate) async fn karpenter() -> PathBuf {
     go("karpenter").await
 }
 
-/// Whether the cluster-autoscaler can be built or is built, and is for the control plane: it waits for kinds that older ones do not serve.
+/// The directory with the source of [`karpenter`].
+pub(crate) async fn karpenter_source() -> PathBuf {
+    let module_file = match variable(KARPENTER) {
+        Some(version) => format!("karpenter-{version}.mod"),
+        None => "go.mod".to_owned(),
+    };
+    module_directory("controlplane", &module_file, "sigs.k8s.io/karpenter").await
+}
+
+/// Whether the cluster-autoscaler can be built or is built, and the control plane is the newest one: the autoscaler waits for kinds that
+/// older ones do not serve.
 pub(crate) fn has_cluster_autoscaler() -> bool {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    is_set(CLUSTER_AUTOSCALER) && !is_set(KUBERNETES)
+    variable(CLUSTER_AUTOSCALER).is_some() && variable(KUBERNETES).is_none()
+}
+
+/// A variable of the environment that is not empty.
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok()?;
+    (!value.is_empty()).then_some(value)
 }
 
 /// The cluster-autoscaler with its provider for tests.
@@ -63,7 +81,7 @@ pub(crate) async fn cluster_autoscaler() -> PathBuf {
 
 /// Why another tool cannot be built, if it cannot.
 pub(crate) fn missing_peer(name: &str) -> Option<String> {
-    let Some(peers) = std::env::var_os(PEERS).filter(|peers| !peers.is_empty()) else {
+    let Some(peers) = variable(PEERS) else {
         return Some(format!("{PEERS} names no folder"));
     };
     let source = Path::new(&peers).join(name);
@@ -87,11 +105,19 @@ pub(crate) async fn helm() -> PathBuf {
 
 /// The directory of a Go module that belongs to one of those here; it is downloaded if need be.
 pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
+    module_directory(within, "go.mod", module).await
+}
+
+/// The directory of a Go module, at the version that a module file names.
+async fn module_directory(within: &str, module_file: &str, module: &str) -> PathBuf {
     let within = repository().join("e2e").join(within);
     let mut command = Command::new("go");
     command
         .current_dir(within)
-        .args(["mod", "download", "-json", module]);
+        .env("GOTOOLCHAIN", "auto")
+        .args(["mod", "download", "-json"])
+        .arg(format!("-modfile={module_file}"))
+        .arg(module);
     let module: serde_json::Value =
         serde_json::from_str(&output(command).await).expect("go answers in JSON");
     PathBuf::from(module["Dir"].as_str().expect("go names the directory"))

@@ -19,9 +19,6 @@ import (
 	kwok "sigs.k8s.io/karpenter/kwok/cloudprovider"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
-	"sigs.k8s.io/karpenter/pkg/controllers"
-	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator"
 )
 
@@ -91,9 +88,5 @@ func main() {
 		architecture:  os.Getenv("FAILING_ARCHITECTURE"),
 		isScarce:      os.Getenv("FAILING_BY") == "capacity",
 	}
-	decorated := overlay.Decorate(own, op.GetClient(), op.InstanceTypeStore)
-	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
-	op.WithControllers(ctx, controllers.NewControllers(
-		ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder, decorated, own, cluster, op.InstanceTypeStore,
-	)...).Start(ctx)
+	start(ctx, op, own)
 }
