@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -225,14 +226,13 @@ func request(pod *corev1.Pod) int {
 	must(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pod, &object))
 	key := []byte("/registry/pods/" + pod.Namespace + "/" + pod.Name)
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: object.Bytes()}}}
-	txn := pb.TxnRequest{
+	txn := &pb.TxnRequest{
 		Compare: []*pb.Compare{{
 			Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: key, TargetUnion: &pb.Compare_ModRevision{},
 		}},
 		Success: []*pb.RequestOp{put},
 	}
-	raft := pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 63}, Txn: &txn}
-	return raft.Size()
+	return proto.Size(&pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 63}, Txn: txn})
 }
 
 var texts = []string{
