@@ -374,6 +374,24 @@ fn a_toleration_of_the_user_is_never_taken_for_its_own() {
     );
 }
 
+/// A numeric comparison (alpha since Kubernetes 1.35) may be off in the scheduler, so the pool's toleration is added
+/// beside it.
+#[test]
+fn a_comparison_of_the_user_neither_covers_the_pool_nor_is_taken_back() {
+    let mut policy = multi_arch();
+    let exact = json!({"key": "sla", "operator": "Equal", "value": "950", "effect": "NoSchedule"});
+    policy.pools[0].tolerations = vec![toleration(&exact)];
+    for operator in ["Gt", "Lt"] {
+        let users =
+            json!({"key": "sla", "operator": operator, "value": "900", "effect": "NoSchedule"});
+        let seen = decide(&policy, &pod(json!([users]), None), &[both()]);
+        assert_eq!((seen.0, seen.3), (Reason::Tolerated, 1), "{operator}");
+        let opened = pod(json!([users, exact, users]), Some("multi-arch"));
+        let amd64 = runs("amd", &["linux/amd64"]);
+        assert_eq!(decide(&policy, &opened, &[amd64]).2, [1], "{operator}");
+    }
+}
+
 #[test]
 fn what_the_user_had_of_a_pool_stays_when_the_pool_is_taken_back() {
     let mut policy = two_pools();

@@ -39,6 +39,41 @@ fn sees_the_images_that_count() {
     );
 }
 
+/// Fields that came with Kubernetes 1.35 to 1.37, or became usual with them. Those that bring an image count.
+#[test]
+fn fields_of_newer_versions_change_nothing() {
+    let pod = spec(json!({
+        "containers": [{
+            "image": "nginx", "restartPolicy": "Never",
+            "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}],
+            "env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}],
+            "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+            "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}, "claims": [{"name": "gpu"}]},
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}],
+            "livenessProbe": {"grpc": {"port": 1, "mode": "TLS"}}, "readinessProbe": {"httpGet": {"port": 1, "protocol": "HTTP2"}},
+            "lifecycle": {"stopSignal": "SIGUSR1"}, "securityContext": {"procMount": "Unmasked"},
+        }],
+        "initContainers": [{"image": "busybox:1", "restartPolicy": "Always", "resizePolicy": []}],
+        "volumes": [
+            {"name": "v", "emptyDir": {"mode": 448}},
+            {"name": "i", "image": {"reference": "data:1", "pullPolicy": "IfNotPresent"}},
+            {"name": "p", "projected": {"sources": [{"podCertificate": {
+                "signerName": "a.b/c", "keyType": "ED25519", "userAnnotations": {"a.b/c": "d"}}}], "defaultUser": 1000}},
+        ],
+        "tolerations": [{"key": "sla", "operator": "Gt", "value": "900", "effect": "NoExecute", "tolerationSeconds": 1}],
+        "resources": {"requests": {"cpu": "1"}}, "hostUsers": false, "hostnameOverride": "web",
+        "workloadRef": {"name": "w", "podGroup": "g", "podGroupReplicaKey": "0"}, "schedulingGroup": {"podGroupName": "g"},
+        "schedulingGates": [{"name": "a.b/c"}], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+        "evictionResponders": [{"name": "a.b/c", "priority": 10000}],
+    }));
+    with_pod(&pod, |pod| {
+        assert_eq!(pod.skipped(), None);
+        let given: Vec<&str> = pod.images().iter().map(|usage| usage.given).collect();
+        assert_eq!(given, ["busybox:1", "nginx", "data:1"]);
+        assert_eq!(pod.tolerations()[0].operator.as_str(), "Gt");
+    });
+}
+
 #[test]
 fn leaves_alone_what_gains_nothing() {
     let owner = |kind: &str, controller: Value| json!({"ownerReferences": [{"kind": kind, "controller": controller}]});

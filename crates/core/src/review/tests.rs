@@ -64,10 +64,21 @@ fn everything_else_is_not_applicable() {
         let body = review(|review| *review.pointer_mut(place).unwrap() = value.clone());
         assert_eq!(subject(&body), "other", "{place} {value}");
     }
-    assert_eq!(
-        subject(&review(|r| r["request"]["subResource"] = "binding".into())),
-        "other"
-    );
+    for subresource in [
+        "binding",
+        "ephemeralcontainers",
+        "eviction",
+        "resize",
+        "status",
+    ] {
+        for operation in ["CREATE", "UPDATE"] {
+            let body = review(|review| {
+                review["request"]["subResource"] = subresource.into();
+                review["request"]["operation"] = operation.into();
+            });
+            assert_eq!(subject(&body), "other", "{operation} {subresource}");
+        }
+    }
     assert_eq!(
         subject(&review(|r| r["request"]["subResource"] = "".into())),
         "pod"

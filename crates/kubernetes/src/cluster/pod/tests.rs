@@ -257,6 +257,11 @@ fn a_pod_that_has_the_node_bring_mounts_or_hooks_is_not_plain() {
         ),
         (json!({"claims": []}), true),
         (json!({"claims": [{"name": "gpu"}]}), false),
+        // A device by the name of its DeviceClass, without a claim: on by default since Kubernetes 1.36.
+        (
+            json!({"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}),
+            false,
+        ),
         (
             json!({"limits": {"cpu": "1", "nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}),
             false,
