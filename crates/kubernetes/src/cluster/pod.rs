@@ -24,7 +24,8 @@ pub struct StoredPod {
     /// Node on which the Pod runs, or is about to.
     pub node: Option<String>,
     pub phase: Phase,
-    /// Set if the scheduler found no node for the Pod, or may not look for one yet, and makes no room by a preemption.
+    /// Set if the scheduler found no node for the Pod, or may not look for one yet, and none is nominated: by a
+    /// preemption, or as the one that the scheduler or an autoscaler expects the Pod on.
     pub is_waiting_for_a_node: bool,
     /// Set if the Pod ends for the sake of its node: by an eviction, a preemption or a taint.
     pub is_disrupted: bool,
