@@ -11,10 +11,10 @@ pub struct Toleration<'a> {
     /// The taint's key; empty with `Exists` means every taint.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub key: Text<'a>,
-    /// `Exists` or `Equal`; empty means `Equal`.
+    /// `Exists`, `Equal`, `Lt` or `Gt`; empty means `Equal`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub operator: Text<'a>,
-    /// The taint's value, for `Equal`.
+    /// The taint's value, for `Equal`, or the number that it is compared with.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub value: Text<'a>,
     /// The taint's effect; empty means every effect.
@@ -27,7 +27,8 @@ pub struct Toleration<'a> {
 
 impl Toleration<'_> {
     /// Returns whether this toleration covers every taint that `other` tolerates, for at least as long: the scheduler's
-    /// `ToleratesTaint` (k8s.io/api core/v1 `toleration.go`), for all taints at once.
+    /// `ToleratesTaint` (k8s.io/api core/v1 `toleration.go`), for all taints at once. `Lt` and `Gt` cover nothing, as
+    /// the scheduler may have them switched off.
     pub fn covers(&self, other: &Toleration<'_>) -> bool {
         let effect = self.effect.is_empty() || self.effect == other.effect;
         let long_enough = match (self.toleration_seconds, other.toleration_seconds) {
@@ -44,8 +45,14 @@ impl Toleration<'_> {
         effect && long_enough && taints
     }
 
-    /// Returns whether a Pod with this toleration can be scheduled despite the taint, for however many seconds.
+    /// Returns whether a Pod with this toleration can be scheduled despite the taint, for however many seconds. `Lt` and
+    /// `Gt` count, as Pods with them exist only where API servers have them switched on.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
+        if matches!(self.operator(), "Lt" | "Gt") {
+            let is_about_it =
+                self.key == *key && (self.effect.is_empty() || self.effect == *effect);
+            return is_about_it && self.is_met_by(value);
+        }
         self.covers(&Toleration {
             key: key.into(),
             operator: "Equal".into(),
@@ -60,6 +67,18 @@ impl Toleration<'_> {
         self.covers(other) && other.covers(self)
     }
 
+    /// Returns whether a taint's value is less, or greater, than that of this toleration.
+    fn is_met_by(&self, value: &str) -> bool {
+        let (Some(value), Some(limit)) = (number(value), number(self.value.as_str())) else {
+            return false;
+        };
+        match self.operator() {
+            "Lt" => value < limit,
+            "Gt" => value > limit,
+            _ => false,
+        }
+    }
+
     fn operator(&self) -> &str {
         if self.operator.is_empty() {
             "Equal"
@@ -67,6 +86,12 @@ impl Toleration<'_> {
             self.operator.as_str()
         }
     }
+}
+
+/// Reads a number as the scheduler compares it: without a plus or leading zeros.
+fn number(text: &str) -> Option<i64> {
+    let number: i64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 #[cfg(test)]
@@ -175,6 +200,38 @@ mod tests {
                 "{toleration}"
             );
         }
+    }
+
+    #[test]
+    fn tolerates_taints_as_upstream_says() {
+        #[derive(Deserialize)]
+        struct Case {
+            toleration: serde_json::Value,
+            taint: Taint,
+            tolerates: bool,
+        }
+        #[derive(Deserialize)]
+        struct Taint {
+            key: String,
+            #[serde(default)]
+            value: String,
+            effect: String,
+        }
+        let answers = upstream::cases("tolerations").into_iter().map(|case| {
+            let Case {
+                toleration,
+                taint: Taint { key, value, effect },
+                tolerates,
+            } = case;
+            let own = Toleration::deserialize(&toleration).unwrap();
+            let ours = own.tolerates(&key, &value, &effect);
+            (
+                format!("{toleration} {key}={value}:{effect}"),
+                ours,
+                tolerates,
+            )
+        });
+        upstream::assert_agreement(answers);
     }
 
     #[test]
