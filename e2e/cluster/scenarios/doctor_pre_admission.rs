@@ -168,11 +168,12 @@ async fn quotas_refuse_the_pods_that_doctor_names(cluster: &Cluster, namespace: 
             &none,
         ),
     ] {
-        // What is admitted leaves room for the Pod on the one node of this architecture that is there.
+        // What is admitted leaves room for the Pod on the one node of the pool that is there. Other scenarios leave nodes of this
+        // architecture with other taints.
         let pod = json!({
             "nodeSelector": {"kubernetes.io/arch": "arm64"},
             "priorityClassName": class,
-            "tolerations": [{"operator": "Exists"}],
+            "tolerations": [{"key": KEY, "operator": "Exists"}],
             "containers": [{"name": "agent", "image": "registry.invalid/agent", "resources": resources}],
         });
         let metadata = json!({"name": "agent", "namespace": namespace.name});
