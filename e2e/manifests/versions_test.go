@@ -22,15 +22,15 @@ var versionsTable = regexp.MustCompile(`(?m)^\| Kubernetes \| Karpenter \|.*\n(?
 // `UPDATE=1 go test -run TestVersionsOfReadme .` writes them.
 func TestVersionsOfReadme(t *testing.T) {
 	var table strings.Builder
-	row := func(kubernetes, karpenter, checked string) {
-		fmt.Fprintf(&table, "| %s | %s | %s |\n", kubernetes, karpenter, checked)
+	row := func(kubernetes, karpenter, tested string) {
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", kubernetes, karpenter, tested)
 	}
-	row("Kubernetes", "Karpenter", "checked for")
+	row("Kubernetes", "Karpenter", "tested")
 	row("---", "---", "---")
-	row(required(t, "go.mod", "k8s.io/kubernetes"), required(t, "go.mod", "sigs.k8s.io/karpenter"), "every change")
+	row(required(t, "go.mod", "k8s.io/kubernetes"), required(t, "go.mod", "sigs.k8s.io/karpenter"), "for every change, and before every release")
 	olderKarpenter := required(t, moduleFiles(t, "karpenter")[0], "sigs.k8s.io/karpenter")
 	for _, file := range moduleFiles(t, "kubernetes") {
-		row(required(t, file, "k8s.io/kubernetes"), olderKarpenter, "every release")
+		row(required(t, file, "k8s.io/kubernetes"), olderKarpenter, "before every release")
 	}
 
 	readme := readFile(t, "README.md")
