@@ -37,7 +37,7 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
-// repositoryFiles are the paths of all files in the repository, without what was built.
+// repositoryFiles returns the paths of all files in the repository, without what was built.
 func repositoryFiles(t *testing.T) []string {
 	t.Helper()
 	var found []string

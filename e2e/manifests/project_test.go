@@ -21,7 +21,7 @@ var (
 	from      = regexp.MustCompile(`(?m)^FROM (?:--\S+ )?(\S+)`)
 )
 
-// matching are the files of the repository that a pattern names, by their paths in it.
+// matching returns the paths, in the repository, of the files that a pattern names.
 func matching(t *testing.T, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(chart.Repository, pattern))
@@ -39,7 +39,7 @@ func matching(t *testing.T, pattern string) []string {
 	return files
 }
 
-// Forms and pages of the project name commands and flags that the documentation has. Tests of the program parse those.
+// Commands and flags in forms, SCOPE and SUPPORT are in the documentation, whose commands tests of the program parse.
 func TestCommandsInFormsExist(t *testing.T) {
 	var documentation strings.Builder
 	for _, page := range append(matching(t, "docs/*.md"), "README.md") {
@@ -66,7 +66,7 @@ func TestCommandsInFormsExist(t *testing.T) {
 	}
 }
 
-// Forms, Artifact Hub and Dependabot show absolute links.
+// Absolute links in forms and in what Artifact Hub shows lead to pages and headings of the repository.
 func TestAbsoluteLinks(t *testing.T) {
 	pages := pages(t)
 	files := append(matching(t, ".github/ISSUE_TEMPLATE/*.yml"), ".github/PULL_REQUEST_TEMPLATE.md", chart.Directory+"/Chart.yaml")
@@ -82,7 +82,7 @@ func TestAbsoluteLinks(t *testing.T) {
 	}
 }
 
-// Artifact Hub shows the image that the chart installs, and whether the release is a prerelease.
+// Artifact Hub's annotations name the image that the chart installs, and say whether the version is a prerelease.
 func TestArtifactHub(t *testing.T) {
 	var metadata struct {
 		AppVersion  string
@@ -119,7 +119,7 @@ func TestArtifactHub(t *testing.T) {
 	}
 }
 
-// Pages that say which Kubernetes is needed name the one that the chart accepts.
+// Pages that say which Kubernetes is needed name the oldest that the chart accepts.
 func TestOldestKubernetesInPages(t *testing.T) {
 	named := 0
 	for page, text := range pages(t) {

@@ -18,8 +18,8 @@ const controlPlane = "e2e/controlplane/"
 // versionsTable is the table of the README that names the versions on which the scenarios run.
 var versionsTable = regexp.MustCompile(`(?m)^\| Kubernetes \| Karpenter \|.*\n(?:\|.*\n)*`)
 
-// The README names the versions of the module files by which `.ci/run` and `.ci/full versions` build what the scenarios run on.
-// `UPDATE=1 go test -run TestVersionsOfReadme .` writes them.
+// The README's table has the versions of the module files, from which `.ci/run` and `.ci/full versions` build the control plane and Karpenter.
+// `UPDATE=1 go test -run TestVersionsOfReadme .` writes the table.
 func TestVersionsOfReadme(t *testing.T) {
 	var table strings.Builder
 	row := func(kubernetes, karpenter, tested string) {
@@ -49,7 +49,7 @@ func TestVersionsOfReadme(t *testing.T) {
 	}
 }
 
-// The oldest Kubernetes that the chart accepts is one on which the scenarios run.
+// The oldest Kubernetes with a module file is the oldest that the chart accepts.
 func TestOldestKubernetesIsChecked(t *testing.T) {
 	files := moduleFiles(t, "kubernetes")
 	oldest := strings.TrimSuffix(strings.TrimPrefix(files[len(files)-1], "kubernetes-"), ".mod")
@@ -58,7 +58,8 @@ func TestOldestKubernetesIsChecked(t *testing.T) {
 	}
 }
 
-// moduleFiles names the module files of older versions, such as kubernetes-1.36.mod, the newest first. Each requires the minor version of its name.
+// moduleFiles returns the names of the module files of older versions, such as kubernetes-1.36.mod, the newest first. It fails the test where a file
+// requires another minor version than its name says.
 func moduleFiles(t *testing.T, program string) []string {
 	paths, err := filepath.Glob(filepath.Join(chart.Repository, controlPlane, program+"-*.mod"))
 	if err != nil || len(paths) == 0 {
@@ -85,7 +86,7 @@ func moduleFiles(t *testing.T, program string) []string {
 	return files
 }
 
-// required is the version of a module that a module file requires, without its v.
+// required returns the version of a module that a module file requires, without the v before it.
 func required(t *testing.T, file, module string) string {
 	line := regexp.MustCompile(`(?m)^(?:\t|require )` + regexp.QuoteMeta(module) + ` v(\S+)`)
 	match := line.FindStringSubmatch(readFile(t, controlPlane+file))

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write fields.txt anew")
 
-// Types whose fields a decision reads, or whose fields decide what reaches the webhook.
+// readTypes are the types whose fields a decision reads, or whose fields decide what reaches the webhook.
 var readTypes = []reflect.Type{
 	reflect.TypeFor[admissionv1.AdmissionRequest](), reflect.TypeFor[admissionv1.AdmissionResponse](),
 	reflect.TypeFor[registrationv1.MutatingWebhook](), reflect.TypeFor[registrationv1.RuleWithOperations](),
@@ -41,13 +41,13 @@ var readTypes = []reflect.Type{
 	reflect.TypeFor[corev1.NodeSpec](), reflect.TypeFor[corev1.NodeStatus](),
 }
 
-// Types of texts with a fixed set of values that a decision reads.
+// readValues are the types of texts that a decision reads, and that have a fixed set of values.
 var readValues = []string{
 	"ContainerRestartPolicy", "NodeSelectorOperator", "PullPolicy", "TaintEffect", "TolerationOperator",
 }
 
-// A newer version of k8s.io/api fails here where it has new fields. What each means for a decision belongs into a test or into the
-// docs, unless it means nothing; then `go test -run LookedThrough . -update` writes fields.txt anew.
+// A newer version of k8s.io/api fails here where it has new fields. What a field means for a decision belongs in a test or in the
+// docs; many mean nothing. Once all have been looked through, `go test -run LookedThrough . -update` writes fields.txt anew.
 func TestNewFieldsAreLookedThrough(t *testing.T) {
 	const file = "fields.txt"
 	var found []string
@@ -82,7 +82,7 @@ func TestNewFieldsAreLookedThrough(t *testing.T) {
 	}
 }
 
-// The controller may change nothing of a node's spec but its taints: the policy names every other field.
+// The policy names every field of a node's spec but the taints, as the controller may change nothing else there.
 func TestTheFenceOfNodeTaintsNamesEveryField(t *testing.T) {
 	policy, err := os.ReadFile("../../manifests/node-taints/nodetaints.yaml")
 	if err != nil {
@@ -141,7 +141,7 @@ func values(t *testing.T) []string {
 	return found
 }
 
-// templates returns where the kinds of Kubernetes itself have a Pod's spec.
+// templates returns the places in Kubernetes' own kinds that hold a Pod's spec.
 func templates() []string {
 	var found []string
 	var walk func(kind string, of reflect.Type, path string, within []reflect.Type)
