@@ -57,7 +57,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"kubeconfigs.json":  lines(kubeconfigs(source(20), random)),
 		"fits.json":         lines(fits(source(21), random)),
 		"bills.json":        lines(bills(source(22), random)),
-		"tolerations.json":  lines(tolerations(source(76), random)),
+		"tolerations.json":  lines(tolerations(source(23), random)),
 	}
 }
 

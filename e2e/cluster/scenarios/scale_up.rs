@@ -122,8 +122,8 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
     println!(
         "  connections opened by {ROUNDS} bursts: {to_tolerarch} to tolerarch, {to_stub} to the stub"
     );
-    // How many calls find a connection is up to the API server. A server that ended connections by itself would see as many as
-    // calls, which are twice as many as a stub sees that ends none.
+    // How many calls find a connection is up to the API server. A server that closes connections by itself sees one connection for
+    // each call, twice as many as a stub that closes none.
     assert!(
         2 * to_tolerarch < 3 * to_stub,
         "{to_tolerarch} of {} calls, {to_stub} to the stub",
