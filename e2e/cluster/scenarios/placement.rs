@@ -86,6 +86,11 @@ pub(crate) async fn digests_are_as_good_as_tags(cluster: &Cluster) {
 }
 
 pub(crate) async fn image_volumes_count(cluster: &Cluster) {
+    let version = cluster.client.apiserver_version().await.unwrap();
+    if version.minor.starts_with("30") {
+        // An API server of 1.30 drops the image, so that no such Pod exists.
+        return;
+    }
     let namespace = cluster.namespace("volumes").await;
     // An index has to have the architecture; a single manifest can be mounted anywhere.
     for (tag, tolerated) in [
