@@ -29,7 +29,7 @@ pub(crate) async fn what_keeps_the_first_node_away_is_named_first(cluster: &Clus
     let cluster = &cluster.another().await;
     let nodes = Api::<Node>::all(cluster.client.clone());
     let [amd64, arm64] = cluster.node_names();
-    report_kubelet(&nodes, amd64, "v1.36.0").await;
+    report_kubelet(&nodes, amd64, &version_before(cluster, 0).await).await;
     nodes.delete(arm64, &DeleteParams::default()).await.unwrap();
     let karpenter = Karpenter::start_with_overlays(cluster).await;
     let world = World::of(cluster, karpenter).await;
@@ -60,10 +60,17 @@ pub(crate) async fn what_keeps_the_first_node_away_is_named_first(cluster: &Clus
     world.names_machine_images_of_one_architecture().await;
 }
 
-/// Says what a kubelet would say of itself.
+/// The version that is older than the API server by this number of minor versions, such as `1.33`.
+async fn version_before(cluster: &Cluster, minors: u32) -> String {
+    let server = cluster.client.apiserver_version().await.unwrap();
+    let minor: u32 = server.minor.trim_end_matches('+').parse().unwrap();
+    format!("1.{}", minor - minors)
+}
+
+/// Writes the version and platform that a kubelet reports of its node.
 async fn report_kubelet(nodes: &Api<Node>, name: &str, version: &str) {
     let patch = json!({"status": {"nodeInfo": {
-        "kubeletVersion": version, "architecture": "amd64", "operatingSystem": "linux", "machineID": "", "systemUUID": "",
+        "kubeletVersion": format!("v{version}.0"), "architecture": "amd64", "operatingSystem": "linux", "machineID": "", "systemUUID": "",
         "bootID": "", "kernelVersion": "", "osImage": "", "containerRuntimeVersion": "", "kubeProxyVersion": "",
     }}});
     let how = PatchParams::default();
@@ -326,9 +333,11 @@ impl<'a> World<'a> {
 
     async fn names_a_kubelet_that_is_too_old(&self, nodes: &Api<Node>) {
         let [plain, _] = self.cluster.node_names();
-        report_kubelet(nodes, plain, "v1.28.3").await;
-        self.until_first(3, "1.28").await;
-        report_kubelet(nodes, plain, "v1.36.0").await;
+        let too_old = version_before(self.cluster, 4).await;
+        report_kubelet(nodes, plain, &too_old).await;
+        self.until_first(3, &too_old).await;
+        let newest = version_before(self.cluster, 0).await;
+        report_kubelet(nodes, plain, &newest).await;
         self.until_healthy().await;
     }
 
@@ -367,11 +376,13 @@ impl<'a> World<'a> {
         let file = self.cluster.local().directory().join("status.json");
         std::fs::write(&file, object.to_string()).unwrap();
         let file = file.display().to_string();
+        let status = json!({"status": object["status"]}).to_string();
         let arguments = [
-            "apply",
-            "--server-side",
+            "patch",
             "--subresource=status",
-            "--force-conflicts",
+            "--type=merge",
+            "--patch",
+            &status,
             "-f",
             &file,
         ];
