@@ -151,16 +151,31 @@ fn managed_fields_are_passed_over_however_deep_they_are() {
     );
 }
 
+/// Makes all numbers floats: a node has a float without a fraction as the whole number that Go writes for it.
+fn with_floats(value: Value) -> Value {
+    match value {
+        Value::Number(number) => json!(number.as_f64()),
+        Value::Array(items) => items.into_iter().map(with_floats).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            members
+                .map(|(name, member)| (name, with_floats(member)))
+                .collect()
+        }
+        other => other,
+    }
+}
+
 proptest! {
     #[test]
     fn reads_what_serde_json_reads(text in "[\\[\\]{},:\"\\\\ \n1a.e-]{0,30}|(\\{\"[\\\\\"a]{0,3}\": ?\\[?[0-9]{0,2}\\]?\\}\n?){0,3}") {
         let mut expected = Vec::new();
         for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
             let Ok(value) = value else { break };
-            expected.push(value);
+            expected.push(with_floats(value));
         }
-        let seen = json_of(&text).into_iter().map_while(Result::ok).map(|node| node.value());
-        let seen: Vec<Value> = seen.collect();
+        let nodes = json_of(&text).into_iter().map_while(Result::ok);
+        let seen: Vec<Value> = nodes.map(|node| with_floats(node.value())).collect();
         prop_assert!(seen.starts_with(&expected), "{:?} {:?}", seen, expected);
     }
 }
