@@ -1,6 +1,7 @@
 //! Creations of Pods, one after the other whatever becomes of them, and how long they took.
 
 use std::fmt::{self, Display, Formatter};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use e2e::{Namespace, PodExt};
@@ -20,6 +21,10 @@ pub(crate) struct Creation {
 impl Creation {
     /// Creates a Pod that no scheduler takes up: it would be part of what is measured.
     pub(crate) fn begin(namespace: &Namespace, mut pod: Value) -> JoinHandle<Self> {
+        // Of thousands of generated names two may be equal, which Kubernetes 1.30 does not try again.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        pod["metadata"]["generateName"] = format!("web-{number}-").into();
         pod["spec"]["schedulerName"] = "none".into();
         let namespace = namespace.clone();
         tokio::spawn(async move {
