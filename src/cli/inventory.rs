@@ -4,7 +4,7 @@ use crate::config::Discover;
 use crate::serve::Discovered;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError, UserClient};
-use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind};
+use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind, selected_labels};
 
 pub(super) struct Shown {
     pub(super) inventory: Inventory,
@@ -17,10 +17,12 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Reads the NodePools and nodes that `discover` switches on. A list without the right to read it is left out.
+    /// Reads the NodePools and nodes that `discover` switches on, with the labels by which these pools are selected. A list
+    /// without the right to read it is left out.
     pub(super) async fn read(
         client: &UserClient,
         discover: Discover,
+        pools: &[Pool],
     ) -> Result<Self, RequestError> {
         let mut notes = Vec::new();
         let mut node_pools = Some(Vec::new());
@@ -33,7 +35,11 @@ impl Shown {
             let listed = client.list::<Node>(Node::PATH).await;
             nodes = lenient("nodes", listed, &mut notes)?;
         }
-        let kinds: Vec<NodeKind> = nodes.iter().flatten().map(NodeKind::of).collect();
+        let selected = selected_labels(pools);
+        let mut kinds = Vec::new();
+        for node in nodes.iter().flatten() {
+            kinds.push(NodeKind::of(node, &selected));
+        }
         let knows_node_pools = node_pools.is_some();
         let inventory = Inventory::of(node_pools.unwrap_or_default(), &kinds);
         Ok(Self {

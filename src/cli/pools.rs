@@ -42,7 +42,7 @@ impl Command {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
-            let mut shown = Shown::read(&client, Discover::ALL).await?;
+            let mut shown = Shown::read(&client, Discover::ALL, &config.policy.pools).await?;
             let seen = Seen::read(&client, shown.nodes.as_deref()).await;
             shown.notes.extend(seen.notes);
             shown.notes.extend(client.take_left_out());
@@ -157,9 +157,7 @@ impl Shown {
         };
         let grouped = autoscaler.grouped(self.nodes.as_deref().unwrap_or_default());
         let pools = discovery.pools.iter();
-        pools
-            .map(|known| grouped.outlook(&known.pool.tolerations))
-            .collect()
+        pools.map(|known| grouped.outlook(&known.pool)).collect()
     }
 
     fn row(&self, known: &KnownPool<'_>) -> Row {
@@ -283,6 +281,7 @@ fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
             tolerations,
             share,
             prefer,
+            select,
         } = pool;
         let platforms: Vec<String> = platforms.names().collect();
         text += &format!(
@@ -303,6 +302,9 @@ fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
                 prefer.weight,
                 json!(prefer.labels)
             );
+        }
+        if !select.is_empty() {
+            text += &format!("    select: {{labels: {}}}\n", json!(select));
         }
     }
     Ok(text)

@@ -110,7 +110,7 @@ impl Session {
         let mut discovered = None;
         if let Some(client) = client {
             if config.discover.is_on() {
-                let shown = Shown::read(client, config.discover).await?;
+                let shown = Shown::read(client, config.discover, &config.policy.pools).await?;
                 let (shown, warnings) = shown.noted(&config.policy.pools);
                 discovered = Some(shown);
                 notes.extend(warnings);

@@ -1,9 +1,13 @@
 //! Pools of the configuration, checked so that no Pod can fail by a pool's additions.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Config;
+use super::reader::Reader;
 use super::shape::{Entries, Named, Names, Shape, Slot, Visit, key, repeated};
 use super::values::{Kind, label_key, label_value, named, number, one_of, pool_name};
 use tolerarch_core::image::{Platform, PlatformSet};
-use tolerarch_core::pod::{Toleration, is_label_key};
+use tolerarch_core::pod::{Toleration, is_label_key, names_architecture};
 use tolerarch_core::policy::{Pool, PoolPreference};
 
 impl Slot for Vec<Pool> {
@@ -38,6 +42,9 @@ impl Entries for Vec<Pool> {
         if pool.tolerations.is_empty() {
             pool.tolerations = preset.tolerations;
         }
+        if pool.select.is_empty() {
+            pool.select = preset.select;
+        }
         if pool.prefer == Some(PoolPreference::default()) {
             pool.prefer = None;
         }
@@ -64,17 +71,10 @@ fn blank() -> Pool {
 /// Returns the kind of pools as managed clusters and autoscalers have them.
 fn presets() -> Kind<Pool> {
     // GKE's Arm nodes have arm64 only, behind GKE's own taint.
-    let arm64 = Toleration {
-        key: "kubernetes.io/arch".into(),
-        operator: "Equal".into(),
-        value: "arm64".into(),
-        effect: "NoSchedule".into(),
-        toleration_seconds: None,
-    };
     let gke = Pool {
         name: "gke".into(),
         platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
-        tolerations: vec![arm64],
+        tolerations: vec![arm64_of_gke()],
         ..Pool::default()
     };
     // A NodePool for both architectures, as in the README.
@@ -82,11 +82,66 @@ fn presets() -> Kind<Pool> {
         name: "karpenter".into(),
         ..Pool::default()
     };
-    named([("gke", gke), ("karpenter", karpenter)])
+    named([
+        ("gke", gke),
+        ("gke-compute-class", compute_class()),
+        ("karpenter", karpenter),
+    ])
+}
+
+/// Returns the pool of a custom ComputeClass of GKE with machines of both architectures, which is called `multi-arch`.
+/// GKE labels and taints its nodes with its name, and creates them only for Pods that select it
+/// (cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes).
+fn compute_class() -> Pool {
+    let key = "cloud.google.com/compute-class";
+    let class = "multi-arch";
+    let of_class = Toleration {
+        key: key.into(),
+        operator: "Equal".into(),
+        value: class.into(),
+        effect: "NoSchedule".into(),
+        toleration_seconds: None,
+    };
+    Pool {
+        name: "gke-compute-class".into(),
+        tolerations: vec![of_class, arm64_of_gke()],
+        select: BTreeMap::from([(key.to_owned(), class.to_owned())]),
+        ..Pool::default()
+    }
+}
+
+/// Returns the toleration of the taint that GKE gives to Arm nodes by default.
+fn arm64_of_gke() -> Toleration<'static> {
+    Toleration {
+        key: "kubernetes.io/arch".into(),
+        operator: "Equal".into(),
+        value: "arm64".into(),
+        effect: "NoSchedule".into(),
+        toleration_seconds: None,
+    }
 }
 
 /// Returns the shape of a pool as the file has it.
 fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
+    let mut doubts = Vec::new();
+    for toleration in &pool.tolerations {
+        if let Some(value) = pool.select.get(toleration.key.as_str())
+            && toleration.operator.as_str() != "Exists"
+            && toleration.value != **value
+        {
+            let key = toleration.key.as_str();
+            let text = format!(
+                "the pool selects nodes with {key}={value} and tolerates the taint {key}={}",
+                toleration.value.as_str()
+            );
+            doubts.push((true, text));
+        }
+    }
+    let selects = !pool.select.is_empty();
+    let is_preferred = pool
+        .prefer
+        .as_ref()
+        .is_some_and(|prefer| !prefer.labels.is_empty());
     let faults = [
         (pool.name.is_empty(), "the pool has no name"),
         (
@@ -94,13 +149,21 @@ fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
             "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
         ),
         (
-            pool.tolerations.is_empty(),
+            pool.tolerations.is_empty() && !selects,
             "the pool has no tolerations, so nothing would open it",
+        ),
+        (
+            pool.select.keys().any(|key| names_architecture(key)),
+            "select.labels names an architecture, which the images decide; name the pool's other labels",
+        ),
+        (
+            selects && is_preferred,
+            "the pool is selected, so that its Pods go nowhere else; remove prefer or select",
         ),
     ];
     Shape::section(vec![
         key("preset", presets().of(preset)).means(
-            "says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter",
+            "says what the pool itself does not: the Arm nodes or a ComputeClass of GKE, or a NodePool of Karpenter",
         ),
         key("name", pool_name().of(&mut pool.name))
             .means("as the annotation of opened Pods shows it"),
@@ -114,8 +177,36 @@ fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
         key("prefer", pool.prefer.get_or_insert_default()).means(
             "its nodes are preferred by Pods to which it is opened: with a weight, by their labels",
         ),
+        key(
+            "select",
+            Shape::section(vec![
+                key("labels", &mut pool.select).means("of its nodes, all of which have them"),
+            ]),
+        )
+        .means("its nodes are selected by Pods to which it is opened, which then go nowhere else"),
     ])
     .faulty(faults)
+    .doubtful(doubts)
+}
+
+/// Reports pools that are selected by a label which `placement.podLabels` may require with another value.
+pub(super) fn check_selection(config: &Config, reader: &mut Reader) {
+    let profiles = config.profiles.values().map(|profile| &profile.placement);
+    let mut named = BTreeSet::new();
+    for rules in profiles.chain([&config.policy.placement]) {
+        named.extend(&rules.pod_labels);
+    }
+    for (at, pool) in config.policy.pools.iter().enumerate() {
+        for key in pool.select.keys().filter(|key| named.contains(key)) {
+            let path = format!("pools[{at}].select.labels[{key:?}]");
+            if let Some(place) = reader.places.get(&path).cloned() {
+                let message = format!(
+                    "placement.podLabels has {key}, too, so that a Pod may get two values of it; remove one"
+                );
+                reader.fault_at(&path, place, message);
+            }
+        }
+    }
 }
 
 impl Slot for PoolPreference {

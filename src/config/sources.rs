@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::reader::{FieldError, Location, Reader, may_be_secret, near, quoted};
 use super::shape::{Content, Slot};
 use super::values::matches;
-use super::{Config, ConfigError, placement, print, profiles};
+use super::{Config, ConfigError, placement, pools, print, profiles};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 
@@ -79,6 +79,7 @@ impl Sources {
         }
         profiles::inherit(&mut config, document.as_ref(), &mut reader);
         placement::check_discovery(&mut config, &mut reader);
+        pools::check_selection(&config, &mut reader);
         reader.whole(config.shape());
         // In the order of the file, then those of the environment and the flags.
         reader

@@ -1,5 +1,7 @@
 //! Follows the NodePools and nodes of the cluster, from which pools are discovered.
 
+use std::collections::BTreeSet;
+
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
@@ -24,6 +26,8 @@ pub(super) struct Discoverer {
     live: Live,
     node_pools: Followed<NodePool>,
     nodes: Followed<NodeKind>,
+    /// Keys of the labels of nodes that are kept.
+    labels: BTreeSet<String>,
     state: Reported,
     /// Set if there is a change that has not been published.
     is_new: bool,
@@ -91,11 +95,13 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
 
 impl Discoverer {
     pub(super) fn new(discover: Discover, watcher: Watcher, live: Live) -> Self {
+        let labels = live.selected_labels();
         Self {
             watcher,
             live,
             node_pools: Followed::new("NodePools", discover.node_pools),
             nodes: Followed::new("nodes", discover.nodes),
+            labels,
             state: Reported::default(),
             is_new: false,
         }
@@ -121,7 +127,16 @@ impl Discoverer {
         loop {
             let is_new = tokio::select! {
                 Some(change) = node_pools.next() => self.node_pools.take(change, |pool: NodePool| pool),
-                Some(change) = nodes.next() => self.nodes.take(change, |node: Node| NodeKind::of(&node)),
+                Some(change) = nodes.next() => {
+                    let labels = self.live.selected_labels();
+                    if labels != self.labels {
+                        // The nodes are listed again, with these labels.
+                        self.labels = labels;
+                        nodes = self.nodes.changes(&self.watcher);
+                        continue;
+                    }
+                    self.nodes.take(change, |node: Node| NodeKind::of(&node, &self.labels))
+                }
                 _ = ticks.tick(), if self.is_new => {
                     self.publish();
                     continue;

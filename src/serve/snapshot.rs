@@ -1,6 +1,6 @@
 //! Builds the snapshot that decides: at the start, on a reload, when the cluster changes, and for the commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tolerarch_images::registry::{Registry, Settings, Traces};
 use tolerarch_images::resolver::Resolver;
 use tolerarch_images::shared_cache::SharedCache;
 use tolerarch_kubernetes::cluster::{Caller, ConnectError, Watcher};
-use tolerarch_kubernetes::discovery::{Discovery, Inventory};
+use tolerarch_kubernetes::discovery::{self, Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
@@ -176,6 +176,11 @@ impl Live {
 
     pub(super) fn config(&self) -> Config {
         self.sources.lock().config.clone()
+    }
+
+    /// Returns the keys of the labels by which pools are selected.
+    pub(super) fn selected_labels(&self) -> BTreeSet<String> {
+        discovery::selected_labels(&self.sources.lock().config.policy.pools)
     }
 
     /// Returns whether all kinds that are discovered have been read.

@@ -86,6 +86,14 @@ pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     format!("opened {} to this Pod after its creation", names(pools))
 }
 
+/// `multi-arch cannot be opened to this Pod any more: its nodes are selected by labels, and …`
+pub(super) fn too_late<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
+    format!(
+        "{} cannot be opened to this Pod any more: its nodes are selected by labels, and a Pod that exists gets no node selector; delete the Pod so that its controller creates it again",
+        names(pools)
+    )
+}
+
 /// Returns whether an image of these platforms claims the architecture; `None` if either is unknown.
 pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> Option<bool> {
     let of_architecture = PlatformSet::of_architecture(architecture);
@@ -218,6 +226,7 @@ mod tests {
         );
         let many = closed(&pools, &[lacks; 4000]);
         assert!(many.ends_with(" more images"), "{many}");
+        assert!(too_late(&pools).starts_with("multi-arch cannot be opened to this Pod any more"));
         assert_eq!(
             opened(&pools),
             "opened multi-arch to this Pod after its creation"

@@ -4,6 +4,8 @@
 
 mod pods;
 
+use std::borrow::Cow;
+
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
@@ -13,9 +15,11 @@ use super::loops::{Context, Writer};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::pace::Pace;
 use super::repair::{self, patch_of, repair};
-use tolerarch_core::policy::Mode;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::{LookupError, Reason};
-use tolerarch_engine::decide::{self, Wait};
+use tolerarch_engine::decide::{self, Snapshot, Wait};
 use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope, StoredPod};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
@@ -120,7 +124,7 @@ async fn read_scope(context: &Context, before: Option<&Scope>) -> Option<Scope> 
     Some(scope)
 }
 
-/// Decides on a Pod, and adds the tolerations of the pools that the decision opens.
+/// Decides on a Pod, reports by events why it stays closed, and adds the tolerations of the pools that are opened.
 async fn look(
     writer: &Writer<'_>,
     pod: &StoredPod,
@@ -132,12 +136,7 @@ async fn look(
     let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
         return Look::Settled;
     };
-    let wait = Wait::Until {
-        deadline: Instant::now() + snapshot.budget,
-        review: None,
-    };
-    let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
-    let Some(decision) = decide::caught(decided).await else {
+    let Some(decision) = decide(&snapshot, policy, pod.namespace(), facts).await else {
         return Look::Settled;
     };
     let ControllerSettings {
@@ -155,12 +154,29 @@ async fn look(
             .recorder
             .record(ObjectEvent::on(pod, POOL_CLOSED), note);
     }
+    if events && decision.edits.selects {
+        let mut selected = decision.opened.clone();
+        selected.retain(|pool| !pool.select.is_empty());
+        context
+            .recorder
+            .record(ObjectEvent::on(pod, POOL_CLOSED), || {
+                note::too_late(selected)
+            });
+    }
     if is_temporary {
         return Look::Unknown;
     }
     if !repairs {
         return Look::Settled;
     }
+    let policy = policy.for_existing();
+    let decision = match &policy {
+        Cow::Borrowed(_) => Some(decision),
+        Cow::Owned(policy) => decide(&snapshot, policy, pod.namespace(), facts).await,
+    };
+    let Some(decision) = decision else {
+        return Look::Settled;
+    };
     let opened = decision.opened.clone();
     let Some(patch) = patch_of(pod, facts, decision) else {
         return Look::Settled;
@@ -172,6 +188,21 @@ async fn look(
             .record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
     }
     Look::Tried(written)
+}
+
+/// Decides within the budget of a review; `None` after an internal error.
+async fn decide<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    namespace: &str,
+    pod: &'a Pod<'_>,
+) -> Option<Decision<'a>> {
+    let wait = Wait::Until {
+        deadline: Instant::now() + snapshot.budget,
+        review: None,
+    };
+    let decided = snapshot.decide(policy, namespace, pod, wait);
+    decide::caught(decided).await
 }
 
 /// Returns whether the next decision may differ, as a registry may answer otherwise by then.

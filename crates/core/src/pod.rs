@@ -20,7 +20,7 @@ use serde_json::Value;
 
 pub(crate) use applied::{AppliedLists, member};
 pub use json::Text;
-pub(crate) use json::read;
+pub(crate) use json::{Texts, read};
 pub use kept::Kept;
 pub(crate) use kept::kept;
 pub(crate) use keys::PREFER_KEY;
@@ -38,7 +38,7 @@ pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::{ITEMS, Texts, first, list, object_or_default, or_default, read_small};
+use json::{ITEMS, first, list, object_or_default, or_default, read_small};
 use keys::{Labels, MIRROR_KEY, Member, Picked};
 use tolerarch_text::json::{Object, Unread};
 

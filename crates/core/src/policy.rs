@@ -60,6 +60,8 @@ pub struct Pool {
     pub share: u8,
     /// Preference for the pool's nodes, for Pods to which the pool is opened.
     pub prefer: Option<PoolPreference>,
+    /// Labels of the pool's nodes, which Pods to which the pool is opened select; empty if tolerations suffice.
+    pub select: BTreeMap<String, String>,
 }
 
 impl Pool {
@@ -94,6 +96,7 @@ impl Default for Pool {
             tolerations: vec![exists],
             share: Self::ALL,
             prefer: None,
+            select: BTreeMap::new(),
         }
     }
 }
@@ -339,6 +342,17 @@ impl Policy {
             (Ok(nodes), _) => rules.within(nodes).is_empty(),
             (Err(_), _) => rules.when_unknown.is_empty(),
         }
+    }
+
+    /// Returns the policy for a Pod that exists, which gets no node selector any more: without the pools whose nodes are
+    /// selected by labels.
+    pub fn for_existing(&self) -> Cow<'_, Self> {
+        if self.pools.iter().all(|pool| pool.select.is_empty()) {
+            return Cow::Borrowed(self);
+        }
+        let mut policy = self.clone();
+        policy.pools.retain(|pool| pool.select.is_empty());
+        Cow::Owned(policy)
     }
 
     /// Returns the rank of a Pod's workload; computed only if a pool needs it.

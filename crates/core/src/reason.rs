@@ -79,6 +79,8 @@ reasons! {
     Retracted => "retracted",
     /// The pools that the Pod could use are not open to its workload yet.
     NotInShare => "not-in-share",
+    /// The Pod itself says which nodes it wants by a label that the pools select.
+    OwnSelector => "own-selector",
     /// The path of the review names a profile that does not exist.
     ProfileUnknown => "profile-unknown";
     Unknown {

@@ -72,6 +72,12 @@ fn pool(keys: &Value) -> Pool {
                     labels,
                 });
             }
+            "select" => {
+                let labels = value.as_object().unwrap().iter();
+                pool.select = labels
+                    .map(|(key, value)| (key.clone(), text(value)))
+                    .collect();
+            }
             _ => panic!("{key} of a pool"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod instances;
 mod inventory;
+mod labels;
 mod new_node;
 mod next_node;
 mod platforms;
@@ -12,14 +13,16 @@ use std::collections::BTreeMap;
 
 pub use instances::without_instance;
 pub use inventory::{Inventory, NodeKind};
+pub use labels::selected_labels;
 pub use new_node::{NewNode, Origin};
 pub use next_node::{Obstacle, Verdict};
 pub use prices::Shift;
 pub use taints::{is_reserved_taint, lacking};
 
 use crate::cluster::{NodePool, Taint};
+use inventory::is_of_pool;
 use platforms::of_node_pool;
-use taints::{are_tolerated, exact, is_any_tolerated, is_tolerable, is_wish};
+use taints::{are_tolerated, exact, is_tolerable, is_wish};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::{Pool, is_pool_name};
@@ -142,8 +145,7 @@ fn discover(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<Strin
             name: name.clone(),
             platforms: PlatformSet::EMPTY,
             tolerations: Vec::new(),
-            share: Pool::ALL,
-            prefer: None,
+            ..Pool::default()
         });
         pool.platforms = pool.platforms.union(platforms);
         for toleration in node_pool.taints.iter().map(exact) {
@@ -192,11 +194,12 @@ impl Inventory {
         let mut platforms = declared;
         let mut nodes = 0;
         let mut node_pools = Vec::new();
-        // Nodes that are open anyway are none of the pool's.
-        for node_pool in &self.node_pools {
+        let mut selected: Vec<&NodePool> = self.node_pools.iter().collect();
+        selected.retain(|node_pool| labels::may_have(node_pool, &pool.select));
+        for &node_pool in &selected {
             let mut taints: Vec<&Taint> = node_pool.taints.iter().collect();
             taints.retain(|taint| !is_wish(taint));
-            if !is_any_tolerated(&taints, &pool.tolerations) {
+            if !is_of_pool(&taints, &pool) {
                 continue;
             }
             if are_tolerated(&taints, &pool.tolerations) {
@@ -208,7 +211,7 @@ impl Inventory {
         }
         for (kind, count) in &self.nodes {
             let taints: Vec<&Taint> = self.lasting_taints(kind).collect();
-            if !is_any_tolerated(&taints, &pool.tolerations) {
+            if !kind.has(&pool.select) || !is_of_pool(&taints, &pool) {
                 continue;
             }
             if are_tolerated(&taints, &pool.tolerations) {
@@ -219,7 +222,7 @@ impl Inventory {
             }
         }
         node_pools.sort_by(|a, b| (b.weight, b.name()).cmp(&(a.weight, a.name())));
-        let verdict = Verdict::of(&self.node_pools, &node_pools, &pool.tolerations);
+        let verdict = Verdict::of(&selected, &node_pools, &pool.tolerations);
         KnownPool {
             pool: Pool { platforms, ..pool },
             declared,

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use tolerarch_core::pod::Toleration;
+use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::autoscaler::Choice;
 use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
 
@@ -122,7 +122,11 @@ async fn one_without_a_deployment_is_known_by_its_status() {
     let autoscaler = seen(&[(ALL, Ok(fresh()))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.expanders, Expanders::Unseen);
     assert!(
-        autoscaler.grouped(&[]).outlook(&[]).choice.is_wrong(),
+        autoscaler
+            .grouped(&[])
+            .outlook(&Pool::default())
+            .choice
+            .is_wrong(),
         "it has no priorities"
     );
     let other = json!([status("autoscaling", SignedDuration::ZERO)]);
@@ -239,15 +243,13 @@ async fn without_rights_nothing_is_claimed() {
     let taints = json!([{"key": "t", "effect": "NoSchedule"}]);
     let own = json!({"metadata": {"name": "multi-x7k2p"}, "spec": {"taints": taints}});
     let own: Node = serde_json::from_value(own).unwrap();
-    let tolerations: Vec<Toleration<'_>> =
-        serde_json::from_str(r#"[{"key": "t", "operator": "Exists", "effect": "NoSchedule"}]"#)
-            .unwrap();
+    let toleration = json!({"key": "t", "operator": "Exists", "effect": "NoSchedule"});
+    let pool = Pool {
+        tolerations: vec![tolerarch_core::testing::toleration(&toleration)],
+        ..Pool::default()
+    };
     let Seen { autoscaler, notes } = seen(&objects, &[]).await;
-    let choice = autoscaler
-        .unwrap()
-        .grouped(&[own])
-        .outlook(&tolerations)
-        .choice;
+    let choice = autoscaler.unwrap().grouped(&[own]).outlook(&pool).choice;
     assert!(
         matches!(&choice, Choice::Unseen { why } if why.contains("its flags cannot be read")),
         "{choice}"

@@ -17,7 +17,7 @@ pub(super) const RANK_FIX: &str = "change the weights: Karpenter takes NodePools
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let findings = &mut exam.findings;
-    let shown = Shown::read(exam.client, Discover::ALL).await;
+    let shown = Shown::read(exam.client, Discover::ALL, &config.policy.pools).await;
     let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else {
         return;
     };
@@ -43,7 +43,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
             continue;
         }
         let grouped = grouped.as_ref();
-        let outlook = grouped.map(|grouped| grouped.outlook(&known.pool.tolerations));
+        let outlook = grouped.map(|grouped| grouped.outlook(&known.pool));
         check_pool(known, &shown, config.discover, outlook.as_ref(), findings);
         if let Some(autoscaler) = autoscaler
             && let Some(outlook) = outlook
@@ -221,6 +221,16 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             );
             return findings.unknown("pools", message);
         }
+        None if !pool.select.is_empty() => {
+            let labels = labels(pool);
+            let fix = format!(
+                "label the nodes of the pool ({labels}), or correct pools in the configuration; nothing to do if the pool is \
+                 at zero and has no NodePool"
+            );
+            let why =
+                format!("no node and no NodePool has {labels} and only taints that it tolerates");
+            (why, fix)
+        }
         None => {
             let toleration = pool.tolerations.first();
             let key = toleration.map_or("", |toleration| toleration.key.as_str());
@@ -235,6 +245,15 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
         }
     };
     findings.failed("pools", format!("pool {name} opens nothing: {why}"), fix);
+}
+
+/// Writes the labels by which a pool is selected: `group=multi-arch, zone=a`.
+fn labels(pool: &Pool) -> String {
+    let labels = pool.select.iter();
+    let labels: Vec<String> = labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    labels.join(", ")
 }
 
 /// Returns a node or a NodePool of which a pool tolerates one taint, and the key of another one, which it does not.
@@ -253,6 +272,8 @@ pub(super) fn half_open<'a>(pool: &Pool, shown: &'a Shown) -> Option<(&'a str, &
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
     use tolerarch_kubernetes::cluster::Node;
     use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
@@ -267,7 +288,7 @@ mod tests {
         let node =
             json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": [taint]}});
         let node: Node = serde_json::from_value(node).unwrap();
-        let inventory = Inventory::of(Vec::new(), &[NodeKind::of(&node)]);
+        let inventory = Inventory::of(Vec::new(), &[NodeKind::of(&node, &BTreeSet::new())]);
         let shown = Shown {
             inventory,
             knows_node_pools: true,

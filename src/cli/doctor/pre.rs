@@ -71,7 +71,8 @@ impl Pre {
         };
         version::check(&mut exam).await?;
         let mut configured = configured(shared, access, &mut exam).await?;
-        let shown = Shown::read(&client, Discover::ALL).await?;
+        let pools = &configured.config.policy.pools;
+        let shown = Shown::read(&client, Discover::ALL, pools).await?;
         let seen = Seen::read(&client, shown.nodes.as_deref()).await;
         let namespaces = installation::namespaces(&mut exam).await;
         // What these could not read.
@@ -133,7 +134,7 @@ impl Pre {
         if self.pool.is_some() {
             let is_opened = |node: &NewNode<'_>| {
                 let mut pools = pools.iter();
-                pools.any(|pool| node.is_opened_by(&pool.tolerations))
+                pools.any(|pool| node.is_opened_by(pool))
             };
             new.retain(is_opened);
         }

@@ -47,6 +47,7 @@ async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), R
             node_pools: true,
             nodes: true,
         },
+        &configured(),
     )
     .await?;
     Ok((shown, client.take_left_out()))
@@ -162,6 +163,16 @@ async fn yaml_is_configuration() {
         (&own.tolerations, 50, &own.prefer)
     );
     assert_eq!(pools[1].tolerations[0].value.as_str(), "true");
+
+    let mut selected = configured();
+    selected[0].prefer = None;
+    selected[0].select.insert("a".to_owned(), "b".to_owned());
+    let text = shop()
+        .await
+        .written(&selected, None, Output::Yaml, WIDTH)
+        .unwrap();
+    let pools = Config::parse(&text).unwrap().policy.pools;
+    assert_eq!(pools[0].select, selected[0].select);
 }
 
 #[tokio::test]

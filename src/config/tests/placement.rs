@@ -173,6 +173,50 @@ fn reads_preferences_and_labels() {
 }
 
 #[test]
+fn reads_how_a_pool_is_selected() {
+    let load = |text: &str| Sources::default().read(text);
+    let text = "pools: [{name: multi, platforms: [linux/amd64], select: {labels: {group: multi}}}]";
+    let loaded = load(text).unwrap();
+    let pool = &loaded.config.policy.pools[0];
+    assert_eq!(pool.select["group"], "multi");
+    assert!(pool.tolerations.is_empty());
+    assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
+
+    let first = |text: &str| load(text).map(drop).unwrap_err()[0].message.clone();
+    let pool = |more: &str| format!("pools: [{{preset: karpenter, select: {{labels: {more}}}}}]");
+    for (text, message) in [
+        (pool("{a b: c}"), "no label key"),
+        (pool("{a: b c}"), "expected a label value"),
+        (pool("{kubernetes.io/arch: arm64}"), "names an architecture"),
+        (
+            "pools: [{preset: gke-compute-class, prefer: {weight: 1, labels: {a: b}}}]".to_owned(),
+            "remove prefer or select",
+        ),
+        (
+            pool("{team: a}") + "\nplacement: {podLabels: [team]}",
+            "placement.podLabels has team, too",
+        ),
+        (
+            pool("{team: a}") + "\nprofiles: {one: {placement: {podLabels: [team]}}}",
+            "placement.podLabels has team, too",
+        ),
+    ] {
+        let seen = first(&text);
+        assert!(seen.contains(message), "{text}: {seen}");
+    }
+
+    let text = "pools: [{preset: gke-compute-class, select: {labels: {cloud.google.com/compute-class: own}}}]";
+    let loaded = load(text).unwrap();
+    let warnings = loaded.warnings();
+    assert!(
+        warnings[0].message.contains(
+            "selects nodes with cloud.google.com/compute-class=own and tolerates the taint cloud.google.com/compute-class=multi-arch"
+        ),
+        "{warnings:?}"
+    );
+}
+
+#[test]
 fn reads_how_a_pool_is_preferred() {
     let pool = |prefer: &str| {
         let text = format!("pools: [{{preset: karpenter, prefer: {prefer}}}]");

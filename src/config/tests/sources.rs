@@ -196,9 +196,22 @@ fn presets_give_what_a_pool_does_not_say() {
         karpenter.tolerations,
         Config::default().policy.pools[0].tolerations
     );
+    let [class] = pools("{preset: gke-compute-class}").try_into().unwrap();
+    assert_eq!(class.platforms, PlatformSet::AMD64_AND_ARM64);
+    assert_eq!(class.tolerations.len(), 2);
+    let label = (
+        "cloud.google.com/compute-class".to_owned(),
+        "multi-arch".to_owned(),
+    );
+    assert_eq!(class.select, [label].into());
+    let [own] = pools("{preset: gke-compute-class, select: {labels: {a.b/c: d}}}")
+        .try_into()
+        .unwrap();
+    assert_eq!(own.select, [("a.b/c".to_owned(), "d".to_owned())].into());
     let wrong = faults("pools: [{preset: eks}, {preset: gke}, {preset: gke}]").join("; ");
     assert!(
-        wrong.contains("expected gke or karpenter") && wrong.contains("two pools are named"),
+        wrong.contains("expected gke, gke-compute-class or karpenter")
+            && wrong.contains("two pools are named"),
         "{wrong}"
     );
 }

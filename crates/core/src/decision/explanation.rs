@@ -15,6 +15,17 @@ pub(super) fn by_share(Pool { name, share, .. }: &Pool) -> String {
     )
 }
 
+/// Explains by the labels of a pool's nodes, which the Pod itself names.
+pub(super) fn by_selector(Pool { name, select, .. }: &Pool) -> String {
+    let keys: Vec<&str> = select.keys().map(String::as_str).collect();
+    let text = format!(
+        "{}: the Pod itself says which nodes it wants, and the pool {name} is selected by {}",
+        Reason::OwnSelector,
+        keys.join(", ")
+    );
+    text.chars().take(LENGTH).collect()
+}
+
 /// Explains by the image that decides: `platform-missing: app lacks linux/arm64 (and 2 more images)`. A long image is
 /// cut at its beginning, as its end says more. The text is independent of this pass's edits, so that the next pass agrees.
 pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'_>]) -> String {

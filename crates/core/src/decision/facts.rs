@@ -9,7 +9,8 @@ use crate::reason::{LookupError, Reason};
 /// The facts about a Pod, its pools and its images that make the reason of a decision.
 pub(super) struct Facts<'a, 'i> {
     verdicts: Verdicts<'a, 'i>,
-    adds_toleration: bool,
+    /// Set if a toleration, or the selector of a pool, is added.
+    opens_pool: bool,
     /// Set if a node selector, a node affinity or a preference is added.
     adds_steering: bool,
     /// Set if additions of an earlier pass are removed, rather than only written in another form.
@@ -20,14 +21,23 @@ pub(super) struct Facts<'a, 'i> {
     is_nowhere: bool,
     /// Set if a pool is open to the Pod: by its images, or because managed tolerations stay.
     is_open: bool,
-    /// The pool that is not open to the Pod's workload yet, where no other is open.
-    held_back: Option<&'a Pool>,
-    /// Set if the Pod's present tolerations cover that pool's.
+    /// The pool that is closed although all images run there, where no other is open.
+    withheld: Option<Withheld<'a>>,
+    /// Set if the Pod's present tolerations cover that pool's, and it is only not open to the workload yet.
     is_held_back_tolerated: bool,
     /// The unknown image for which additions of an earlier pass stay.
     keeping: Option<Blocker<'a>>,
     /// The image that decides; `None` if no image keeps the Pod ineligible for a pool, or a toleration is added.
     blocker: Option<Blocker<'a>>,
+}
+
+/// Why a pool is closed to a Pod whose images run there.
+#[derive(Clone, Copy)]
+enum Withheld<'a> {
+    /// The pool is not open to the Pod's workload yet.
+    ByShare(&'a Pool),
+    /// The Pod itself names node labels that the pool selects.
+    BySelector(&'a Pool),
 }
 
 impl<'a, 'i> Facts<'a, 'i> {
@@ -39,13 +49,23 @@ impl<'a, 'i> Facts<'a, 'i> {
     ) -> Self {
         let Placement {
             opened,
+            is_open,
+            contradicted,
             is_steered,
             is_nowhere,
             edits,
         } = placement;
-        let mut pools = verdicts.policy.pools.iter();
-        let is_open = !opened.is_empty() || pools.any(|pool| verdicts.is_open(pool));
-        let held_back = if is_open { None } else { verdicts.held_back() };
+        let is_open = *is_open || !opened.is_empty();
+        let mut withheld = None;
+        let mut is_held_back_tolerated = false;
+        if !is_open {
+            if let Some(pool) = contradicted {
+                withheld = Some(Withheld::BySelector(pool));
+            } else if let Some(pool) = verdicts.held_back() {
+                withheld = Some(Withheld::ByShare(pool));
+                is_held_back_tolerated = is_tolerated(pod, pool);
+            }
+        }
         let changes_existing = edits.changes_existing();
         let mut keeping = None;
         // Additions that stay may only change their form: in a Pod those that steer, in a template tolerations as well.
@@ -59,18 +79,18 @@ impl<'a, 'i> Facts<'a, 'i> {
         let is_rewritten = keeps_additions && !changes_existing;
         let mut facts = Self {
             verdicts,
-            adds_toleration: !edits.add.is_empty(),
+            opens_pool: !edits.add.is_empty() || edits.selects,
             adds_steering: edits.steers,
             retracts: !edits.is_empty() && !is_rewritten,
             is_only_steered: *is_steered && opened.is_empty(),
             is_nowhere: *is_nowhere,
             is_open,
-            held_back,
-            is_held_back_tolerated: held_back.is_some_and(|pool| is_tolerated(pod, pool)),
+            withheld,
+            is_held_back_tolerated,
             keeping,
             blocker: None,
         };
-        if !facts.adds_toleration {
+        if !facts.opens_pool {
             facts.blocker = keeping.or_else(|| verdicts.decisive());
             if facts.blocker.is_none() && (*is_steered || *is_nowhere) {
                 facts.blocker = verdicts.narrowing_image();
@@ -81,7 +101,7 @@ impl<'a, 'i> Facts<'a, 'i> {
 
     /// Returns the reason: that of the first line whose condition holds.
     pub(super) fn reason(&self) -> Reason {
-        if self.adds_toleration {
+        if self.opens_pool {
             Reason::Tolerated
         } else if self.adds_steering {
             Reason::Placed
@@ -95,8 +115,11 @@ impl<'a, 'i> Facts<'a, 'i> {
             Reason::AlreadyTolerated
         } else if self.is_nowhere {
             Reason::NoCommonPlatform
-        } else if self.held_back.is_some() {
-            Reason::NotInShare
+        } else if let Some(withheld) = self.withheld {
+            match withheld {
+                Withheld::ByShare(_) => Reason::NotInShare,
+                Withheld::BySelector(_) => Reason::OwnSelector,
+            }
         } else {
             match self.blocker.or_else(|| self.verdicts.narrowing_image()) {
                 Some(blocker) => blocker.cause.into(),
@@ -112,7 +135,7 @@ impl<'a, 'i> Facts<'a, 'i> {
 
     /// Returns the image that decides; `None` if no image does.
     pub(super) fn image(&self) -> Option<&'a str> {
-        if self.reason() == Reason::NotInShare {
+        if matches!(self.reason(), Reason::NotInShare | Reason::OwnSelector) {
             return None;
         }
         Some(self.blocker?.image)
@@ -121,13 +144,14 @@ impl<'a, 'i> Facts<'a, 'i> {
     /// Returns the text of the Pod's annotation with the reason, empty to remove it; `None` to leave it.
     pub(super) fn explanation(&self, policy: &Policy, blockers: &[Blocker<'_>]) -> Option<String> {
         let is_tolerated_already = self.reason() == Reason::AlreadyTolerated;
-        let text = match (self.held_back, self.blocker) {
+        let text = match (self.withheld, self.blocker) {
             _ if self.is_open => String::new(),
             (Some(_), _) if is_tolerated_already => String::new(),
             (None, None) => String::new(),
             // What is written stays true while the Pod is ineligible.
             _ if !policy.explain => return None,
-            (Some(pool), _) => explanation::by_share(pool),
+            (Some(Withheld::ByShare(pool)), _) => explanation::by_share(pool),
+            (Some(Withheld::BySelector(pool)), _) => explanation::by_selector(pool),
             (None, Some(blocker)) => explanation::by_image(self.is_nowhere, blocker, blockers),
         };
         Some(text)

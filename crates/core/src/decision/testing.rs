@@ -60,7 +60,7 @@ fn pool(name: &str, platforms: PlatformSet, tolerations: Value) -> Pool {
         platforms,
         tolerations,
         share: Pool::ALL,
-        prefer: None,
+        ..Pool::default()
     }
 }
 
@@ -80,6 +80,10 @@ fn steering(require: Require) -> Policy {
     };
     let Policy { mut pools, .. } = policy();
     pools.truncate(1);
+    if require == Require::NodeSelector {
+        let label = ("group".to_owned(), "multi-arch".to_owned());
+        pools[0].select.extend([label]);
+    }
     Policy {
         pools,
         placement,

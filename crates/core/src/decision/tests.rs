@@ -19,8 +19,7 @@ fn pool(name: &str, platforms: &[&str], tolerations: Value) -> Pool {
         name: name.into(),
         platforms: set(platforms),
         tolerations,
-        share: Pool::ALL,
-        prefer: None,
+        ..Pool::default()
     }
 }
 

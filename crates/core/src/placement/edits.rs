@@ -14,10 +14,14 @@ pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const OVERHEAD: usize = 128;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Placement<'a> {
-    /// The pools that are open to the Pod by managed tolerations after this pass.
+    /// The pools that are open to the Pod by managed additions after this pass.
     pub opened: Vec<&'a Pool>,
+    /// Set if the images open a pool to the Pod, whether additions are needed for it or not.
+    pub is_open: bool,
+    /// The first pool that only the node labels that the Pod itself names keep closed.
+    pub contradicted: Option<&'a Pool>,
     /// Set if a managed addition steers the Pod after this pass.
     pub is_steered: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
@@ -34,6 +38,8 @@ pub struct Edits<'a> {
     pub spec: BTreeMap<&'static str, String>,
     /// Set if a member is replaced to add something that steers the Pod, rather than only to remove it.
     pub steers: bool,
+    /// Set if the Pod newly selects the nodes of a pool that is opened.
+    pub selects: bool,
     /// Annotations to set, or to remove where the text is empty.
     pub annotations: BTreeMap<&'static str, String>,
 }

@@ -1,6 +1,6 @@
 //! Additions of tolerarch to a Pod, known by the Pod's annotations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Pool;
@@ -12,6 +12,8 @@ pub struct Ownership<'p> {
     pub(super) pools: &'p str,
     /// Places of these pools' tolerations in the Pod's list, ascending. All other tolerations are the user's.
     pub(super) tolerations: Vec<usize>,
+    /// Labels of these pools' nodes that the Pod may select.
+    pub(super) labels: BTreeMap<String, String>,
     /// The annotation's list of managed requirements, as text.
     pub(super) required: &'p str,
     /// Additions that stay while an image is unknown, as far as the known images do not contradict them; `None` for a
@@ -38,6 +40,7 @@ impl<'p> Ownership<'p> {
         Self {
             pools: pod.annotation(POOLS_KEY),
             tolerations: managed_tolerations(pod, &opened, |_| 0),
+            labels: labels_of(&opened),
             required: pod.annotation(REQUIRED_KEY),
             lasting: None,
         }
@@ -118,6 +121,15 @@ pub(super) fn managed_tolerations(
     }
     places.sort_unstable();
     places
+}
+
+/// Returns the labels of these pools' nodes.
+pub(super) fn labels_of(opened: &[&Pool]) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for pool in opened {
+        labels.extend(pool.select.clone());
+    }
+    labels
 }
 
 /// Returns how many tolerations of the Pod equal this one.

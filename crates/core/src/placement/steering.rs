@@ -8,7 +8,7 @@ use super::preference::{self, Preferred};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Affinity, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
-    Scheduling, is_label_value,
+    Scheduling, Texts, is_label_value,
 };
 use crate::policy::{PlacementRules, Policy, Pool, Require, Verdicts};
 
@@ -16,15 +16,17 @@ use crate::policy::{PlacementRules, Policy, Pool, Require, Verdicts};
 const PREFERENCES: usize = 128;
 
 /// How the Pod is steered after this pass, and the edits for that.
-pub(super) struct Steering {
+pub(super) struct Steering<'p> {
     /// Set if a managed constraint or preference steers the Pod after this pass.
     pub(super) is_steered: bool,
     /// Set if the edits add something that steers the Pod, rather than only remove it.
     pub(super) is_addition: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
     pub(super) is_nowhere: bool,
-    /// Members of the Pod's spec that are replaced, as JSON; `null` removes the member.
-    pub(super) spec: BTreeMap<&'static str, String>,
+    /// The node selector, if it changes.
+    pub(super) selector: Option<Texts<'p>>,
+    /// The affinity, if it changes.
+    pub(super) affinity: Option<Affinity<'p>>,
     /// Annotations to set, or to remove where the text is empty.
     pub(super) annotations: BTreeMap<&'static str, String>,
 }
@@ -49,12 +51,12 @@ struct Annotations<'p> {
 
 /// Steers the Pod; `None` if there is nothing to add and nothing managed to remove, or if the Pod's constraints cannot be
 /// read.
-pub(super) fn steer(
-    pod: &Pod<'_>,
+pub(super) fn steer<'p>(
+    pod: &'p Pod<'_>,
     ownership: &Ownership<'_>,
     verdicts: &Verdicts<'_, '_>,
     opened: &[&Pool],
-) -> Option<Steering> {
+) -> Option<Steering<'p>> {
     let rules = &verdicts.policy.placement;
     let requires = rules.requires();
     let prefers = prefers(pod, verdicts.policy);
@@ -94,7 +96,8 @@ pub(super) fn steer(
         is_steered: desired != Managed::default(),
         is_addition: desired.is_added(&current, &after),
         is_nowhere: is_nowhere && is_free,
-        spec: changes(&current, &after).ok()?,
+        affinity: has_other_terms(&current, &after).then_some(after.affinity),
+        selector: (current.selector != after.selector).then_some(after.selector),
         annotations: annotations.edits(&desired),
     })
 }
@@ -116,7 +119,7 @@ impl Annotations<'_> {
 }
 
 /// Returns the managed preferences that an annotation names.
-fn managed_preferences(preferred: &str, pools: &[Pool]) -> Vec<Preferred> {
+pub(super) fn managed_preferences(preferred: &str, pools: &[Pool]) -> Vec<Preferred> {
     let preferences = names(preferred).filter_map(|name| Preferred::named(name, pools));
     preferences.take(PREFERENCES).collect()
 }
@@ -136,35 +139,14 @@ pub fn prefers(pod: &Pod<'_>, policy: &Policy) -> bool {
         || policy.pools.iter().any(|pool| pool.prefer.is_some())
 }
 
-/// Returns the members of the spec that change, as JSON, `null` if nothing is left; preferences have no order.
-fn changes(
-    before: &Scheduling<'_>,
-    after: &Scheduling<'_>,
-) -> serde_json::Result<BTreeMap<&'static str, String>> {
-    let mut members = BTreeMap::new();
-    if before.selector != after.selector {
-        let json = if after.selector.is_empty() {
-            "null".to_owned()
-        } else {
-            serde_json::to_string(&after.selector)?
-        };
-        members.insert("nodeSelector", json);
-    }
-    let nodes_before = &before.affinity.nodes;
-    let nodes = &after.affinity.nodes;
-    let preferred_before = &nodes_before.preferred;
-    let mut preferred = nodes.preferred.iter();
-    let has_same_preferences = preferred.len() == preferred_before.len()
-        && preferred.all(|term| preferred_before.contains(term));
-    if nodes_before.required != nodes.required || !has_same_preferences {
-        let json = if after.affinity == Affinity::default() {
-            "null".to_owned()
-        } else {
-            serde_json::to_string(&after.affinity)?
-        };
-        members.insert("affinity", json);
-    }
-    Ok(members)
+/// Returns whether the requirements or the preferences, which have no order, differ.
+fn has_other_terms(before: &Scheduling<'_>, after: &Scheduling<'_>) -> bool {
+    let before = &before.affinity.nodes;
+    let after = &after.affinity.nodes;
+    let mut preferred = after.preferred.iter();
+    let has_same_preferences = preferred.len() == before.preferred.len()
+        && preferred.all(|term| before.preferred.contains(term));
+    before.required != after.required || !has_same_preferences
 }
 
 /// Returns the nodes to which the images confine the Pod, or to which an earlier pass did if that lasts.

@@ -1,6 +1,7 @@
 mod laws;
 mod model;
 mod preferring;
+mod selecting;
 mod steering;
 
 use std::collections::BTreeMap;
@@ -98,8 +99,7 @@ fn knows_its_own_earlier_work() {
         name: name.into(),
         platforms: PlatformSet::ALL,
         tolerations: vec![toleration(&tolerates(name))],
-        share: Pool::ALL,
-        prefer: None,
+        ..Pool::default()
     });
     let tolerations = ["gpu", "other", "multi-arch"].map(tolerates);
     let pod = json!({

@@ -1,7 +1,7 @@
 //! The update of a template: its former version says, too, which additions are managed, as an update may drop the
 //! annotations or the lists. The rest of placement knows what is managed and what lasts, and no former version.
 
-use super::ownership::{Lasting, Ownership, count, has_names, managed_tolerations};
+use super::ownership::{Lasting, Ownership, count, has_names, labels_of, managed_tolerations};
 use super::steering;
 use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Policy;
@@ -27,6 +27,7 @@ impl<'p> Ownership<'p> {
         Self {
             pools: pod.annotation(POOLS_KEY),
             tolerations: managed_tolerations(pod, &opened, users),
+            labels: labels_of(&opened),
             required: if has_names(required) {
                 required
             } else {

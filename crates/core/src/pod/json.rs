@@ -24,7 +24,7 @@ pub struct Text<'a>(pub(super) Cow<'a, str>);
 #[serde(transparent)]
 pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-pub(super) type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
+pub(crate) type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 impl Text<'_> {
     pub fn as_str(&self) -> &str {

@@ -80,6 +80,16 @@ impl NodeLabels {
         labels
     }
 
+    /// Returns whether the node has all of these labels, or may have those that are not known.
+    pub fn may_have(&self, labels: &BTreeMap<String, String>) -> bool {
+        let mut labels = labels.iter();
+        labels.all(|(key, value)| match self.get(key) {
+            Label::Value(known) => known == value,
+            Label::Absent => false,
+            Label::Unknown => true,
+        })
+    }
+
     fn get(&self, key: &str) -> Label<'_> {
         match self.values.get(key) {
             Some(Some(value)) => Label::Value(value),

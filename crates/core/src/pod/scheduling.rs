@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Pod;
 use super::json::{Text, Texts, list, or_default, read_small};
-use super::{Pod, Spec};
 use tolerarch_text::json::Unread;
 
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
@@ -107,15 +107,15 @@ pub(crate) struct Expression<'p> {
 impl<'p> Scheduling<'p> {
     /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
     pub(crate) fn of(pod: &'p Pod<'_>) -> Option<Self> {
-        let Spec {
-            node_selector,
-            affinity,
-            ..
-        } = &pod.spec;
         Some(Self {
-            selector: read_small(node_selector.as_ref())?,
-            affinity: read_small(affinity.as_ref())?,
+            selector: Self::selector_of(pod)?,
+            affinity: read_small(pod.spec.affinity.as_ref())?,
         })
+    }
+
+    /// Returns the Pod's node selector; `None` if it cannot be parsed.
+    pub(crate) fn selector_of(pod: &'p Pod<'_>) -> Option<Texts<'p>> {
+        read_small(pod.spec.node_selector.as_ref())
     }
 
     /// Returns the required terms, one of which a node has to match; `None` if there is no requirement.
@@ -148,6 +148,14 @@ impl<'p> From<Vec<Expression<'p>>> for Term<'p> {
             match_expressions,
             match_fields: Vec::new(),
         }
+    }
+}
+
+impl<'p> Term<'p> {
+    /// Returns the keys of the node labels that the expressions name.
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = Text<'p>> {
+        let expressions = self.match_expressions.into_iter();
+        expressions.map(|expression| expression.key)
     }
 }
 

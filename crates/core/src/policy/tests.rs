@@ -6,8 +6,7 @@ fn two_pools() -> Policy {
         name: platforms.join(" "),
         platforms: set(platforms),
         tolerations: Vec::new(),
-        share: Pool::ALL,
-        prefer: None,
+        ..Pool::default()
     };
     let pools = vec![
         pool(&["linux/amd64", "linux/arm64"]),

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{Failure, PlatformSet};
-use tolerarch_core::placement::is_tolerated;
+use tolerarch_core::placement::{contradicted, is_tolerated};
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Blocker, Cause, ImageSupport, Policy, Pool, Verdicts};
 use tolerarch_core::reason::Reason;
@@ -68,7 +68,7 @@ impl Serialize for BlockingImage {
 pub struct PoolState {
     pub name: String,
     pub platforms: PlatformSet,
-    /// True if every image runs there, and the pool is open to the workload.
+    /// True if every image runs there, the pool is open to the workload, and the Pod's own node labels allow it.
     #[serde(rename = "open")]
     pub is_open: bool,
     #[serde(rename = "tolerated")]
@@ -120,8 +120,11 @@ impl Examined {
     ) -> Self {
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);
         let mut pools = Vec::with_capacity(policy.pools.len());
+        let contradicted = contradicted(pod, &policy.pools);
         for pool in &policy.pools {
-            pools.push(PoolState::of(pool, pod, &verdicts));
+            let mut state = PoolState::of(pool, pod, &verdicts);
+            state.is_open &= !contradicted.contains(&pool);
+            pools.push(state);
         }
         let wanted: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
         let mut states: Vec<ImageState> = Vec::new();

@@ -9,7 +9,7 @@ use super::sides::Sides;
 use super::status::NodeGroup;
 use crate::cluster::Node;
 use crate::discovery::KnownPool;
-use tolerarch_core::pod::Toleration;
+use tolerarch_core::policy::Pool;
 
 /// Nodes of a cluster by the node group that each belongs to.
 pub struct Grouped<'a> {
@@ -75,8 +75,8 @@ impl<'a> Grouped<'a> {
         names.filter(|name| !name.is_empty()).collect()
     }
 
-    /// Judges for Pods with the tolerations of a pool.
-    pub fn outlook(&self, tolerations: &[Toleration<'_>]) -> Outlook<'a> {
+    /// Judges for Pods to which a pool is opened.
+    pub fn outlook(&self, pool: &Pool) -> Outlook<'a> {
         let Autoscaler {
             groups,
             ignored_taints,
@@ -85,8 +85,8 @@ impl<'a> Grouped<'a> {
         } = self.autoscaler;
         let sides = groups
             .as_ref()
-            .map(|groups| Sides::of(groups, &self.members, ignored_taints, tolerations));
-        let choice = Choice::of(self.autoscaler, sides.as_ref(), tolerations);
+            .map(|groups| Sides::of(groups, &self.members, ignored_taints, pool));
+        let choice = Choice::of(self.autoscaler, sides.as_ref(), &pool.tolerations);
         match sides {
             Some(Sides {
                 own, unseen, alike, ..

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use super::flags::IgnoredTaints;
 use super::status::NodeGroup;
-use crate::cluster::{Node, Taint};
+use crate::cluster::Node;
 use crate::discovery::taints::{is_passing, is_tolerated, is_wish};
-use tolerarch_core::pod::Toleration;
+use tolerarch_core::policy::Pool;
 
 /// The groups that may grow, by their nodes. Groups that Pods of the pool do not fit are left out.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Sides<'a> {
-    /// Groups with a taint of the pool.
+    /// Groups with a taint of the pool, or with the labels by which the pool is selected.
     pub(super) own: Vec<&'a NodeGroup>,
     /// Groups that all Pods fit.
     pub(super) rivals: Vec<&'a NodeGroup>,
@@ -27,12 +27,12 @@ impl<'a> Sides<'a> {
         groups: &'a [NodeGroup],
         members: &HashMap<&'a str, Vec<&Node>>,
         ignored: &IgnoredTaints,
-        tolerations: &[Toleration<'_>],
+        pool: &Pool,
     ) -> Self {
         let mut sides = Self::default();
         for group in groups.iter().filter(|group| !group.is_fixed()) {
             let nodes = members.get(group.name.as_str());
-            let place = nodes.and_then(|nodes| Place::of_all(nodes, ignored, tolerations));
+            let place = nodes.and_then(|nodes| Place::of_all(nodes, ignored, pool));
             match place {
                 Some(Place::Own) => sides.own.push(group),
                 Some(Place::Open) => sides.rivals.push(group),
@@ -63,7 +63,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// The relation of a node to Pods with the tolerations of a pool.
+/// The relation of a node to Pods to which a pool is opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Own,
@@ -73,14 +73,8 @@ enum Place {
 
 impl Place {
     /// Returns the place that all of these nodes have; `None` if they differ, or there are none.
-    fn of_all(
-        nodes: &[&Node],
-        ignored: &IgnoredTaints,
-        tolerations: &[Toleration<'_>],
-    ) -> Option<Self> {
-        let mut places = nodes
-            .iter()
-            .map(|node| Self::of(&node.taints, ignored, tolerations));
+    fn of_all(nodes: &[&Node], ignored: &IgnoredTaints, pool: &Pool) -> Option<Self> {
+        let mut places = nodes.iter().map(|node| Self::of(node, ignored, pool));
         let first = places.next()?;
         if places.all(|place| place == first) {
             Some(first)
@@ -89,13 +83,22 @@ impl Place {
         }
     }
 
-    fn of(taints: &[Taint], ignored: &IgnoredTaints, tolerations: &[Toleration<'_>]) -> Self {
-        let mut place = Self::Open;
-        for taint in taints {
+    fn of(node: &Node, ignored: &IgnoredTaints, pool: &Pool) -> Self {
+        let labels = &node.metadata.labels;
+        let mut selected = pool.select.iter();
+        if selected.any(|(key, value)| labels.get(key) != Some(value)) {
+            return Self::Closed;
+        }
+        let mut place = if pool.select.is_empty() {
+            Self::Open
+        } else {
+            Self::Own
+        };
+        for taint in &node.taints {
             if is_wish(taint) || is_passing(taint) || ignored.has(&taint.key) {
                 continue;
             }
-            if !is_tolerated(taint, tolerations) {
+            if !is_tolerated(taint, &pool.tolerations) {
                 return Self::Closed;
             }
             place = Self::Own;

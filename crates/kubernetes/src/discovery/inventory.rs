@@ -1,14 +1,13 @@
 //! NodePools and nodes of a cluster, reduced to what matters to pools.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::labels::NODE_POOL;
 use super::platforms::{of_node, of_node_pool};
 use super::taints::{are_tolerated, is_any_tolerated, is_passing, is_wish};
 use crate::cluster::{Node, NodePool, Taint};
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::Toleration;
-
-const NODE_POOL: &str = "karpenter.sh/nodepool";
+use tolerarch_core::policy::Pool;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
@@ -25,19 +24,41 @@ pub struct NodeKind {
     /// Platform; none for a node that does not run linux, or has not reported its architecture yet.
     pub(super) platforms: PlatformSet,
     node_pool: Option<String>,
+    /// Labels by which pools are selected.
+    labels: BTreeMap<String, String>,
 }
 
 impl NodeKind {
-    pub fn of(node: &Node) -> Self {
+    /// Reduces a node to what matters where pools are selected by the labels with these keys.
+    pub fn of(node: &Node, selected: &BTreeSet<String>) -> Self {
         let mut taints = node.taints.clone();
         taints.retain(|taint| !is_passing(taint) && !is_wish(taint));
         taints.sort_unstable();
+        let mut labels = BTreeMap::new();
+        for key in selected {
+            if let Some(value) = node.metadata.labels.get(key) {
+                labels.insert(key.clone(), value.clone());
+            }
+        }
         Self {
             taints,
             platforms: of_node(node),
             node_pool: node.metadata.labels.get(NODE_POOL).cloned(),
+            labels,
         }
     }
+
+    /// Returns whether the nodes have all of these labels.
+    pub(super) fn has(&self, labels: &BTreeMap<String, String>) -> bool {
+        let mut labels = labels.iter();
+        labels.all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+}
+
+/// Returns whether nodes with these taints, and with the labels by which the pool is selected, are more than what is open to
+/// all Pods.
+pub(super) fn is_of_pool(taints: &[&Taint], pool: &Pool) -> bool {
+    !pool.select.is_empty() || is_any_tolerated(taints, &pool.tolerations)
 }
 
 impl Inventory {
@@ -80,13 +101,14 @@ impl Inventory {
         platforms
     }
 
-    /// Returns the number of nodes with all of these platforms that a pool with these tolerations opens.
-    pub fn count_nodes(&self, platforms: PlatformSet, tolerations: &[Toleration<'_>]) -> usize {
+    /// Returns the number of nodes with all of these platforms that a pool opens.
+    pub fn count_nodes(&self, platforms: PlatformSet, pool: &Pool) -> usize {
         let mut number = 0;
         for (kind, count) in &self.nodes {
             let taints: Vec<&Taint> = self.lasting_taints(kind).collect();
-            let is_opened =
-                is_any_tolerated(&taints, tolerations) && are_tolerated(&taints, tolerations);
+            let is_opened = kind.has(&pool.select)
+                && is_of_pool(&taints, pool)
+                && are_tolerated(&taints, &pool.tolerations);
             if is_opened && kind.platforms.contains(platforms) {
                 number += count;
             }

@@ -120,9 +120,13 @@ impl<'a> NewNode<'a> {
                 effect: effect.to_owned(),
             });
         }
+        let mut labels = base.clone();
+        for (key, value) in &pool.select {
+            labels.set(key, value);
+        }
         Self {
             origin: Origin::Pool(pool),
-            labels: base.clone(),
+            labels,
             taints: lasting(&taints),
         }
     }
@@ -138,9 +142,14 @@ impl<'a> NewNode<'a> {
         self.taints.iter().find(|taint| !may_be_tolerated(taint))
     }
 
-    /// Returns whether a pool with these tolerations opens the node.
-    pub fn is_opened_by(&self, tolerations: &[Toleration<'_>]) -> bool {
-        !self.taints.is_empty() && self.closed_by(tolerations).is_none()
+    /// Returns whether the pool opens the node, as far as the node's labels are known.
+    pub fn is_opened_by(&self, pool: &Pool) -> bool {
+        let is_of_pool = if pool.select.is_empty() {
+            !self.taints.is_empty()
+        } else {
+            self.labels.may_have(&pool.select)
+        };
+        is_of_pool && self.closed_by(&pool.tolerations).is_none()
     }
 }
 

@@ -98,7 +98,7 @@ fn has_reached_limits(pool: &NodePool) -> bool {
 
 /// Returns the NodePool from which Karpenter makes the next node for a Pod with these tolerations.
 pub(super) fn next_node_pool<'a>(
-    all: &'a [NodePool],
+    all: &[&'a NodePool],
     tolerations: &[Toleration<'_>],
 ) -> Option<&'a NodePool> {
     let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
@@ -109,14 +109,16 @@ pub(super) fn next_node_pool<'a>(
     let usable = |pool: &&NodePool| Obstacle::of(pool).is_none() && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
     all.iter()
+        .copied()
         .filter(usable)
         .max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
 
 impl<'a> Verdict<'a> {
-    /// Judges for Pods with a pool's tolerations. `own` are the NodePools that the pool opens, in Karpenter's order.
+    /// Judges for Pods with a pool's tolerations, of all NodePools that these Pods may select. `own` are those that the pool
+    /// opens, in Karpenter's order.
     pub(super) fn of(
-        all: &'a [NodePool],
+        all: &[&'a NodePool],
         own: &[&'a NodePool],
         tolerations: &[Toleration<'_>],
     ) -> Self {

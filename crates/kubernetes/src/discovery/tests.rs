@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -44,7 +46,7 @@ fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 fn inventory(node_pools: &[Value], nodes: &[Value]) -> Inventory {
     let kinds: Vec<NodeKind> = nodes
         .iter()
-        .map(|node| NodeKind::of(&read::<Node>(node)))
+        .map(|node| NodeKind::of(&read::<Node>(node), &BTreeSet::from(["group".to_owned()])))
         .collect();
     Inventory::of(node_pools.iter().map(read), &kinds)
 }
@@ -60,8 +62,7 @@ fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
             platforms(names)
         },
         tolerations: vec![open],
-        share: Pool::ALL,
-        prefer: None,
+        ..Pool::default()
     }
 }
 
@@ -496,4 +497,46 @@ fn a_pool_lacks_a_toleration_for_nodes_of_which_it_tolerates_another_taint() {
     }
     let both = taints(&["a", "b"]);
     assert_eq!(lacking(&own, &both), Some(&both[1]));
+}
+
+/// A pool that is selected has the nodes with its labels, whether they have taints or not, and no others.
+#[test]
+fn the_nodes_of_a_selected_pool_have_its_labels() {
+    let labelled = |name: &str, architectures: &[&str], taints: Value, group: Option<&str>| {
+        let mut pool = node_pool(name, arch("In", architectures), taints);
+        if let Some(group) = group {
+            pool["spec"]["template"]["metadata"]["labels"] = json!({"group": group});
+        }
+        pool
+    };
+    let taint = || json!([{"key": "multi", "effect": "NoSchedule"}]);
+    let node_pools = [
+        labelled("selected", &["amd64"], taint(), Some("multi")),
+        labelled("without-taint", &["s390x"], json!([]), Some("multi")),
+        labelled("other-group", &["ppc64le"], taint(), Some("other")),
+        labelled("plain", &["riscv64"], json!([]), None),
+    ];
+    let mut own = node("arm64", "none", json!([]));
+    own["metadata"]["labels"]["group"] = "multi".into();
+    let nodes = [own, node("loong64", "none", taint())];
+    let inventory = inventory(&node_pools, &nodes);
+    let mut pool = pool("multi", "multi", &["linux/amd64"]);
+    pool.select.insert("group".to_owned(), "multi".to_owned());
+    let discovery = Discovery::of(std::slice::from_ref(&pool), &inventory);
+    let known = &discovery.pools[0];
+    let expected = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
+    assert_eq!(known.pool.platforms, expected);
+    let names: Vec<&str> = known.node_pools.iter().map(|pool| pool.name()).collect();
+    assert_eq!(names, ["without-taint", "selected"]);
+    assert_eq!(known.nodes, 1);
+    assert_eq!(inventory.count_nodes(platforms(&["linux/arm64"]), &pool), 1);
+    assert!(matches!(&known.verdict, Verdict::Own(own) if own.name() == "without-taint"));
+
+    // By its tolerations alone it has other nodes.
+    pool.select.clear();
+    let discovery = Discovery::of(std::slice::from_ref(&pool), &inventory);
+    let known = &discovery.pools[0];
+    let names: Vec<&str> = known.node_pools.iter().map(|pool| pool.name()).collect();
+    assert_eq!(names, ["selected", "other-group"]);
+    assert!(matches!(known.verdict, Verdict::Behind { .. }));
 }

@@ -61,7 +61,7 @@ fn pools_in_question<'a>(arrival: &Arrival<'a>) -> Vec<&'a KnownPool<'a>> {
 /// Reports the nodes with the platform that a pool opens; returns whether there are any.
 fn report_nodes(arrival: &Arrival<'_>, pool: &Pool, findings: &mut Findings) -> bool {
     let inventory = &arrival.shown.inventory;
-    let nodes = inventory.count_nodes(arrival.platform, &pool.tolerations);
+    let nodes = inventory.count_nodes(arrival.platform, pool);
     if nodes == 0 {
         return false;
     }

@@ -116,6 +116,58 @@ fn pod() -> impl Strategy<Value = Value> {
     )
 }
 
+/// Pods that may name the labels of pools as well.
+fn pod_with_class() -> impl Strategy<Value = Value> {
+    (
+        pod(),
+        prop::sample::select(vec!["", "selector", "affinity"]),
+    )
+        .prop_map(|(mut pod, place)| {
+            let spec = &mut pod["spec"];
+            match place {
+                "selector" => spec["nodeSelector"] = json!({"class": "multi", "zone": "b"}),
+                "affinity" => {
+                    let named = json!({"key": "class", "operator": "NotIn", "values": ["gpu"]});
+                    let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [named]}]});
+                    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+                    spec["affinity"] = json!({ "nodeAffinity": required });
+                }
+                _ => {}
+            }
+            pod
+        })
+}
+
+/// A pool that is selected by its class, one by its zone, and one that tolerations open.
+fn selecting_policy(require: &str) -> Policy {
+    let pool = |name: &str, platforms: &[&str], select: Value| {
+        let toleration = json!({"key": name, "operator": "Exists"});
+        json!({"name": name, "platforms": platforms, "tolerations": [toleration], "select": select})
+    };
+    let pools = json!([
+        pool(
+            "multi",
+            &["linux/amd64", "linux/arm64"],
+            json!({"class": "multi"})
+        ),
+        pool(
+            "zone",
+            &["linux/arm64"],
+            json!({"zone": "a", "class": "arm"})
+        ),
+        pool("plain", &["linux/amd64"], json!({})),
+    ]);
+    let mut policy = policy(require, &[], true);
+    policy.placement.pod_labels.clear();
+    policy.pools = testing::policy(&json!({ "pools": pools })).pools;
+    policy
+}
+
+fn selector(pod: &Value) -> serde_json::Map<String, Value> {
+    let selector = pod["spec"]["nodeSelector"].as_object();
+    selector.cloned().unwrap_or_default()
+}
+
 type Known = Result<Support, LookupError>;
 
 fn runs_on(architectures: &[&str]) -> Known {
@@ -205,6 +257,47 @@ proptest! {
         prop_assert_eq!(all(&later).len(), all(&direct).len(), "by way of {}", once);
         let (free, _) = pass(&policy, &once, &[runs_on(&[])]).unwrap();
         prop_assert_eq!(all(&free), users, "by way of {}", once);
+    }
+
+    #[test]
+    fn selects_with_tolerations_or_not_at_all_and_takes_back_both(
+        pod in pod_with_class(),
+        first in prop::collection::vec(image(), 1..3),
+        then in prop::collection::vec(image(), 1..3),
+        form in prop::sample::select(vec!["affinity", "nodeSelector", "off"]),
+    ) {
+        let policy = selecting_policy(form);
+        let (once, _) = pass(&policy, &pod, &first).unwrap();
+        let users = selector(&pod);
+        let mut added = selector(&once);
+        for (key, value) in &users {
+            prop_assert_eq!(added.remove(key), Some(value.clone()), "{} became {}", pod, once);
+        }
+        added.remove("kubernetes.io/arch");
+        let pools = once.pointer("/metadata/annotations/tolerarch.io~1pools");
+        let pools = pools.and_then(Value::as_str).unwrap_or_default();
+        let mut expected = serde_json::Map::new();
+        for pool in &policy.pools {
+            let is_open = pools.split(',').any(|name| name == pool.name);
+            let tolerations = once["spec"]["tolerations"].to_string();
+            prop_assert_eq!(is_open, tolerations.contains(&format!("{:?}", pool.name)), "{}", once);
+            if is_open {
+                expected.extend(pool.select.clone().into_iter().map(|(key, value)| (key, value.into())));
+                let affinity = pod["spec"]["affinity"].to_string();
+                let is_named = |key: &String| users.contains_key(key) || affinity.contains(&format!("{key:?}"));
+                prop_assert!(!pool.select.keys().any(is_named), "{} became {}", pod, once);
+            }
+        }
+        prop_assert_eq!(added, expected, "{} became {}", pod, once);
+
+        let (again, operations) = pass(&policy, &once, &first).unwrap();
+        prop_assert_eq!(operations, 0, "a second pass changed {} into {}", once, again);
+        let (later, _) = pass(&policy, &once, &then).unwrap();
+        let (direct, _) = pass(&policy, &pod, &then).unwrap();
+        prop_assert_eq!(normal(&later), normal(&direct), "by way of {}", once);
+        let nothing = if form == "off" { Err(LookupError::Timeout) } else { runs_on(&[]) };
+        let (free, _) = pass(&policy, &once, &[nothing]).unwrap();
+        prop_assert_eq!(normal(&free), normal(&pod), "by way of {}", once);
     }
 
     #[test]

@@ -142,8 +142,9 @@ pub(super) fn is_valid(pod: &Value) -> bool {
 }
 
 /// Lists in which the order means nothing.
-const SETS: [&str; 2] = [
+const SETS: [&str; 3] = [
     "matchExpressions",
+    "tolerations",
     "preferredDuringSchedulingIgnoredDuringExecution",
 ];
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::autoscaler::{Flags, IgnoredTaints, Status};
 use crate::cluster::Node;
 use tolerarch_core::pod::Toleration;
+use tolerarch_core::policy::Pool;
 
 const POOL: &str = "tolerarch.io/multi-arch";
 
@@ -49,8 +50,22 @@ fn priorities(text: &str) -> KnownPriorities {
     KnownPriorities::Read(Priorities::parse(text).unwrap())
 }
 
+fn opened_by(tolerations: &[Toleration<'_>]) -> Pool {
+    let owned = |toleration: &Toleration<'_>| {
+        let json = serde_json::to_value(toleration).unwrap();
+        tolerarch_core::testing::toleration(&json)
+    };
+    Pool {
+        tolerations: tolerations.iter().map(owned).collect(),
+        ..Pool::default()
+    }
+}
+
 fn judged(autoscaler: &Autoscaler, nodes: &[Node], tolerations: &[Toleration<'_>]) -> Choice {
-    autoscaler.grouped(nodes).outlook(tolerations).choice
+    autoscaler
+        .grouped(nodes)
+        .outlook(&opened_by(tolerations))
+        .choice
 }
 
 const ALL: [&str; 2] = ["multi", "plain"];
@@ -434,21 +449,45 @@ fn new_nodes_are_divided_between_similar_groups_only() {
         labelled("plain", &[], "amd64"),
     ];
     assert_eq!(
-        autoscaler.grouped(&alike).outlook(&tolerations()).balanced,
+        autoscaler
+            .grouped(&alike)
+            .outlook(&opened_by(&tolerations()))
+            .balanced,
         None
     );
     autoscaler.balances = true;
     assert_eq!(
         autoscaler
             .grouped(&different)
-            .outlook(&tolerations())
+            .outlook(&opened_by(&tolerations()))
             .balanced,
         None
     );
     let (own, other) = autoscaler
         .grouped(&alike)
-        .outlook(&tolerations())
+        .outlook(&opened_by(&tolerations()))
         .balanced
         .unwrap();
     assert_eq!((own.name.as_str(), other.name.as_str()), ("multi", "plain"));
+}
+
+/// Pods of a pool that is selected fit no other group, whatever the expander is.
+#[test]
+fn a_selected_group_has_no_rivals() {
+    let autoscaler = autoscaler(
+        named(&["least-waste"]),
+        KnownPriorities::Missing,
+        &["multi", "plain"],
+    );
+    let mut own = node("multi", &[POOL]);
+    let labels = &mut own.metadata.labels;
+    labels.insert("group".to_owned(), "multi".to_owned());
+    let nodes = [own, node("plain", &[])];
+    let mut pool = opened_by(&tolerations());
+    let choice = autoscaler.grouped(&nodes).outlook(&pool).choice;
+    assert!(choice.is_wrong(), "{choice}");
+    pool.select.insert("group".to_owned(), "multi".to_owned());
+    let outlook = autoscaler.grouped(&nodes).outlook(&pool);
+    assert!(outlook.choice.is_right(), "{}", outlook.choice);
+    assert_eq!(outlook.own[0].name, "multi");
 }

@@ -88,7 +88,7 @@ fn any_kind() -> impl Strategy<Value = NodeKind> {
     (select(&ARCHITECTURES[..]), taints(), 0..4u8).prop_map(|(architecture, taints, pool)| {
         let mut node: Node = read(&node(architecture, &format!("p{pool}"), json!([])));
         node.taints = taints;
-        NodeKind::of(&node)
+        NodeKind::of(&node, &BTreeSet::new())
     })
 }
 
@@ -176,7 +176,8 @@ proptest! {
     fn no_usable_node_pool_comes_before_the_next(node_pools in prop::collection::vec(any_node_pool(), 0..5)) {
         let tolerations = &configured()[0].tolerations;
         let fits = |pool: &&NodePool| pool.taints.iter().all(|taint| taints::is_tolerated(taint, tolerations));
-        let next = next_node_pool(&node_pools, tolerations);
+        let all: Vec<&NodePool> = node_pools.iter().collect();
+        let next = next_node_pool(&all, tolerations);
         let usable = || node_pools.iter().filter(|pool| !contradicts_itself(pool)).filter(fits);
         if let Some(next) = next {
             prop_assert!(!contradicts_itself(next));

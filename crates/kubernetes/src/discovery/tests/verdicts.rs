@@ -262,5 +262,6 @@ fn a_wish_gives_way() {
         json!({}),
     );
     let all: Vec<NodePool> = vec![read(&wish)];
+    let all: Vec<&NodePool> = all.iter().collect();
     assert_eq!(next_node_pool(&all, &[]).map(NodePool::name), Some("wish"));
 }

@@ -154,7 +154,7 @@ async fn check(client: &UserClient, only: Option<&str>, sets: &[DaemonSet]) -> V
         findings: Findings::default(),
     };
     let namespaces = installation::namespaces(&mut exam).await;
-    let shown = Shown::read(client, Discover::ALL).await.unwrap();
+    let shown = Shown::read(client, Discover::ALL, &[]).await.unwrap();
     let config = Config::default();
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
     let platform = PlatformSet::of_architecture("arm64");

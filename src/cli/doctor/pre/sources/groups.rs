@@ -15,7 +15,7 @@ pub(super) fn check(arrival: &Arrival<'_>, known: &KnownPool<'_>, findings: &mut
     };
     let nodes = arrival.shown.nodes.as_deref().unwrap_or_default();
     let grouped = autoscaler.grouped(nodes);
-    let outlook = grouped.outlook(&known.pool.tolerations);
+    let outlook = grouped.outlook(&known.pool);
     let choice = &outlook.choice;
     if !outlook.concerns(known) || *choice == Choice::NoGroup {
         return false;

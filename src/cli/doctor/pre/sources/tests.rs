@@ -128,7 +128,7 @@ async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
     let client = api.client();
     let config = Config::parse(config).unwrap();
     let platform = PlatformSet::of_architecture("arm64");
-    let shown = Shown::read(&client, Discover::ALL).await.unwrap();
+    let shown = Shown::read(&client, Discover::ALL, &[]).await.unwrap();
     let seen = Seen::read(&client, shown.nodes.as_deref()).await;
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
     let mut pools = Vec::new();

@@ -1,0 +1,108 @@
+//! The node selector of pools whose nodes are selected by labels. Where a toleration alone creates no node, as for a
+//! ComputeClass of GKE, a Pod gets selector and tolerations together, or neither.
+
+use super::ownership::{Ownership, labels_of};
+use super::steering::managed_preferences;
+use crate::pod::{PREFERRED_KEY, Pod, Scheduling, Text, Texts};
+use crate::policy::Pool;
+
+/// Label by which Pods select a ComputeClass. GKE rejects a Pod that selects Spot VMs or a machine family as well
+/// (cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes).
+const COMPUTE_CLASS: &str = "cloud.google.com/compute-class";
+const OF_GKE: &str = "cloud.google.com/";
+
+/// The node labels that a Pod selects and names.
+pub(super) struct Selection<'p> {
+    /// The node selector; empty if it cannot be parsed.
+    selector: Texts<'p>,
+    /// Keys of the node selector that are managed.
+    managed: Vec<String>,
+    /// Keys of the labels that the user selects, requires or prefers; `None` if they cannot be parsed.
+    users: Option<Vec<Text<'p>>>,
+}
+
+impl<'p> Selection<'p> {
+    /// Reads the Pod's node labels. `None` if no pool is selected by labels, or for the template of a DaemonSet, which
+    /// the selector would take off all other nodes.
+    pub(super) fn of(pod: &'p Pod<'_>, ownership: &Ownership<'_>, pools: &[Pool]) -> Option<Self> {
+        if pod.is_of_daemon_set() || pools.iter().all(|pool| pool.select.is_empty()) {
+            return None;
+        }
+        let selector = Scheduling::selector_of(pod).unwrap_or_default();
+        let mut managed = Vec::new();
+        // What the owner has set by server-side apply is the user's.
+        if !pod.applied.node_selector {
+            for (key, value) in &ownership.labels {
+                if selector
+                    .get(key.as_str())
+                    .is_some_and(|own| *own == **value)
+                {
+                    managed.push(key.clone());
+                }
+            }
+        }
+        let users = users_keys(pod, &managed, pools);
+        Some(Self {
+            selector,
+            managed,
+            users,
+        })
+    }
+
+    /// Returns whether the Pod may select the pool's nodes: it names none of their labels itself.
+    pub(super) fn allows(&self, pool: &Pool) -> bool {
+        if pool.select.is_empty() {
+            return true;
+        }
+        let Some(users) = &self.users else {
+            return false;
+        };
+        let is_users = |key: &String| users.iter().any(|own| contradicts(key, own.as_str()));
+        !pool.select.keys().any(is_users)
+    }
+
+    /// Returns the node selector with the labels of the opened pools, on top of `steered`, the selector after steering.
+    /// `None` if the Pod has it already.
+    pub(super) fn after(&self, steered: Option<Texts<'p>>, opened: &[&Pool]) -> Option<Texts<'p>> {
+        let mut after = steered.unwrap_or_else(|| self.selector.clone());
+        for key in &self.managed {
+            after.remove(key.as_str());
+        }
+        for (key, value) in labels_of(opened) {
+            after.insert(key.into(), value.into());
+        }
+        (after != self.selector).then_some(after)
+    }
+
+    /// Returns whether the opened pools have a label that the Pod does not select yet.
+    pub(super) fn is_new(&self, opened: &[&Pool]) -> bool {
+        let mut labels = labels_of(opened).into_iter();
+        labels.any(|(key, value)| {
+            let own = self.selector.get(key.as_str());
+            own.is_none_or(|own| *own != *value)
+        })
+    }
+}
+
+/// Returns the keys of the node labels that the user selects, requires or prefers; `None` if they cannot be parsed.
+fn users_keys<'p>(pod: &'p Pod<'_>, managed: &[String], pools: &[Pool]) -> Option<Vec<Text<'p>>> {
+    let Scheduling { selector, affinity } = Scheduling::of(pod)?;
+    let mut keys: Vec<Text<'p>> = selector.into_keys().collect();
+    keys.retain(|key| !managed.iter().any(|managed| *key == **managed));
+    let required = affinity.nodes.required.into_iter();
+    for term in required.flat_map(|required| required.terms) {
+        keys.extend(term.into_keys());
+    }
+    let preferences = managed_preferences(pod.annotation(PREFERRED_KEY), pools);
+    for weighted in affinity.nodes.preferred {
+        if !preferences.iter().any(|managed| managed.term == weighted) {
+            keys.extend(weighted.preference.into_keys());
+        }
+    }
+    Some(keys)
+}
+
+/// Returns whether a Pod whose user names the label `own` cannot select nodes by the label `key`.
+fn contradicts(key: &str, own: &str) -> bool {
+    key == own || key == COMPUTE_CLASS && own.starts_with(OF_GKE)
+}
