@@ -56,6 +56,7 @@ mod reinvocation;
 mod report;
 mod run;
 mod scale_up;
+mod selection;
 mod shapes;
 mod steering;
 mod tenants;
@@ -252,6 +253,7 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         cluster_autoscaler::priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits,
         cluster_autoscaler_doctor::doctor_names_what_brings_pods_to_the_pool,
         cluster_autoscaler_doctor::the_documentation_brings_pods_to_the_pool,
+        selection::pods_that_select_their_group_need_no_priorities,
         cluster_autoscaler::groups_of_one_architecture_are_balanced_whatever_their_taints,
         cluster_autoscaler::the_taint_of_the_pool_is_no_startup_taint,
         cluster_autoscaler_nodes::nodes_come_for_repaired_pods,
@@ -299,6 +301,9 @@ fn here() -> Vec<Scenario> {
         steering::pods_stay_off_the_architectures_that_their_images_lack,
         steering::pods_prefer_an_architecture_where_both_have_room,
         steering::constraints_of_users_stay_valid,
+        selection::a_pod_gets_selector_and_tolerations_or_neither,
+        selection::a_sidecar_for_one_architecture_takes_both_back,
+        selection::a_pod_that_exists_is_told_that_it_is_too_late,
         daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves,
         daemonsets::what_the_owner_of_a_daemon_set_applies_is_never_taken_away,
         daemonsets::what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it,
@@ -323,6 +328,7 @@ fn here() -> Vec<Scenario> {
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
         karpenter::nodes_go_with_their_pods_and_come_again,
         karpenter::a_preference_stays_a_preference,
+        selection::karpenter_makes_the_nodes_that_pods_select,
         controller::karpenter_makes_nodes_for_repaired_pods,
         node_taints::nodes_get_their_taints_and_lose_only_these,
         discovery::pools_follow_the_node_pools,

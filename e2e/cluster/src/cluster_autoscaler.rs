@@ -36,6 +36,8 @@ pub struct NodeGroup {
     pub architecture: &'static str,
     /// The taints of its nodes.
     pub taints: Value,
+    /// Labels of its nodes, beside those of every node.
+    pub labels: Value,
     /// How many cores a node has; per core there are 4 GiB of memory.
     pub cores: u32,
     /// How many nodes there are at most.
@@ -49,6 +51,7 @@ impl NodeGroup {
             name,
             architecture,
             taints: json!([]),
+            labels: json!({}),
             cores: 4,
             maximum: 100,
         }
@@ -70,18 +73,18 @@ impl NodeGroup {
             "memory": format!("{}Gi", 4 * self.cores),
             "pods": "110",
         });
+        let mut labels = self.labels.clone();
+        labels[NODE_GROUP] = self.name.into();
+        labels[AUTOSCALED] = "true".into();
+        labels["kubernetes.io/arch"] = self.architecture.into();
+        labels["kubernetes.io/os"] = "linux".into();
+        labels["kubernetes.io/hostname"] = self.name.into();
         json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
                 "name": self.name,
-                "labels": {
-                    NODE_GROUP: self.name,
-                    AUTOSCALED: "true",
-                    "kubernetes.io/arch": self.architecture,
-                    "kubernetes.io/os": "linux",
-                    "kubernetes.io/hostname": self.name,
-                },
+                "labels": labels,
                 "annotations": {
                     "cluster-autoscaler.kwok.nodegroup/name": self.name,
                     "cluster-autoscaler.kwok.nodegroup/min-count": "0",
