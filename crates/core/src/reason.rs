@@ -1,7 +1,7 @@
 //! The closed list of reasons: one enum for the log field, the metric label, the audit annotation and the command line.
 //!
 //! Where each comes from: Pods that are skipped, `pod.rs`, and what needs no images, `decision.rs`; what follows from pools
-//! and images, the table in `decision/facts.rs`; DaemonSets, `engine/decide/daemon_set.rs`; owners that recreate their
+//! and images, the table in `decision/facts.rs`; templates, `engine/decide/template.rs`; owners that recreate their
 //! Pods, `engine/decide.rs`; profiles, memory and internal errors, `webhook/admission.rs`. Lookups give the reasons of
 //! unknown images: `images/resolver.rs` and below, and before any lookup `engine/decide/lookup.rs`.
 
@@ -58,7 +58,7 @@ reasons! {
     /// Owned by a DaemonSet, whose controller chooses the nodes from its template.
     DaemonSet => "daemonset",
     Windows => "windows",
-    /// Not the creation of a Pod: another kind, operation or subresource; or a DaemonSet that is not decided on, cannot be
+    /// Not the creation of a Pod: another kind, operation or subresource; or a template that is not decided on, cannot be
     /// compared with its former version, or has nothing to keep.
     NotApplicable => "not-applicable",
     /// An image lacks a platform of every pool.

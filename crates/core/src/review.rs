@@ -1,7 +1,7 @@
 //! AdmissionReviews: read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1). A Pod that cannot
 //! be read never costs the answer: a body with a uid is a review.
 
-mod daemon_set;
+mod template;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -12,12 +12,12 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::decision::Decision;
-use crate::pod::{self, DAEMON_SET, Kept, Pod, Text, kept};
+use crate::pod::{self, Kept, Pod, Text, kept};
 use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
 use tolerarch_text::json::Object;
 
-pub use daemon_set::{DaemonSet, TEMPLATE, Template};
+pub use template::{Template, TemplateChange, TemplateKind};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -38,8 +38,8 @@ pub struct Review<'a> {
 pub enum Subject<'a> {
     /// The creation of a Pod.
     Pod(Box<Pod<'a>>),
-    /// The creation or the update of a DaemonSet.
-    DaemonSet(Box<DaemonSet<'a>>),
+    /// The creation or the update of an object with a template.
+    Template(Box<TemplateChange<'a>>),
     /// Anything else, or what cannot be decoded: stays unchanged for this reason.
     Skipped(Reason),
 }
@@ -49,7 +49,7 @@ impl<'a> Subject<'a> {
     pub fn pod(&self) -> Option<(&'static str, &Pod<'a>)> {
         match self {
             Self::Pod(pod) => Some(("", pod)),
-            Self::DaemonSet(set) => Some((TEMPLATE, &set.template.pod)),
+            Self::Template(change) => Some((change.kind.pointer(), &change.template.pod)),
             Self::Skipped(_) => None,
         }
     }
@@ -61,7 +61,7 @@ impl Kept for Subject<'_> {
     fn into_owned(self) -> Subject<'static> {
         match self {
             Self::Pod(pod) => Subject::Pod(Box::new(pod.into_owned())),
-            Self::DaemonSet(set) => Subject::DaemonSet(Box::new(set.into_owned())),
+            Self::Template(change) => Subject::Template(Box::new(change.into_owned())),
             Self::Skipped(reason) => Subject::Skipped(reason),
         }
     }
@@ -69,7 +69,7 @@ impl Kept for Subject<'_> {
     fn held(&self) -> usize {
         match self {
             Self::Pod(pod) => pod.held(),
-            Self::DaemonSet(set) => set.held(),
+            Self::Template(change) => change.held(),
             Self::Skipped(_) => 0,
         }
     }
@@ -77,7 +77,7 @@ impl Kept for Subject<'_> {
 
 kept! {
     Review { uid, namespace, subject }
-    DaemonSet { template, before }
+    TemplateChange { template, before; kind }
     Template { pod, json }
 }
 
@@ -201,9 +201,9 @@ fn read<'a, O>(
     }
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
-    } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
-        match daemon_set::read(body) {
-            Some(set) => Subject::DaemonSet(set.into()),
+    } else if let Some(kind) = request.template_kind() {
+        match template::read(kind, body) {
+            Some(change) => Subject::Template(change.into()),
             None => MALFORMED,
         }
     } else {
@@ -217,6 +217,19 @@ fn read<'a, O>(
 }
 
 impl<O> Request<'_, O> {
+    /// Returns the kind of the object whose template is created or updated.
+    fn template_kind(&self) -> Option<TemplateKind> {
+        let mut kinds = TemplateKind::ALL.into_iter();
+        kinds.find(|kind| {
+            self.is(
+                &["CREATE", "UPDATE"],
+                kind.group(),
+                kind.resource(),
+                kind.name(),
+            )
+        })
+    }
+
     /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
         let (Some(of_kind), Some(of_resource)) = (&self.kind, &self.resource) else {

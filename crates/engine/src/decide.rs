@@ -3,10 +3,10 @@
 //! Reviews and commands decide here, without HTTP. Each decision takes one [`Snapshot`], so none sees half a change.
 
 mod batch;
-mod daemon_set;
 mod examined;
 mod lookup;
 mod tags;
+mod template;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

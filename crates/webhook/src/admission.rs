@@ -182,9 +182,9 @@ async fn decide<'a>(
     match &review.subject {
         Subject::Skipped(reason) => Decision::unchanged(*reason),
         Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
-        Subject::DaemonSet(set) => {
+        Subject::Template(change) => {
             // Boxed: in the future of this review it would make those of all Pods larger.
-            Box::pin(snapshot.decide_daemon_set(policy, namespace, set, wait)).await
+            Box::pin(snapshot.decide_template(policy, namespace, change, wait)).await
         }
     }
 }

@@ -11,7 +11,7 @@ use tolerarch_core::patch;
 use tolerarch_core::placement;
 use tolerarch_core::pod::{PREFERRED_KEY, Pod, REQUIRED_KEY};
 use tolerarch_core::reason::{LookupError, Reason};
-use tolerarch_core::review::{Subject, TEMPLATE};
+use tolerarch_core::review::Subject;
 use tolerarch_engine::decide::{self, BlockingImage, Wait};
 use tolerarch_text::escape::shortened;
 
@@ -125,7 +125,7 @@ fn patch_of(
     decision: &Decision<'_>,
 ) -> Option<Box<RawValue>> {
     let root = match subject {
-        Subject::DaemonSet(_) => TEMPLATE,
+        Subject::Template(change) => change.kind.pointer(),
         _ => object.template.as_deref()?,
     };
     let (_, pod) = subject.pod()?;
@@ -168,8 +168,8 @@ async fn decide<'a>(
     let wait = Wait::ForAll(limits);
     match subject {
         Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
-        Subject::DaemonSet(set) => {
-            let decision = snapshot.decide_daemon_set(policy, namespace, set, wait);
+        Subject::Template(change) => {
+            let decision = snapshot.decide_template(policy, namespace, change, wait);
             decision.await
         }
         Subject::Skipped(reason) => Decision::unchanged(*reason),

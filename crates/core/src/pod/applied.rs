@@ -21,8 +21,7 @@ pub(crate) struct AppliedLists {
     pub(crate) required_before: bool,
 }
 
-/// The template's spec in `fieldsV1`, and the terms of the required node affinity in that.
-const SPEC: &str = "/f:spec/f:template/f:spec";
+/// The terms of the required node affinity in the template's spec in `fieldsV1`.
 const REQUIRED: &str =
     "/f:affinity/f:nodeAffinity/f:requiredDuringSchedulingIgnoredDuringExecution";
 
@@ -37,8 +36,9 @@ struct Entry<'a> {
 }
 
 impl AppliedLists {
-    /// Reads the `managedFields` of an object that has a template, and those before the request that changes it.
-    pub(crate) fn of<'a>(after: &'a RawValue, before: &'a RawValue) -> Self {
+    /// Reads the `managedFields` of an object that has a template, and those before the request that changes it. `spec` is
+    /// the JSON pointer to the template's spec in `fieldsV1`.
+    pub(crate) fn of<'a>(after: &'a RawValue, before: &'a RawValue, spec: &str) -> Self {
         let before = applies(before);
         let mut times: HashMap<&Text<'_>, &Text<'_>> = HashMap::new();
         for entry in &before {
@@ -46,16 +46,16 @@ impl AppliedLists {
         }
         let mut lists = Self::default();
         for entry in applies(after) {
-            let spec = entry.fields.and_then(|fields| member(fields, SPEC));
-            let Some(spec) = spec else { continue };
-            let is_required = member(spec, REQUIRED).is_some();
+            let applied = entry.fields.and_then(|fields| member(fields, spec));
+            let Some(applied) = applied else { continue };
+            let is_required = member(applied, REQUIRED).is_some();
             // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
             if times.get(&entry.manager) == Some(&&entry.time) {
                 lists.required_before |= is_required;
             } else {
                 lists.required |= is_required;
-                lists.tolerations |= member(spec, "/f:tolerations").is_some();
-                lists.node_selector |= member(spec, "/f:nodeSelector").is_some();
+                lists.tolerations |= member(applied, "/f:tolerations").is_some();
+                lists.node_selector |= member(applied, "/f:nodeSelector").is_some();
             }
         }
         lists
@@ -95,6 +95,8 @@ mod tests {
 
     use super::*;
 
+    const SPEC: &str = "/f:spec/f:template/f:spec";
+
     fn entry(manager: &str, operation: &str, time: &str, spec: &Value) -> Value {
         json!({
             "manager": manager, "operation": operation, "time": time, "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
@@ -107,7 +109,7 @@ mod tests {
             serde_json::value::to_raw_value(&json!({"metadata": {"managedFields": fields}}))
                 .unwrap()
         };
-        AppliedLists::of(&of_object(after), &of_object(before))
+        AppliedLists::of(&of_object(after), &of_object(before), SPEC)
     }
 
     #[test]
@@ -191,7 +193,7 @@ mod tests {
         );
         let deep = RawValue::from_string(deep).unwrap();
         assert_eq!(
-            AppliedLists::of(&deep, RawValue::NULL),
+            AppliedLists::of(&deep, RawValue::NULL, SPEC),
             AppliedLists::default()
         );
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});

@@ -26,7 +26,7 @@ fn subject(body: &str) -> &'static str {
     assert_eq!(review.uid.as_str(), "u-1");
     match review.subject {
         Subject::Pod(_) => "pod",
-        Subject::DaemonSet(_) => "daemonset",
+        Subject::Template(_) => "template",
         Subject::Skipped(Reason::Malformed) => "malformed",
         Subject::Skipped(Reason::NotApplicable) => "other",
         Subject::Skipped(reason) => reason.as_str(),
@@ -198,7 +198,7 @@ fn reads_creations_and_updates_of_daemonsets() {
         (request["object"], request["oldObject"]) = (set.clone(), set.clone());
     };
     let body = review(change);
-    let Subject::DaemonSet(set) = decode(body.as_bytes()).unwrap().subject else {
+    let Subject::Template(set) = decode(body.as_bytes()).unwrap().subject else {
         panic!("{body}")
     };
     assert_eq!(set.template.pod.described(), "DaemonSet/agent");
@@ -212,7 +212,7 @@ fn reads_creations_and_updates_of_daemonsets() {
     };
     assert_eq!(
         subject(&with("/request/operation", json!("CREATE"))),
-        "daemonset"
+        "template"
     );
     assert_eq!(
         subject(&with("/request/oldObject/spec", json!(null))),

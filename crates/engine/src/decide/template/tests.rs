@@ -58,7 +58,7 @@ async fn decide_object(
 ) -> (String, Value) {
     let body = body(after, before);
     let review = review::decode(body.as_bytes()).unwrap();
-    let Subject::DaemonSet(set) = &review.subject else {
+    let Subject::Template(change) = &review.subject else {
         panic!("{body}")
     };
     let snapshot = bench.current.load_full();
@@ -66,8 +66,9 @@ async fn decide_object(
         deadline: Instant::now() + snapshot.budget,
         review: None,
     };
-    let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
-    let patch = patch::build(review::TEMPLATE, &set.template.pod, &decision.edits);
+    let decision = snapshot.decide_template(policy, "ops", change, until).await;
+    let pod = &change.template.pod;
+    let patch = patch::build(change.kind.pointer(), pod, &decision.edits);
     let mut stored = after.clone();
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();

@@ -1,4 +1,4 @@
-//! Decides on a DaemonSet. A change of its template is a rollout, so additions of an earlier review stay unchanged, to
+//! Decides on a template. A change of a DaemonSet's is a rollout, so additions of an earlier review stay unchanged, to
 //! the byte, until the user changes the template. An update counts as unchanged if both templates are equal without
 //! managed additions and empty members. The old template also says which additions these are: an update may drop the
 //! annotations or the lists.
@@ -12,24 +12,31 @@ use tolerarch_core::placement::{self, Edits, Ownership};
 use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::{DaemonSet, Template};
+use tolerarch_core::review::{Template, TemplateChange, TemplateKind};
 
 /// Members of a Pod's spec that can hold managed additions.
 const MEMBERS: [&str; 3] = [TOLERATIONS, "nodeSelector", "affinity"];
 const TOLERATIONS: &str = "tolerations";
 
 impl Snapshot {
-    pub async fn decide_daemon_set<'a>(
+    pub async fn decide_template<'a>(
         &'a self,
         policy: &'a Policy,
         namespace: &str,
-        set: &'a DaemonSet<'_>,
+        change: &'a TemplateChange<'_>,
         wait: Wait<'_>,
     ) -> Decision<'a> {
-        if !policy.daemon_sets {
+        let TemplateChange {
+            kind,
+            template,
+            before,
+        } = change;
+        let is_decided = match kind {
+            TemplateKind::DaemonSet => policy.daemon_sets,
+        };
+        if !is_decided {
             return Decision::unchanged(Reason::NotApplicable);
         }
-        let DaemonSet { template, before } = set;
         let pod = &template.pod;
         let Some(before) = before else {
             return self.decide(policy, namespace, pod, wait).await;

@@ -1,0 +1,128 @@
+//! The template under review, from which others create Pods.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::pod::{self, AppliedLists, DAEMON_SET, Pod, Text, member};
+use tolerarch_text::json::Object;
+
+/// Maximum bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
+const VALUE: usize = 256 << 10;
+
+/// The kind of an object whose template is decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateKind {
+    DaemonSet,
+}
+
+impl TemplateKind {
+    pub(super) const ALL: [Self; 1] = [Self::DaemonSet];
+
+    pub(super) fn group(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "apps",
+        }
+    }
+
+    pub(super) fn resource(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "daemonsets",
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::DaemonSet => DAEMON_SET,
+        }
+    }
+
+    /// Returns the JSON pointer to the template in an object of this kind.
+    pub fn pointer(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "/spec/template",
+        }
+    }
+
+    /// Returns the JSON pointer to the template's spec in `fieldsV1`.
+    fn field(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "/f:spec/f:template/f:spec",
+        }
+    }
+}
+
+/// The creation or the update of an object with a template.
+#[derive(Debug)]
+pub struct TemplateChange<'a> {
+    pub kind: TemplateKind,
+    pub template: Template<'a>,
+    /// The template before an update.
+    pub before: Option<Template<'a>>,
+}
+
+#[derive(Debug)]
+pub struct Template<'a> {
+    /// The Pod, as it would be created from the template.
+    pub pod: Pod<'a>,
+    pub(super) json: Text<'a>,
+}
+
+impl Template<'_> {
+    /// Parses the template's JSON; `None` if it is too large or nested too deep.
+    pub fn value(&self) -> Option<Value> {
+        let json = self.json.as_str();
+        if json.len() <= VALUE {
+            serde_json::from_str(json).ok()
+        } else {
+            None
+        }
+    }
+}
+
+/// Reads the template of an object that takes `bytes` in etcd; `None` if it is no template.
+fn template(
+    kind: TemplateKind,
+    object: &RawValue,
+    bytes: usize,
+    applied: AppliedLists,
+) -> Option<Template<'_>> {
+    let name: Text<'_> = match member(object, "/metadata/name") {
+        Some(name) => serde_json::from_str(name.get()).ok()?,
+        None => Text::default(),
+    };
+    let json = member(object, kind.pointer())?.get();
+    let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
+    let mut pod = pod.created_by(kind.name(), name);
+    pod.bytes = bytes;
+    pod.applied = applied;
+    Some(Template {
+        pod,
+        json: json.into(),
+    })
+}
+
+/// Reads the object of a review, and the object before the update; `None` if they have no template. The body is read
+/// several times, which is fine as such reviews are rare.
+pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>> {
+    let review: &RawValue = serde_json::from_slice(body).ok()?;
+    let object = |pointer| member(review, pointer).filter(|object| object.get() != "null");
+    let new = object("/request/object")?;
+    let bytes = pod::size_of_json(body);
+    let Some(old) = object("/request/oldObject") else {
+        // A new object that is applied with tolerarch's annotations is a copy of a managed one.
+        return Some(TemplateChange {
+            kind,
+            template: template(kind, new, bytes, AppliedLists::default())?,
+            before: None,
+        });
+    };
+    member(old, kind.pointer())?;
+    let applied = AppliedLists::of(new, old, kind.field());
+    let applied_before = AppliedLists::of(old, old, kind.field());
+    Some(TemplateChange {
+        kind,
+        template: template(kind, new, bytes, applied)?,
+        // An earlier review cannot have added anything to a template that does not decode.
+        before: template(kind, old, bytes, applied_before),
+    })
+}
