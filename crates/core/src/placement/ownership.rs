@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
+use crate::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Pool;
 
 /// Managed additions of an earlier pass.
@@ -16,6 +16,8 @@ pub struct Ownership<'p> {
     pub(super) labels: BTreeMap<String, String>,
     /// The annotation's list of managed requirements, as text.
     pub(super) required: &'p str,
+    /// The annotation's list of managed preferences, as text.
+    pub(super) preferred: &'p str,
     /// Additions that stay while an image is unknown, as far as the known images do not contradict them; `None` for a
     /// Pod, which loses them.
     pub(super) lasting: Option<Lasting<'p>>,
@@ -28,6 +30,8 @@ pub(super) struct Lasting<'p> {
     pub(super) pools: &'p str,
     /// List of managed requirements, as text.
     pub(super) required: &'p str,
+    /// List of managed preferences, as text.
+    pub(super) preferred: &'p str,
     /// Whether the node selector, rather than the affinity, has the managed architecture; `None` if neither has anything
     /// managed.
     pub(super) is_selected: Option<bool>,
@@ -42,6 +46,7 @@ impl<'p> Ownership<'p> {
             tolerations: managed_tolerations(pod, &opened, |_| 0),
             labels: labels_of(&opened),
             required: pod.annotation(REQUIRED_KEY),
+            preferred: pod.annotation(PREFERRED_KEY),
             lasting: None,
         }
     }

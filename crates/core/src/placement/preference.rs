@@ -4,6 +4,9 @@ use crate::image::PlatformSet;
 use crate::pod::{ARCH_KEY, Expression, PodPreference, WeightedTerm};
 use crate::policy::{Pool, Verdicts};
 
+/// Begins the name of a preference for a pool.
+const POOL: &str = "pool/";
+
 /// A managed weighted term.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preferred {
@@ -36,15 +39,30 @@ impl Preferred {
         };
         Some(Self {
             term,
-            name: format!("pool/{}={weight}", pool.name),
+            name: format!("{POOL}{}={weight}", pool.name),
         })
+    }
+
+    /// Returns whether the preference stays while an image is unknown: its pool is open, or its architecture has one of
+    /// these platforms.
+    pub(super) fn lasts(&self, platforms: PlatformSet, opened: &[&Pool]) -> bool {
+        let Some((what, _)) = self.name.split_once('=') else {
+            return false;
+        };
+        match what.strip_prefix(POOL) {
+            Some(pool) => opened.iter().any(|opened| opened.name == pool),
+            None => {
+                let nodes = PlatformSet::of_architecture(what);
+                !platforms.intersection(nodes).is_empty()
+            }
+        }
     }
 
     /// Parses a name of the annotation; `None` if it is no managed preference.
     pub(super) fn named(name: &str, pools: &[Pool]) -> Option<Self> {
         let (what, weight) = name.split_once('=')?;
         let weight = weight.parse().ok()?;
-        let Some(pool) = what.strip_prefix("pool/") else {
+        let Some(pool) = what.strip_prefix(POOL) else {
             let arch = PlatformSet::of_architecture(what).architectures().pop()?;
             return Some(Self::of_architecture(arch, weight));
         };

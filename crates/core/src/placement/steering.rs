@@ -47,6 +47,8 @@ struct Annotations<'p> {
     preferred: &'p str,
     /// Requirements that may be managed: those of the Pod, or those before an update.
     recorded: &'p str,
+    /// Preferences that may be managed, likewise.
+    recorded_preferred: &'p str,
 }
 
 /// Steers the Pod; `None` if there is nothing to add and nothing managed to remove, or if the Pod's constraints cannot be
@@ -74,11 +76,12 @@ pub(super) fn steer<'p>(
     let is_nowhere = confinement.nodes == Some(PlatformSet::EMPTY);
     if prefers {
         annotations.preferred = pod.annotation(PREFERRED_KEY);
+        annotations.recorded_preferred = ownership.preferred;
         if !is_nowhere {
-            desired.preferred = preference::possible(pod.preference(), verdicts, opened);
+            desired.preferred = desired_preferences(pod, ownership, verdicts, opened);
         }
     }
-    let is_recorded = has_names(annotations.recorded) || has_names(annotations.preferred);
+    let is_recorded = has_names(annotations.recorded) || has_names(annotations.recorded_preferred);
     if desired == Managed::default() && !is_recorded && !is_nowhere {
         return None;
     }
@@ -87,7 +90,7 @@ pub(super) fn steer<'p>(
     let was_selected = ownership.lasting.as_ref().and_then(|it| it.is_selected);
     let recorded = annotations.recorded;
     let mut managed = managed_requirements(&current, rules, recorded, pod.applied, was_selected);
-    managed.preferred = managed_preferences(annotations.preferred, &verdicts.policy.pools);
+    managed.preferred = managed_preferences(annotations.recorded_preferred, &verdicts.policy.pools);
     let user = managed.without_managed(&current);
     let is_free = desired.restrict(&user);
     let after = desired.with_managed(user);
@@ -116,6 +119,28 @@ impl Annotations<'_> {
         }
         edits
     }
+}
+
+/// Returns the preferences that follow from the images, or those of an earlier pass that last.
+fn desired_preferences(
+    pod: &Pod<'_>,
+    ownership: &Ownership<'_>,
+    verdicts: &Verdicts<'_, '_>,
+    opened: &[&Pool],
+) -> Vec<Preferred> {
+    if let Some(lasting) = &ownership.lasting
+        && let Some(possible) = verdicts.possible_if_unknown()
+    {
+        // A Pod that asks for no preference may still prefer a pool.
+        let platforms = match pod.preference() {
+            PodPreference::None => PlatformSet::EMPTY,
+            _ => possible,
+        };
+        let mut preferences = managed_preferences(lasting.preferred, &verdicts.policy.pools);
+        preferences.retain(|preferred| preferred.lasts(platforms, opened));
+        return preferences;
+    }
+    preference::possible(pod.preference(), verdicts, opened)
 }
 
 /// Returns the managed preferences that an annotation names.

@@ -3,7 +3,7 @@
 
 use super::ownership::{Lasting, Ownership, count, has_names, labels_of, managed_tolerations};
 use super::steering;
-use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
+use crate::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Policy;
 
 impl<'p> Ownership<'p> {
@@ -22,20 +22,24 @@ impl<'p> Ownership<'p> {
         };
         let mut opened = Self::opened(pod, &policy.pools);
         opened.extend_from_slice(&opened_before);
-        let required_before = before.annotation(REQUIRED_KEY);
-        let required = pod.annotation(REQUIRED_KEY);
+        let recorded = |key| {
+            let annotation = pod.annotation(key);
+            if has_names(annotation) {
+                annotation
+            } else {
+                before.annotation(key)
+            }
+        };
         Self {
             pools: pod.annotation(POOLS_KEY),
             tolerations: managed_tolerations(pod, &opened, users),
             labels: labels_of(&opened),
-            required: if has_names(required) {
-                required
-            } else {
-                required_before
-            },
+            required: recorded(REQUIRED_KEY),
+            preferred: recorded(PREFERRED_KEY),
             lasting: Some(Lasting {
                 pools: before.annotation(POOLS_KEY),
-                required: required_before,
+                required: before.annotation(REQUIRED_KEY),
+                preferred: before.annotation(PREFERRED_KEY),
                 is_selected: steering::is_selected(before, &policy.placement),
             }),
         }
