@@ -28,7 +28,7 @@ var readTypes = []reflect.Type{
 	reflect.TypeFor[admissionv1.AdmissionRequest](), reflect.TypeFor[admissionv1.AdmissionResponse](),
 	reflect.TypeFor[registrationv1.MutatingWebhook](), reflect.TypeFor[registrationv1.RuleWithOperations](),
 	reflect.TypeFor[registrationv1.WebhookClientConfig](),
-	reflect.TypeFor[appsv1.DaemonSetSpec](),
+	reflect.TypeFor[appsv1.DaemonSetSpec](), reflect.TypeFor[corev1.PodTemplate](),
 	reflect.TypeFor[corev1.PodTemplateSpec](), reflect.TypeFor[corev1.PodSpec](), reflect.TypeFor[corev1.PodStatus](),
 	reflect.TypeFor[corev1.Container](), reflect.TypeFor[corev1.EphemeralContainer](), reflect.TypeFor[corev1.ContainerStatus](),
 	reflect.TypeFor[corev1.ResourceRequirements](), reflect.TypeFor[corev1.VolumeMount](), reflect.TypeFor[corev1.EnvVar](),

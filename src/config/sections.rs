@@ -56,6 +56,10 @@ impl Slot for Config {
                 "whether the templates of DaemonSets get what their Pods would get; needs an entry of its \
                  own in the webhook configuration",
             ),
+            key("podTemplates", &mut self.policy.pod_templates).means(
+                "whether PodTemplates, from which autoscalers prepare nodes, get what Pods would get; needs an \
+                 entry of its own in the webhook configuration",
+            ),
             key("verify", choice().of(&mut self.verify)).means(
                 "what is believed of an index, for each platform of pools and placement: index (what it \
                  says), manifests (of entries whose manifests are there) or config (if their configs say \

@@ -200,7 +200,7 @@ zzz: 1
              linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
              linux/s390x, linux/mips64",
             "pools[0].tolerations[0].opertor (line 9): unknown key; did you mean operator?",
-            "zzz (line 10): unknown key; known are mode, server, tls, admin, pools, discover, placement, overrides, explain, daemonSets, verify, profiles, lookup, cache, registries, credentials, network, controller, log",
+            "zzz (line 10): unknown key; known are mode, server, tls, admin, pools, discover, placement, overrides, explain, daemonSets, podTemplates, verify, profiles, lookup, cache, registries, credentials, network, controller, log",
         ]
     );
 }

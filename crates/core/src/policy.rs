@@ -31,6 +31,8 @@ pub struct Policy {
     pub explain: bool,
     /// Set if the templates of DaemonSets are decided like Pods.
     pub daemon_sets: bool,
+    /// Set if PodTemplates are decided like Pods.
+    pub pod_templates: bool,
 }
 
 /// Platforms that the operator states for some images, so that no registry is contacted for them.
@@ -78,6 +80,7 @@ impl Default for Policy {
             overrides: Vec::new(),
             explain: false,
             daemon_sets: false,
+            pod_templates: false,
         }
     }
 }

@@ -44,6 +44,7 @@ pub fn policy(keys: &Value) -> Policy {
             "overrides" => policy.overrides = value.as_array().unwrap().iter().map(known).collect(),
             "explain" => policy.explain = value.as_bool().unwrap(),
             "daemonSets" => policy.daemon_sets = value.as_bool().unwrap(),
+            "podTemplates" => policy.pod_templates = value.as_bool().unwrap(),
             "mode" if value == "observe" => policy.mode = Mode::Observe,
             _ => panic!("{key} of a policy"),
         }

@@ -201,11 +201,12 @@ pub(super) fn pods<'n>(
 /// known to bring Pods. A pool's share depends on the returned kind.
 pub(super) fn controller<'k>(group: &str, kind: &'k str) -> Option<&'k str> {
     match (group, kind) {
-        ("", "Pod" | "PodTemplate") => Some(""),
+        ("", "Pod") => Some(""),
         ("apps" | "extensions", "Deployment") | ("argoproj.io", "Rollout") => Some("ReplicaSet"),
         ("batch", "CronJob") => Some("Job"),
         ("leaderworkerset.x-k8s.io", _) => Some("StatefulSet"),
-        ("", "ReplicationController")
+        // A PodTemplate is a workload by itself, as the webhook has it.
+        ("", "PodTemplate" | "ReplicationController")
         | ("apps" | "extensions", "DaemonSet" | "ReplicaSet" | "StatefulSet")
         | ("batch", "Job") => Some(kind),
         _ => None,

@@ -401,15 +401,17 @@ async fn each_installation_is_looked_at() {
 }
 
 #[tokio::test]
-async fn the_entry_for_daemon_sets_is_none_for_pods() {
+async fn the_entries_for_templates_are_none_for_pods() {
     let mut world = World::healthy();
-    let mut entry = world.webhook().clone();
-    entry["name"] = "daemonsets.tolerarch.io".into();
-    entry["rules"] = json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
-    world.at(WEBHOOKS)[1]["webhooks"]
-        .as_array_mut()
-        .unwrap()
-        .push(entry);
+    for (group, resource) in [("apps", "daemonsets"), ("", "podtemplates")] {
+        let mut entry = world.webhook().clone();
+        entry["name"] = format!("{resource}.tolerarch.io").into();
+        entry["rules"] = json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "resources": [resource]}]);
+        world.at(WEBHOOKS)[1]["webhooks"]
+            .as_array_mut()
+            .unwrap()
+            .push(entry);
+    }
     assert!(failed(&world.examine(None).await).is_empty());
 }
 

@@ -45,6 +45,7 @@ pub fn policy() -> Policy {
         overrides: Vec::new(),
         explain: false,
         daemon_sets: false,
+        pod_templates: false,
     }
 }
 

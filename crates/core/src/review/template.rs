@@ -13,26 +13,31 @@ const VALUE: usize = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateKind {
     DaemonSet,
+    /// Read by autoscalers, which prepare nodes for Pods like it.
+    PodTemplate,
 }
 
 impl TemplateKind {
-    pub(super) const ALL: [Self; 1] = [Self::DaemonSet];
+    pub(super) const ALL: [Self; 2] = [Self::DaemonSet, Self::PodTemplate];
 
     pub(super) fn group(self) -> &'static str {
         match self {
             Self::DaemonSet => "apps",
+            Self::PodTemplate => "",
         }
     }
 
     pub(super) fn resource(self) -> &'static str {
         match self {
             Self::DaemonSet => "daemonsets",
+            Self::PodTemplate => "podtemplates",
         }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::DaemonSet => DAEMON_SET,
+            Self::PodTemplate => "PodTemplate",
         }
     }
 
@@ -40,6 +45,7 @@ impl TemplateKind {
     pub fn pointer(self) -> &'static str {
         match self {
             Self::DaemonSet => "/spec/template",
+            Self::PodTemplate => "/template",
         }
     }
 
@@ -47,6 +53,7 @@ impl TemplateKind {
     fn field(self) -> &'static str {
         match self {
             Self::DaemonSet => "/f:spec/f:template/f:spec",
+            Self::PodTemplate => "/f:template/f:spec",
         }
     }
 }
@@ -86,10 +93,10 @@ fn template(
     bytes: usize,
     applied: AppliedLists,
 ) -> Option<Template<'_>> {
-    let name: Text<'_> = match member(object, "/metadata/name") {
-        Some(name) => serde_json::from_str(name.get()).ok()?,
-        None => Text::default(),
-    };
+    let mut name = text(object, "/metadata/name")?;
+    if name.is_empty() {
+        name = text(object, "/metadata/generateName")?;
+    }
     let json = member(object, kind.pointer())?.get();
     let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
     let mut pod = pod.created_by(kind.name(), name);
@@ -99,6 +106,14 @@ fn template(
         pod,
         json: json.into(),
     })
+}
+
+/// Reads a member that is a text, empty if there is none; `None` if it is no text.
+fn text<'a>(object: &'a RawValue, pointer: &str) -> Option<Text<'a>> {
+    match member(object, pointer) {
+        Some(text) => serde_json::from_str(text.get()).ok(),
+        None => Some(Text::default()),
+    }
 }
 
 /// Reads the object of a review, and the object before the update; `None` if they have no template. The body is read

@@ -240,3 +240,46 @@ fn reads_creations_and_updates_of_daemonsets() {
         "other"
     );
 }
+
+#[test]
+fn reads_creations_and_updates_of_pod_templates() {
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"image": "nginx"}]}});
+    let object = json!({"metadata": {"name": "web"}, "template": template});
+    let with = |place: &str, value: Value| {
+        review(|review| {
+            let request = &mut review["request"];
+            request["kind"] = json!({"group": "", "version": "v1", "kind": "PodTemplate"});
+            request["resource"] = json!({"group": "", "version": "v1", "resource": "podtemplates"});
+            request["operation"] = "UPDATE".into();
+            (request["object"], request["oldObject"]) = (object.clone(), object.clone());
+            *review.pointer_mut(place).unwrap() = value;
+        })
+    };
+    let body = with("/request/dryRun", json!(false));
+    let subject_of = decode(body.as_bytes()).unwrap().subject;
+    assert_eq!(subject_of.pod().unwrap().0, "/template");
+    let Subject::Template(change) = subject_of else {
+        panic!("{body}")
+    };
+    assert_eq!(change.template.pod.described(), "PodTemplate/web");
+    assert_eq!(change.template.pod.workload(), ("PodTemplate", "web"));
+    assert_eq!(change.before.unwrap().value(), Some(template));
+
+    for (place, value, expected) in [
+        ("/request/operation", json!("CREATE"), "template"),
+        ("/request/operation", json!("DELETE"), "other"),
+        ("/request/kind/group", json!("apps"), "other"),
+        ("/request/resource/resource", json!("pods"), "other"),
+        ("/request/object", json!(null), "malformed"),
+        ("/request/object/template", json!(null), "malformed"),
+        ("/request/object/template/spec", json!([]), "malformed"),
+        ("/request/object/metadata/name", json!(7), "malformed"),
+        ("/request/oldObject/template", json!(null), "template"),
+    ] {
+        assert_eq!(
+            subject(&with(place, value.clone())),
+            expected,
+            "{place} {value}"
+        );
+    }
+}

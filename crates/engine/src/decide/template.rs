@@ -9,7 +9,7 @@ use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::placement::{self, Edits, Ownership};
-use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY};
+use tolerarch_core::pod::{ANNOTATIONS, PREFERRED_KEY, Pod, REQUIRED_KEY};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{Template, TemplateChange, TemplateKind};
@@ -33,6 +33,7 @@ impl Snapshot {
         } = change;
         let is_decided = match kind {
             TemplateKind::DaemonSet => policy.daemon_sets,
+            TemplateKind::PodTemplate => policy.pod_templates,
         };
         if !is_decided {
             return Decision::unchanged(Reason::NotApplicable);
@@ -115,7 +116,11 @@ fn keep_additions<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) ->
         return Decision::unchanged(Reason::Observed);
     }
     let opened = Ownership::opened(before, &policy.pools);
-    let reason = if opened.is_empty() && before.annotation(REQUIRED_KEY).is_empty() {
+    let steering = [REQUIRED_KEY, PREFERRED_KEY];
+    let is_steered = steering
+        .iter()
+        .any(|key| !before.annotation(key).is_empty());
+    let reason = if opened.is_empty() && !is_steered {
         Reason::NotApplicable
     } else if opened.is_empty() {
         Reason::Placed

@@ -22,6 +22,9 @@ const CONDITIONS: [&str; 5] = [
     "!has(object.metadata.annotations)||!('tolerarch.io/mode'inobject.metadata.annotations)||object.metadata.annotations['tolerarch.io/mode']!='off'",
 ];
 
+/// Resources with templates, for which tolerarch has webhooks beside that for Pods.
+const TEMPLATES: [&str; 2] = ["daemonsets", "podtemplates"];
+
 pub struct WebhookConfiguration {
     /// Path of the object in the API.
     pub path: String,
@@ -159,11 +162,11 @@ impl Webhook {
         rules.any(|rule| covers(rule, ["CREATE", "", "pods"]))
     }
 
-    /// Returns whether the webhook is not for DaemonSets only.
+    /// Returns whether the webhook is not for templates only.
     pub fn is_for_pods(&self) -> bool {
         let rules = self.spec.rules.iter().flatten();
         let mut resources = rules.flat_map(|rule| rule.resources.iter().flatten());
-        self.has_pods() || !resources.any(|resource| resource == "daemonsets")
+        self.has_pods() || !resources.any(|resource| TEMPLATES.contains(&&**resource))
     }
 }
 

@@ -118,6 +118,8 @@ fn takes_the_template_of_each_kind() {
         (object.template.as_deref(), object.value.get("metadata")),
         (Some("/template"), None)
     );
+    let pod = object.pod().unwrap();
+    assert_eq!(pod.workload(), ("PodTemplate", "web"));
 }
 
 #[test]

@@ -1,4 +1,8 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodTemplate as TypedPodTemplate;
 use proptest::prelude::*;
+use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
@@ -20,13 +24,23 @@ fn daemon_set(template: &Value) -> Value {
     json!({"metadata": {"name": "agent"}, "spec": {"template": template}})
 }
 
+/// What a review shows of a PodTemplate with this template.
+fn pod_template(template: &Value) -> Value {
+    json!({"metadata": {"name": "buffer"}, "template": template})
+}
+
 fn body(after: &Value, before: Option<&Value>) -> String {
+    let (group, kind, resource) = if after.get("template").is_some() {
+        ("", "PodTemplate", "podtemplates")
+    } else {
+        ("apps", "DaemonSet", "daemonsets")
+    };
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "u-1", "operation": if before.is_some() { "UPDATE" } else { "CREATE" }, "namespace": "ops",
-            "kind": {"group": "apps", "version": "v1", "kind": "DaemonSet"},
-            "resource": {"group": "apps", "version": "v1", "resource": "daemonsets"},
+            "kind": {"group": group, "version": "v1", "kind": kind},
+            "resource": {"group": group, "version": "v1", "resource": resource},
             "object": after, "oldObject": before,
         },
     });
@@ -74,10 +88,28 @@ async fn decide_object(
         let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();
         json_patch::patch(&mut stored, &patch).unwrap();
     }
-    (
-        decision.reason.to_string(),
-        stored["spec"]["template"].take(),
+    if change.kind == TemplateKind::PodTemplate {
+        // Kubernetes' type takes what is stored.
+        TypedPodTemplate::deserialize(&stored).unwrap();
+    }
+    let stored = stored.pointer_mut(change.kind.pointer()).unwrap();
+    (decision.reason.to_string(), stored.take())
+}
+
+/// The same as [`decide`] for PodTemplates.
+async fn decide_pod_template(
+    bench: &Bench,
+    policy: &Policy,
+    after: &Value,
+    before: Option<&Value>,
+) -> (String, Value) {
+    decide_object(
+        bench,
+        policy,
+        &pod_template(after),
+        before.map(pod_template).as_ref(),
     )
+    .await
 }
 
 fn own() -> Value {
@@ -799,4 +831,126 @@ async fn a_toleration_that_an_owner_applies_is_the_owners() {
         let (_, next) = decide_object(&bench, &policy, &sent, Some(&old)).await;
         assert!(is_of_owner(&next, &others), "by the owner: {next}");
     }
+}
+
+fn pod_template_policy(mut keys: Value) -> Policy {
+    keys["podTemplates"] = json!(true);
+    tolerarch_core::testing::policy(&keys)
+}
+
+#[tokio::test]
+async fn a_pod_template_gets_what_its_pods_would_get() {
+    let bench = Bench::new().await;
+    let (both, amd64) = (
+        bench.image("web", &["linux/amd64", "linux/arm64"]),
+        bench.image("old", &["linux/amd64"]),
+    );
+    let policy = pod_template_policy(
+        json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
+    );
+
+    let users = template(&both, json!({}));
+    let (reason, stored) = decide_pod_template(&bench, &policy, &users, None).await;
+    assert_eq!(reason, "tolerated");
+    assert_eq!(stored["spec"]["tolerations"], json!([own()]));
+    assert_eq!(
+        stored["metadata"]["annotations"],
+        json!({"tolerarch.io/pools": "multi-arch", "tolerarch.io/preferred": "arm64=9"}),
+        "the scheduler knows preferences"
+    );
+
+    let bound = template(&amd64, json!({}));
+    let (reason, stored) = decide_pod_template(&bench, &policy, &bound, None).await;
+    assert_eq!(reason, "placed");
+    assert_eq!(managed(&stored), (false, vec!["amd64"]));
+
+    let off = Policy {
+        daemon_sets: true,
+        pod_templates: false,
+        ..policy
+    };
+    let decided = decide_pod_template(&bench, &off, &users, None).await;
+    assert_eq!(decided, ("not-applicable".to_owned(), users));
+}
+
+#[tokio::test]
+async fn what_a_pod_template_prefers_stays_like_the_rest() {
+    let bench = Bench::new().await;
+    let both = bench.image("web", &["linux/amd64", "linux/arm64"]);
+    let (amd64, unknown) = (
+        bench.image("old", &["linux/amd64"]),
+        both.replace("v1", "v2"),
+    );
+    let pool = json!({
+        "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()],
+        "prefer": {"weight": 5, "labels": {"pool": "multi"}},
+    });
+    let prefer = json!([{"platform": "linux/arm64", "weight": 9}]);
+    let policy = pod_template_policy(json!({"pools": [pool], "placement": {"prefer": prefer}}));
+    let zone = json!({"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}});
+    let affinity =
+        json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [zone]}});
+    for spec in [json!({}), json!({"affinity": affinity})] {
+        let users = template(&both, spec);
+        let (_, before) = decide_pod_template(&bench, &policy, &users, None).await;
+        assert_eq!(
+            before["metadata"]["annotations"]["tolerarch.io/preferred"],
+            "arm64=9,pool/multi-arch=5"
+        );
+        for sent in SENT {
+            let after = sent.template(&users, &before);
+            let (_, stored) = decide_pod_template(&bench, &policy, &after, Some(&before)).await;
+            assert_eq!(stored, before, "{sent:?}: nothing has changed");
+
+            let mut other = after.clone();
+            other["spec"]["containers"][0]["image"] = json!(unknown);
+            let (_, mut stored) = decide_pod_template(&bench, &policy, &other, Some(&before)).await;
+            assert_eq!(stored["spec"]["containers"][0]["image"], json!(unknown));
+            stored["spec"]["containers"] = before["spec"]["containers"].clone();
+            assert_eq!(stored, before, "{sent:?}: an unknown image keeps all");
+
+            other["metadata"]["labels"]["tolerarch.io/prefer"] = json!("none");
+            let (_, stored) = decide_pod_template(&bench, &policy, &other, Some(&before)).await;
+            assert_eq!(
+                stored["metadata"]["annotations"]["tolerarch.io/preferred"], "pool/multi-arch=5",
+                "{sent:?}"
+            );
+
+            let mut other = after;
+            other["spec"]["containers"][0]["image"] = json!(amd64);
+            let (_, stored) = decide_pod_template(&bench, &policy, &other, Some(&before)).await;
+            assert_eq!(managed(&stored), (false, vec![]), "{sent:?}");
+            let affinity = stored["spec"].get("affinity").unwrap_or(&Value::Null);
+            let users_affinity = users["spec"].get("affinity").unwrap_or(&Value::Null);
+            assert_eq!(affinity, users_affinity, "{sent:?}: the user's stays");
+        }
+    }
+}
+
+/// The share counts PodTemplates by their own names, whoever has made them.
+#[tokio::test]
+async fn a_pod_template_is_a_workload_by_itself() {
+    let bench = Bench::new().await;
+    let image = bench.image("web", &["linux/amd64", "linux/arm64"]);
+    let pool = json!({
+        "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()], "share": 50,
+    });
+    let policy = pod_template_policy(json!({"pools": [pool]}));
+    let mut reasons = BTreeMap::new();
+    for at in 0..40 {
+        let name = format!("buffer-{at}");
+        let mut object = pod_template(&template(&image, json!({})));
+        object["metadata"]["name"] = json!(name);
+        let (first, _) = decide_object(&bench, &policy, &object, None).await;
+        object["metadata"] = json!({"generateName": name, "ownerReferences": [
+            {"kind": "CapacityBuffer", "name": at.to_string(), "controller": true},
+        ]});
+        let (second, _) = decide_object(&bench, &policy, &object, None).await;
+        assert_eq!(first, second, "{name}");
+        *reasons.entry(first).or_insert(0) += 1;
+    }
+    assert_eq!(
+        reasons.keys().collect::<Vec<_>>(),
+        ["not-in-share", "tolerated"]
+    );
 }
