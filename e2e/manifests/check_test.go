@@ -50,7 +50,7 @@ func checked(t *testing.T, manifests string) []*item {
 }
 
 func TestPassesTheManifestsAsTheyAre(t *testing.T) {
-	for _, folder := range []string{"../../manifests", "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/discovery", "testdata/warm"} {
+	for _, folder := range []string{"../../manifests", "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/podtemplates", "testdata/discovery", "testdata/warm"} {
 		for _, it := range checked(t, renderedFrom(t, folder)) {
 			for _, fault := range it.faults {
 				t.Errorf("%s: %s: %s", folder, it.id, fault)
@@ -141,28 +141,30 @@ func TestControllerDecidesAsTheWebhook(t *testing.T) {
 	}
 }
 
-// The component for kustomize is written by hand, and brings what the chart brings.
-func TestDaemonSetsOfKustomizeAreTheChart(t *testing.T) {
-	fromChart, err := chart.Template("tolerarch", "tolerarch", "--set", "config.daemonSets=true")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := map[string]admissionregistration.MutatingWebhook{}
-	for from, manifests := range map[string]string{"chart": fromChart, "component": renderedFrom(t, "testdata/daemonsets")} {
-		for _, it := range checked(t, manifests) {
-			c, ok := it.object.(*admissionregistration.MutatingWebhookConfiguration)
-			if !ok {
-				continue
-			}
-			for _, w := range c.Webhooks {
-				if w.Name == "daemonsets.tolerarch.io" {
-					entries[from] = w
+// The components for kustomize are written by hand, and bring what the chart brings.
+func TestTemplatesOfKustomizeAreTheChart(t *testing.T) {
+	for component, key := range map[string]string{"daemonsets": "daemonSets", "podtemplates": "podTemplates"} {
+		fromChart, err := chart.Template("tolerarch", "tolerarch", "--set", "config."+key+"=true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries := map[string]admissionregistration.MutatingWebhook{}
+		for from, manifests := range map[string]string{"chart": fromChart, "component": renderedFrom(t, "testdata/"+component)} {
+			for _, it := range checked(t, manifests) {
+				c, ok := it.object.(*admissionregistration.MutatingWebhookConfiguration)
+				if !ok {
+					continue
+				}
+				for _, w := range c.Webhooks {
+					if w.Name == component+".tolerarch.io" {
+						entries[from] = w
+					}
 				}
 			}
 		}
-	}
-	if len(entries) != 2 || !reflect.DeepEqual(entries["chart"], entries["component"]) {
-		t.Errorf("%+v", entries)
+		if len(entries) != 2 || !reflect.DeepEqual(entries["chart"], entries["component"]) {
+			t.Errorf("%s: %+v", component, entries)
+		}
 	}
 }
 

@@ -198,14 +198,14 @@ caBundle: {{ b64enc . }}
 {{/* The name of the entry for a profile, or for reviews without one. API servers take only DNS names there, and in the path
 of a Service. */}}
 {{- define "tolerarch.webhook" -}}
-{{- $kind := ternary "daemonsets" "pods" .daemonSets -}}
+{{- $resource := .resource -}}
 {{- with .profile -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .) -}}
 {{- fail (printf "config.profiles: %q cannot be in the path of a webhook; write lower-case letters, digits, '-' and '.'" .) -}}
 {{- end -}}
-{{- printf "%s.%s.tolerarch.io" . (ternary "profiles" "profiles-daemonsets" (eq $kind "pods")) -}}
+{{- printf "%s.%s.tolerarch.io" . (ternary "profiles" (printf "profiles-%s" $resource) (eq $resource "pods")) -}}
 {{- else -}}
-{{- printf "%s.tolerarch.io" $kind -}}
+{{- printf "%s.tolerarch.io" $resource -}}
 {{- end -}}
 {{- end -}}
 
