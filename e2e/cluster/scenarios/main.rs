@@ -49,6 +49,7 @@ mod opt_outs;
 mod outages;
 mod peers;
 mod placement;
+mod podtemplates;
 #[path = "../../support/prometheus.rs"]
 mod prometheus;
 mod registries;
@@ -256,6 +257,8 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         selection::pods_that_select_their_group_need_no_priorities,
         cluster_autoscaler::groups_of_one_architecture_are_balanced_whatever_their_taints,
         cluster_autoscaler::the_taint_of_the_pool_is_no_startup_taint,
+        podtemplates::the_cluster_autoscaler_prepares_nodes_for_buffers,
+        podtemplates::the_cluster_autoscaler_prepares_nodes_for_requests,
         cluster_autoscaler_nodes::nodes_come_for_repaired_pods,
         cluster_autoscaler_nodes::pods_come_to_plain_nodes_while_the_pool_is_at_its_maximum,
         cluster_autoscaler_nodes::pods_come_to_plain_nodes_while_the_pool_cannot_grow,
@@ -307,6 +310,7 @@ fn here() -> Vec<Scenario> {
         daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves,
         daemonsets::what_the_owner_of_a_daemon_set_applies_is_never_taken_away,
         daemonsets::what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it,
+        podtemplates::pod_templates_get_what_their_pods_would_get,
         certificates::managed_certificates_are_issued_and_replaced_without_one_failed_call,
         certificates::managed_certificates_rotate_without_one_failed_call,
         certificates::managed_certificates_come_back_when_they_are_damaged,
@@ -329,6 +333,7 @@ fn here() -> Vec<Scenario> {
         karpenter::nodes_go_with_their_pods_and_come_again,
         karpenter::a_preference_stays_a_preference,
         selection::karpenter_makes_the_nodes_that_pods_select,
+        podtemplates::karpenter_prepares_nodes_in_the_pool_of_the_template,
         controller::karpenter_makes_nodes_for_repaired_pods,
         node_taints::nodes_get_their_taints_and_lose_only_these,
         discovery::pools_follow_the_node_pools,

@@ -261,18 +261,34 @@ impl Cluster {
 
     /// Calls the webhook at `url` for the DaemonSets of a namespace, too, as `manifests/daemonsets` has it.
     pub async fn review_daemon_sets(&self, namespace: &Namespace, url: &str) {
+        self.review_templates(namespace, url, ["apps", "daemonsets", "spec.template"])
+            .await;
+    }
+
+    /// Calls the webhook at `url` for the PodTemplates of a namespace, too, as `manifests/podtemplates` has it.
+    pub async fn review_pod_templates(&self, namespace: &Namespace, url: &str) {
+        self.review_templates(namespace, url, ["", "podtemplates", "template"])
+            .await;
+    }
+
+    async fn review_templates(
+        &self,
+        namespace: &Namespace,
+        url: &str,
+        [group, resource, template]: [&str; 3],
+    ) {
         let webhook = json!({
-            "name": format!("daemonsets.{}.example.com", namespace.name),
+            "name": format!("{resource}.{}.example.com", namespace.name),
             "failurePolicy": "Ignore",
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
             "reinvocationPolicy": "IfNeeded",
-            "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"],
-                "resources": ["daemonsets"]}],
+            "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": ["v1"],
+                "resources": [resource]}],
             "matchConditions": [{"name": "template-changes",
-                "expression": "oldObject == null || object.spec.template != oldObject.spec.template"}],
+                "expression": format!("oldObject == null || object.{template} != oldObject.{template}")}],
         });
-        self.add_webhook(namespace, "zz-daemonsets", webhook, url)
+        self.add_webhook(namespace, &format!("zz-{resource}"), webhook, url)
             .await;
     }
 

@@ -289,6 +289,35 @@ impl ClusterAutoscaler {
     }
 }
 
+/// Defines ProvisioningRequests. Their own definition is only in the source, in place of which there may be a program; this one takes any
+/// fields.
+pub async fn define_provisioning_requests(cluster: &Cluster) {
+    let name = "provisioningrequests.autoscaling.x-k8s.io";
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": name,
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"},
+        },
+        "spec": {
+            "group": "autoscaling.x-k8s.io", "scope": "Namespaced",
+            "names": {"kind": "ProvisioningRequest", "plural": "provisioningrequests", "singular": "provisioningrequest"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    let local = cluster.local();
+    let file = local.directory().join("provisioningrequests.json");
+    std::fs::write(&file, definition.to_string()).unwrap();
+    let file = file.display().to_string();
+    local
+        .kubectl(&["apply", "--server-side", "-f", &file])
+        .await;
+    local.until_established(&[name]).await;
+}
+
 /// What the status says of the growth of a group: the first `status` below its `scaleUp`.
 fn scale_up<'a>(status: &'a str, group: &str) -> Option<&'a str> {
     let name = format!("  name: {group}");

@@ -51,6 +51,11 @@ impl Karpenter {
         Self::start_with(cluster, &[("FEATURE_GATES", "NodeOverlay=true")]).await
     }
 
+    /// Starts it with CapacityBuffers, which it has behind a gate.
+    pub async fn start_with_buffers(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &[("FEATURE_GATES", "CapacityBuffer=true")]).await
+    }
+
     async fn start_with(cluster: &Cluster, fault: &[(&'static str, &str)]) -> Self {
         let local = cluster.local();
         let karpenter = programs::karpenter().await;
@@ -71,6 +76,7 @@ impl Karpenter {
             "nodepools.karpenter.sh",
             "nodeclaims.karpenter.sh",
             "kwoknodeclasses.karpenter.kwok.sh",
+            "capacitybuffers.autoscaling.x-k8s.io",
         ];
         local.until_established(&kinds).await;
 
@@ -221,6 +227,19 @@ impl Karpenter {
         .await;
     }
 
+    /// The pools of its nodes, and the architecture of each.
+    pub async fn pools(&self) -> Vec<(String, String)> {
+        let its = ListParams::default().labels(NODE_POOL);
+        let mut pools = Vec::new();
+        for node in self.nodes.list(&its).await.unwrap().items {
+            let labels = node.metadata.labels.unwrap_or_default();
+            let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+            pools.push((label(NODE_POOL), label("kubernetes.io/arch")));
+        }
+        pools.sort();
+        pools
+    }
+
     /// Waits until it has removed all its nodes.
     pub async fn until_no_nodes(&self) {
         let its = ListParams::default().labels(NODE_POOL);
@@ -249,6 +268,20 @@ pub async fn define_ec2_node_class(cluster: &Cluster) {
         .await;
     local
         .until_established(&["ec2nodeclasses.karpenter.k8s.aws"])
+        .await;
+}
+
+/// Defines CapacityBuffers, as Karpenter brings them, for the cluster-autoscaler.
+pub async fn define_capacity_buffers(cluster: &Cluster) {
+    let local = cluster.local();
+    let module = programs::karpenter_source().await;
+    let definition = module.join("pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml");
+    let definition = definition.display().to_string();
+    local
+        .kubectl(&["apply", "--server-side", "-f", &definition])
+        .await;
+    local
+        .until_established(&["capacitybuffers.autoscaling.x-k8s.io"])
         .await;
 }
 

@@ -42,10 +42,11 @@ mod wait;
 pub use cluster::Cluster;
 pub use cluster_autoscaler::{
     AUTOSCALED, AutoscalerSettings, ClusterAutoscaler, NODE_GROUP, NodeGroup,
+    define_provisioning_requests,
 };
 pub use desk::Desk;
 pub use forwarder::Forwarder;
-pub use karpenter::{Karpenter, define_ec2_node_class, node_pool};
+pub use karpenter::{Karpenter, define_capacity_buffers, define_ec2_node_class, node_pool};
 pub use kind::Kind;
 pub use local::Local;
 pub use namespace::Namespace;
