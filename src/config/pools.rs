@@ -121,28 +121,12 @@ fn arm64_of_gke() -> Toleration<'static> {
     }
 }
 
-/// Returns the shape of a pool as the file has it.
-fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
-    let mut doubts = Vec::new();
-    for toleration in &pool.tolerations {
-        if let Some(value) = pool.select.get(toleration.key.as_str())
-            && toleration.operator.as_str() != "Exists"
-            && toleration.value != **value
-        {
-            let key = toleration.key.as_str();
-            let text = format!(
-                "the pool selects nodes with {key}={value} and tolerates the taint {key}={}",
-                toleration.value.as_str()
-            );
-            doubts.push((true, text));
-        }
-    }
+/// Returns what is wrong with a pool as a whole.
+fn faults(pool: &Pool) -> [(bool, &'static str); 5] {
     let selects = !pool.select.is_empty();
-    let is_preferred = pool
-        .prefer
-        .as_ref()
-        .is_some_and(|prefer| !prefer.labels.is_empty());
-    let faults = [
+    let preferred = pool.prefer.as_ref();
+    let is_preferred = preferred.is_some_and(|prefer| !prefer.labels.is_empty());
+    [
         (pool.name.is_empty(), "the pool has no name"),
         (
             pool.platforms.is_empty(),
@@ -160,7 +144,30 @@ fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
             selects && is_preferred,
             "the pool is selected, so that its Pods go nowhere else; remove prefer or select",
         ),
-    ];
+    ]
+}
+
+/// Returns warnings of tolerations for another value of a label than the one by which the pool is selected.
+fn doubts(pool: &Pool) -> Vec<(bool, String)> {
+    let mut doubts = Vec::new();
+    for toleration in &pool.tolerations {
+        let key = toleration.key.as_str();
+        let tolerated = toleration.value.as_str();
+        if let Some(value) = pool.select.get(key) {
+            let differs = toleration.operator.as_str() != "Exists" && tolerated != value;
+            let text = format!(
+                "the pool selects nodes with {key}={value} and tolerates the taint {key}={tolerated}"
+            );
+            doubts.push((differs, text));
+        }
+    }
+    doubts
+}
+
+/// Returns the shape of a pool as the file has it.
+fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
+    let faults = faults(pool);
+    let doubts = doubts(pool);
     Shape::section(vec![
         key("preset", presets().of(preset)).means(
             "says what the pool itself does not: the Arm nodes or a ComputeClass of GKE, or a NodePool of Karpenter",

@@ -3,7 +3,7 @@
 
 use super::ownership::{Ownership, labels_of};
 use super::steering::managed_preferences;
-use crate::pod::{PREFERRED_KEY, Pod, Scheduling, Text, Texts};
+use crate::pod::{Pod, Scheduling, Text, Texts};
 use crate::policy::Pool;
 
 /// Label by which Pods select a ComputeClass. GKE rejects a Pod that selects Spot VMs or a machine family as well
@@ -41,7 +41,7 @@ impl<'p> Selection<'p> {
                 }
             }
         }
-        let users = users_keys(pod, &managed, pools);
+        let users = users_keys(pod, &managed, ownership.preferred, pools);
         Some(Self {
             selector,
             managed,
@@ -85,7 +85,13 @@ impl<'p> Selection<'p> {
 }
 
 /// Returns the keys of the node labels that the user selects, requires or prefers; `None` if they cannot be parsed.
-fn users_keys<'p>(pod: &'p Pod<'_>, managed: &[String], pools: &[Pool]) -> Option<Vec<Text<'p>>> {
+/// `managed` are keys of the node selector, `preferred` is the list of managed preferences.
+fn users_keys<'p>(
+    pod: &'p Pod<'_>,
+    managed: &[String],
+    preferred: &str,
+    pools: &[Pool],
+) -> Option<Vec<Text<'p>>> {
     let Scheduling { selector, affinity } = Scheduling::of(pod)?;
     let mut keys: Vec<Text<'p>> = selector.into_keys().collect();
     keys.retain(|key| !managed.iter().any(|managed| *key == **managed));
@@ -93,7 +99,7 @@ fn users_keys<'p>(pod: &'p Pod<'_>, managed: &[String], pools: &[Pool]) -> Optio
     for term in required.flat_map(|required| required.terms) {
         keys.extend(term.into_keys());
     }
-    let preferences = managed_preferences(pod.annotation(PREFERRED_KEY), pools);
+    let preferences = managed_preferences(preferred, pools);
     for weighted in affinity.nodes.preferred {
         if !preferences.iter().any(|managed| managed.term == weighted) {
             keys.extend(weighted.preference.into_keys());
