@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::steering::{AMD64, BOTH, UNKNOWN, add, decide, pod, runs};
+use crate::decision::testing::pass;
 use crate::pod::Pod;
 use crate::policy::Policy;
 use crate::testing;
@@ -142,6 +143,19 @@ fn a_pod_selects_the_nodes_of_one_pool() {
     let (seen, patch) = decide(&policy, &own, &[runs(&BOTH)]);
     assert_eq!(seen, "tolerated tolerated");
     assert_eq!(patch[1], opened("plain"));
+}
+
+#[test]
+fn a_preference_of_another_pool_is_not_the_users() {
+    let mut plain = json!({"name": "plain", "tolerations": [toleration("plain")]});
+    plain["prefer"] = json!({"weight": 5, "labels": {CLASS: "plain"}});
+    let policy = testing::policy(&json!({"pools": [pool("first"), plain]}));
+    let (once, operations) = pass(&policy, &pod(json!({})), &[runs(&BOTH)]).unwrap();
+    assert!(operations > 0);
+    let preferred = &once["metadata"]["annotations"]["tolerarch.io/preferred"];
+    assert_eq!(preferred, "pool/plain=5");
+    let (again, operations) = pass(&policy, &once, &[runs(&BOTH)]).unwrap();
+    assert_eq!(operations, 0, "{once} became {again}");
 }
 
 #[test]
