@@ -267,6 +267,14 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
     });
     fs::write(desk.folder().join("agent.json"), agent.to_string()).unwrap();
     desk.run("kubectl apply -f agent.json").await;
+    let template = json!({
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "template": {"spec": {"containers": [{"name": "web", "image": format!("{NAME}/shop/web:1.4")}]}},
+    });
+    fs::write(desk.folder().join("template.json"), template.to_string()).unwrap();
+    desk.run("kubectl apply -f template.json").await;
     // As `tls.mode: files` has it.
     pki.leaf(&["tolerarch.tolerarch.svc"])
         .write(&desk.folder())
