@@ -61,11 +61,14 @@ mod selection;
 mod shapes;
 mod steering;
 mod tenants;
+mod workloads;
 mod world;
 
 use std::process::ExitCode;
 
-use e2e::{Archaware, Cluster, ClusterAutoscaler, Kind, Tool, is_optimized, soon};
+use e2e::{
+    Archaware, Cluster, ClusterAutoscaler, Kind, Tool, WorkloadController, is_optimized, soon,
+};
 use libtest_mimic::{Arguments, Trial};
 
 use self::run::{LIMIT, LONG, Scenario, conclude, trials};
@@ -145,6 +148,12 @@ fn main() -> ExitCode {
             match missing {
                 None => all.extend(trials(scenarios, LIMIT)),
                 Some(why) => eprintln!("those beside {name} are left out: {why}"),
+            }
+        }
+        for controller in WorkloadController::ALL {
+            match controller.missing() {
+                None => all.extend(trials(of_workloads(controller), LIMIT)),
+                Some(why) => eprintln!("those with {} are left out: {why}", controller.name()),
             }
         }
         if is_optimized() {
@@ -277,6 +286,24 @@ fn beside(tool: Tool) -> Vec<Scenario> {
         }
         Tool::Noe => scenarios![peers::pods_end_the_same_beside_noe],
         Tool::Archy => scenarios![peers::pods_end_the_same_beside_archy],
+    }
+}
+
+/// Scenarios with the controller of another kind of workloads, which has to be built.
+fn of_workloads(controller: WorkloadController) -> Vec<Scenario> {
+    match controller {
+        WorkloadController::JobSet => scenarios![workloads::pods_of_job_sets_are_decided_once],
+        WorkloadController::LeaderWorkerSet => {
+            scenarios![workloads::pods_of_leader_worker_sets_are_decided_once]
+        }
+        WorkloadController::Rollouts => {
+            scenarios![workloads::rollouts_progress_and_each_revision_is_decided]
+        }
+        WorkloadController::Kueue => scenarios![
+            workloads::jobs_get_the_tolerations_of_their_flavour_and_of_the_pool,
+            workloads::a_flavour_with_the_taint_takes_what_tolerates_it,
+            workloads::other_flavours_of_the_pool_take_every_job,
+        ],
     }
 }
 

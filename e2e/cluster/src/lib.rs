@@ -38,6 +38,7 @@ mod programs;
 mod stub;
 mod tolerarch;
 mod wait;
+mod workload_controller;
 
 pub use cluster::Cluster;
 pub use cluster_autoscaler::{
@@ -57,3 +58,4 @@ pub use programs::is_optimized;
 pub use stub::{Reaction, Stub};
 pub use tolerarch::Tolerarch;
 pub use wait::{soon, until, until_in, until_ok};
+pub use workload_controller::WorkloadController;

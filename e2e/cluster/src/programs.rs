@@ -17,6 +17,9 @@ const CLUSTER_AUTOSCALER: &str = "E2E_CLUSTER_AUTOSCALER";
 /// Where the sources of other tools are, a folder for each: they are no modules that the Go proxy has.
 const PEERS: &str = "E2E_PEERS";
 
+/// Whether the controllers of `workloads/build` are built, which takes minutes and gigabytes.
+const WORKLOADS: &str = "E2E_WORKLOADS";
+
 /// The minor version of an older control plane, see `controlplane/build`.
 const KUBERNETES: &str = "E2E_KUBERNETES";
 
@@ -92,6 +95,27 @@ pub(crate) fn missing_peer(name: &str) -> Option<String> {
 /// The webhook of another tool.
 pub(crate) async fn peer(name: &str) -> PathBuf {
     go(&format!("peer:{name}")).await
+}
+
+/// Why the controllers of other kinds of workloads are not built, if they are not.
+pub(crate) fn missing_workloads() -> Option<String> {
+    if variable(WORKLOADS).is_none() {
+        return Some(format!("{WORKLOADS} is not set"));
+    }
+    // Their definitions and webhooks are those of newer ones.
+    variable(KUBERNETES).map(|version| format!("the control plane is that of {version}"))
+}
+
+/// One of the controllers that `workloads/build` builds.
+pub(crate) async fn workload_controller(name: &str) -> PathBuf {
+    let mut command = Command::new(repository().join("e2e/workloads/build"));
+    command.arg(name);
+    PathBuf::from(output(command).await.trim())
+}
+
+/// The directory of a module of `workloads`.
+pub(crate) async fn workload_module(module_file: &str, module: &str) -> PathBuf {
+    module_directory("workloads", module_file, module).await
 }
 
 /// helm, at the version of `manifests/go.mod`.
