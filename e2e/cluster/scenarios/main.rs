@@ -263,7 +263,7 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         cluster_autoscaler::priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits,
         cluster_autoscaler_doctor::doctor_names_what_brings_pods_to_the_pool,
         cluster_autoscaler_doctor::the_documentation_brings_pods_to_the_pool,
-        selection::pods_that_select_their_group_need_no_priorities,
+        selection::the_cluster_autoscaler_needs_no_priorities_for_pods_that_select,
         cluster_autoscaler::groups_of_one_architecture_are_balanced_whatever_their_taints,
         cluster_autoscaler::the_taint_of_the_pool_is_no_startup_taint,
         podtemplates::the_cluster_autoscaler_prepares_nodes_for_buffers,
