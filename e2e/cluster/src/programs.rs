@@ -102,8 +102,8 @@ pub(crate) fn missing_workloads() -> Option<String> {
     if variable(WORKLOADS).is_none() {
         return Some(format!("{WORKLOADS} is not set"));
     }
-    // Their definitions and webhooks are those of newer ones.
-    variable(KUBERNETES).map(|version| format!("the control plane is that of {version}"))
+    // One Kubernetes is enough for them.
+    variable(KUBERNETES).map(|version| format!("the control plane is the one of {version}"))
 }
 
 /// One of the controllers that `workloads/build` builds.

@@ -156,7 +156,7 @@ impl WorkloadController {
         }
         let mut process =
             Process::start_with(self.name(), &started, &arguments, &environment, &directory).await;
-        // Either is open when all the rest has begun.
+        // Argo Rollouts has no webhooks.
         let port = if configurations.is_empty() {
             state
         } else {

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::Site;
+use super::site::Site;
 
 const HEADING: &str = "Kueue";
 /// The blocks below that heading.
