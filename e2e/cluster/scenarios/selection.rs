@@ -221,7 +221,9 @@ pub(crate) async fn karpenter_makes_the_nodes_that_pods_select(cluster: &Cluster
 }
 
 /// By its default flags, with which a toleration brings Pods to the pool by chance.
-pub(crate) async fn the_cluster_autoscaler_needs_no_priorities_for_pods_that_select(cluster: &Cluster) {
+pub(crate) async fn the_cluster_autoscaler_needs_no_priorities_for_pods_that_select(
+    cluster: &Cluster,
+) {
     let cluster = &cluster.another().await;
     let taints = json!([
         {"key": CLASS, "value": "multi-arch", "effect": "NoSchedule"},
