@@ -128,17 +128,18 @@ impl Discoverer {
             let is_new = tokio::select! {
                 Some(change) = node_pools.next() => self.node_pools.take(change, |pool: NodePool| pool),
                 Some(change) = nodes.next() => {
-                    let labels = self.live.selected_labels();
-                    if labels != self.labels {
-                        // The nodes are listed again, with these labels.
-                        self.labels = labels;
-                        nodes = self.nodes.changes(&self.watcher);
-                        continue;
-                    }
                     self.nodes.take(change, |node: Node| NodeKind::of(&node, &self.labels))
                 }
-                _ = ticks.tick(), if self.is_new => {
-                    self.publish();
+                _ = ticks.tick() => {
+                    let labels = self.live.selected_labels();
+                    if labels != self.labels {
+                        // Another configuration was loaded: the nodes are listed again, with these labels.
+                        self.labels = labels;
+                        nodes = self.nodes.changes(&self.watcher);
+                    }
+                    if self.is_new {
+                        self.publish();
+                    }
                     continue;
                 }
             };

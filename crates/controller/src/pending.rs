@@ -124,7 +124,7 @@ async fn read_scope(context: &Context, before: Option<&Scope>) -> Option<Scope> 
     Some(scope)
 }
 
-/// Decides on a Pod, reports by events why it stays closed, and adds the tolerations of the pools that are opened.
+/// Decides on a Pod, records events on what keeps pools closed, and adds the tolerations of the opened pools.
 async fn look(
     writer: &Writer<'_>,
     pod: &StoredPod,
@@ -148,20 +148,14 @@ async fn look(
     let is_closed = !decision.blockers.is_empty()
         && !policy.pools.is_empty()
         && policy.mode_for(facts) == Mode::Enforce;
-    if events && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
-        let note = || note::closed(&policy.pools, &decision.blockers);
-        context
-            .recorder
-            .record(ObjectEvent::on(pod, POOL_CLOSED), note);
-    }
+    let event = ObjectEvent::on(pod, POOL_CLOSED);
     if events && decision.edits.selects {
         let mut selected = decision.opened.clone();
         selected.retain(|pool| !pool.select.is_empty());
-        context
-            .recorder
-            .record(ObjectEvent::on(pod, POOL_CLOSED), || {
-                note::too_late(selected)
-            });
+        context.recorder.record(event, || note::too_late(selected));
+    } else if events && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
+        let note = || note::closed(&policy.pools, &decision.blockers);
+        context.recorder.record(event, note);
     }
     if is_temporary {
         return Look::Unknown;

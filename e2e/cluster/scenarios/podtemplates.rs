@@ -182,8 +182,8 @@ async fn until_pools(karpenter: &Karpenter, expected: &[(String, String)], what:
     .await;
 }
 
-/// The autoscaler has the API server admit a Pod of a buffer's template for show, so that the webhook for Pods is enough; unless it is told
-/// not to. Then the PodTemplate counts, the user's, or its own of a Deployment.
+/// By default the autoscaler has the API server admit a Pod of the buffer's template as a dry run, so that the webhook for Pods is enough.
+/// Without the dry run it reads the PodTemplate: the user's, or the one that it makes of a Deployment.
 pub(crate) async fn the_cluster_autoscaler_prepares_nodes_for_buffers(cluster: &Cluster) {
     const AS_STORED: &str = "--capacity-buffer-pod-dry-run-enabled=false";
     let by_template = json!({"podTemplateRef": {"name": "web"}});

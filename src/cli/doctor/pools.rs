@@ -248,7 +248,7 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
 }
 
 /// Writes the labels by which a pool is selected: `group=multi-arch, zone=a`.
-fn labels(pool: &Pool) -> String {
+pub(super) fn labels(pool: &Pool) -> String {
     let labels = pool.select.iter();
     let labels: Vec<String> = labels
         .map(|(key, value)| format!("{key}={value}"))

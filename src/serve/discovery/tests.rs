@@ -115,6 +115,26 @@ fn own(policy: &Policy) -> tolerarch_core::image::PlatformSet {
     policy.pools[0].platforms
 }
 
+/// Labels of nodes are kept only where a pool is selected by them, so that the nodes have to be listed again.
+#[tokio::test]
+async fn a_pool_that_is_selected_after_a_reload_has_the_platforms_of_its_nodes() {
+    let api = Lists::start().await;
+    let mut labelled = node("big", "arm64", "other");
+    labelled["metadata"]["labels"]["group"] = "multi".into();
+    labelled["spec"]["taints"] = json!([]);
+    api.put(Node::PATH, labelled);
+    let webhook = Webhook::start(api, &config(&json!({}))).await;
+    webhook.until_state(|state| state == State::Healthy).await;
+    assert_eq!(own(&webhook.policy()), platforms(&BOTH[..1]));
+
+    let pool = json!({"name": "own", "platforms": ["linux/amd64"], "select": {"labels": {"group": "multi"}}});
+    let selected = Config::parse(&config(&json!({"pools": [pool]}))).unwrap();
+    webhook.live.take(selected).unwrap();
+    webhook
+        .until("selected", |policy| own(policy) == platforms(BOTH))
+        .await;
+}
+
 #[tokio::test]
 async fn a_pool_has_the_platforms_that_the_cluster_shows() {
     let api = Lists::start().await;

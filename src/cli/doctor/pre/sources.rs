@@ -130,15 +130,18 @@ fn report_no_autoscaler(arrival: &Arrival<'_>, names: &str, findings: &mut Findi
     findings.ok("nodes", message);
 }
 
-/// Returns `with the taint a=b:NoSchedule of pool c`, or the same of several pools.
+/// Returns `with the taint a=b:NoSchedule of pool c`, or the same of several pools, also for their labels.
 fn with_taints(arrival: &Arrival<'_>) -> String {
-    let mut taints = Vec::new();
+    let mut marks = Vec::new();
     for pool in &arrival.pools {
-        if let Some(taint) = taint_of(pool) {
-            taints.push(format!("{taint} of pool {}", pool.name));
+        let name = &pool.name;
+        if !pool.select.is_empty() {
+            marks.push(format!("with {} of pool {name}", pools::labels(pool)));
+        } else if let Some(taint) = taint_of(pool) {
+            marks.push(format!("with the taint {taint} of pool {name}"));
         }
     }
-    format!("with the taint {}", taints.join(", or "))
+    marks.join(", or ")
 }
 
 /// Returns the first taint that a pool tolerates, as kubectl writes it.

@@ -96,6 +96,8 @@ fn a_pod_that_names_the_labels_itself_stays_unchanged() {
         required("cloud.google.com/machine-family"),
         required(CLASS),
         preferred(CLASS),
+        // More than is read of a Pod.
+        json!({"nodeSelector": {"disk": "x".repeat(64 << 10)}}),
         // A version of Kubernetes that is not known here.
         of_nodes("future", json!([])),
     ] {

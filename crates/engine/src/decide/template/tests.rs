@@ -927,7 +927,7 @@ async fn what_a_pod_template_prefers_stays_like_the_rest() {
     }
 }
 
-/// The share counts PodTemplates by their own names, whoever has made them.
+/// A share counts a PodTemplate by its name, whatever owns it.
 #[tokio::test]
 async fn a_pod_template_is_a_workload_by_itself() {
     let bench = Bench::new().await;
