@@ -320,7 +320,7 @@ fn files_of_the_tests_do_not_use_each_other() {
     let testregistry = root().join("crates/testregistry");
     let mut files = modules("testregistry", &testregistry.join("src"));
     files.extend(modules("suite", &testregistry.join("tests/suite")));
-    files.extend(modules("upstream", &tests.join("upstream")));
+    files.extend(modules("conformance", &tests.join("conformance")));
     files.extend(modules("e2e", &tests.join("cluster/src")));
     files.extend(modules("scenarios", &tests.join("cluster/scenarios")));
     let prometheus = ["scenarios", "prometheus"].map(str::to_owned).to_vec();

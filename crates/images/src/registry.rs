@@ -24,7 +24,7 @@
 //!   lookup takes over if the one that fetches is cut off (`auth/token.rs`).
 //!
 //! It is the tests' second opinion on documents (`e2e/real_registry/second_opinion.rs`), and pushes their images. With
-//! containerd's own code the tests compare, too (`e2e/upstream`).
+//! containerd's own code the tests compare, too (`e2e/conformance`).
 
 mod auth;
 mod client;

@@ -1,4 +1,4 @@
-//! `tolerarch report --prices` and its progress: every sum agrees with one that Go has computed (`e2e/upstream/bills.go`).
+//! `tolerarch report --prices` and its progress: every sum agrees with one that Go has computed (`e2e/conformance/bills.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ struct Fixture {
 impl Fixture {
     fn read(desk: &Desk) -> Self {
         let mut fixture = Self::default();
-        for bill in upstream::cases::<Bill>("bills") {
+        for bill in conformance::cases::<Bill>("bills") {
             fixture.pods.extend(bill.pod);
             fixture.sums.extend(bill.sum);
             if let Some(node) = bill.node {

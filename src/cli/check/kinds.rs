@@ -10,7 +10,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
 /// Kinds of Kubernetes 1.37 itself, by their groups, and those that older ones had. Others of these groups are custom
-/// kinds, as are those of add-ons below `k8s.io`, like `gateway.networking.k8s.io`. `e2e/upstream` compares.
+/// kinds, as are those of add-ons below `k8s.io`, like `gateway.networking.k8s.io`. `e2e/conformance` compares.
 const OF_KUBERNETES: &[(&str, &str)] = &[
     (
         "",
@@ -286,7 +286,7 @@ mod tests {
     use serde::Deserialize;
     use tolerarch_text::yaml::{self, Dialect};
 
-    /// Kind of `e2e/upstream/ownkinds.go`.
+    /// Kind of `e2e/conformance/ownkinds.go`.
     #[derive(Deserialize)]
     struct Own {
         group: String,
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn upstream_has_the_same_kinds() {
-        let upstream: Vec<Own> = upstream::cases("ownkinds");
+        let upstream: Vec<Own> = conformance::cases("ownkinds");
         let missing: Vec<String> = upstream
             .iter()
             .filter(|own| !is_of_kubernetes(&own.group, &own.kind))

@@ -343,11 +343,11 @@ mod tests {
             labels: BTreeMap<String, String>,
             fits: bool,
         }
-        let answers = upstream::cases("fits").into_iter().map(|case| {
+        let answers = conformance::cases("fits").into_iter().map(|case| {
             let Case { spec, labels, fits } = case;
             let ours = fit(&spec, &NodeLabels::shared([&labels]));
             (format!("{spec} {labels:?}"), ours, Fit::of(fits))
         });
-        upstream::assert_agreement(answers);
+        conformance::assert_agreement(answers);
     }
 }

@@ -1,6 +1,6 @@
 //! Upper bound of an object's bytes in etcd, by its JSON. API servers store protobuf, without names of members. A Pod
 //! near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000 members
-//! counts as 294 KiB, of 1.5 MiB. `e2e/upstream` compares the bound with the encoder of the API server.
+//! counts as 294 KiB, of 1.5 MiB. `e2e/conformance` compares the bound with the encoder of the API server.
 
 /// Bytes of JSON below which all of them count. No list takes more than ten times the bytes of its JSON (of containers
 /// that are all `{}`), which fits as well.

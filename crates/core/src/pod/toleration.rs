@@ -217,7 +217,7 @@ mod tests {
             value: String,
             effect: String,
         }
-        let answers = upstream::cases("tolerations").into_iter().map(|case| {
+        let answers = conformance::cases("tolerations").into_iter().map(|case| {
             let Case {
                 toleration,
                 taint: Taint { key, value, effect },
@@ -231,7 +231,7 @@ mod tests {
                 tolerates,
             )
         });
-        upstream::assert_agreement(answers);
+        conformance::assert_agreement(answers);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Kinds that an API server serves, found by the names that kubectl takes for them.
 //!
-//! The rules are those of client-go's `restmapper` and of kubectl's reading of `TYPE/NAME`: `e2e/upstream` compares.
+//! The rules are those of client-go's `restmapper` and of kubectl's reading of `TYPE/NAME`: `e2e/conformance` compares.
 
 use std::collections::BTreeSet;
 use std::fmt;

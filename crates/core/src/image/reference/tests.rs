@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use upstream::assert_agreement;
+use conformance::assert_agreement;
 
 const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -259,7 +259,7 @@ proptest! {
     }
 }
 
-/// A case of `e2e/upstream`.
+/// A case of `e2e/conformance`.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Case {
@@ -273,7 +273,7 @@ struct Case {
 
 #[test]
 fn agrees_with_upstream() {
-    let cases = upstream::cases("references").into_iter();
+    let cases = conformance::cases("references").into_iter();
     assert_agreement(cases.map(
         |Case {
              image,

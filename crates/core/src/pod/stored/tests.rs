@@ -36,7 +36,7 @@ const REQUEST: usize = 1536;
 /// The API server's encoder decides.
 #[test]
 fn no_object_counts_with_less_than_it_takes_in_etcd() {
-    let cases: Vec<Stored> = upstream::cases("stored");
+    let cases: Vec<Stored> = conformance::cases("stored");
     for case in &cases {
         let json = case.json();
         let Stored {
@@ -86,7 +86,7 @@ struct Known {
 /// Of every member of a Pod or a DaemonSet, what is written of an empty one.
 #[test]
 fn knows_every_field() {
-    for Known { field, empty } in upstream::cases("fields") {
+    for Known { field, empty } in conformance::cases("fields") {
         assert!(empty + 2 + 4 <= MESSAGE, "{field}: {empty}");
     }
 }

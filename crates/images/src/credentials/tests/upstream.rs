@@ -1,4 +1,4 @@
-//! The same cases through kubelet's keyring and through ours: `e2e/upstream`.
+//! The same cases through kubelet's keyring and through ours: `e2e/conformance`.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use super::super::helper::Helper;
 use super::super::program::Protocol;
 use super::super::{Credential, CredentialCandidate, ImagePattern, pattern, provider};
 use super::{PROVIDERS, TestDir};
-use ::upstream::assert_agreement;
+use ::conformance::assert_agreement;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -31,7 +31,7 @@ fn has_capitals(name: &str) -> bool {
 
 #[test]
 fn patterns_mean_the_images_that_kubelet_means() {
-    let cases = ::upstream::cases("patterns")
+    let cases = ::conformance::cases("patterns")
         .into_iter()
         .filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
     assert_agreement(cases.map(
@@ -79,7 +79,7 @@ fn is_meant_otherwise_in(config: &str) -> bool {
 fn keyrings_give_what_kubelet_tries() {
     let differs = |config: &String| is_meant_otherwise_in(config);
     // Nothing works on a node that refuses a secret, so the keyring's result for it does not matter.
-    let cases = ::upstream::cases("keyrings")
+    let cases = ::conformance::cases("keyrings")
         .into_iter()
         .filter(|case: &Keyring| !case.refused && !case.configs.iter().any(differs));
     assert_agreement(cases.map(
@@ -141,7 +141,7 @@ struct Document {
 
 /// Returns the documents of a kind, as text for people and as bytes, with what Go makes of them.
 fn documents(kind: &str) -> impl Iterator<Item = (String, Vec<u8>, Option<Vec<String>>)> {
-    let documents = ::upstream::cases("documents").into_iter();
+    let documents = ::conformance::cases("documents").into_iter();
     let of_kind = documents.filter(move |document: &Document| document.kind == kind);
     of_kind.map(|document| {
         let json = STANDARD.decode(document.json).unwrap();

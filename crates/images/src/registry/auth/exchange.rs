@@ -266,10 +266,10 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_upstream_reads_them() {
-        let answers = ::upstream::cases("documents")
+        let answers = ::conformance::cases("documents")
             .into_iter()
             .filter(|answer: &Answer| answer.kind == "token");
-        ::upstream::assert_agreement(answers.map(|Answer { json, gives, .. }| {
+        ::conformance::assert_agreement(answers.map(|Answer { json, gives, .. }| {
             let json = STANDARD.decode(json).unwrap();
             let ours = read_body(&json)
                 .ok()

@@ -27,7 +27,7 @@
 //!      not taken for it (`a_text_that_equals_the_copy_is_not_the_copy`).
 //!    - Any other critical extension that webpki does not know is refused, and so is a chain that lacks a policy which
 //!      an authority in it requires (`it_says_which_certificate_is_wrong_and_why`).
-//!    - Go judges the chains of `e2e/upstream` alike (`takes_the_chains_that_go_takes`).
+//!    - Go judges the chains of `e2e/conformance` alike (`takes_the_chains_that_go_takes`).
 //! 3. **Certificates for any usage** (`anyExtendedKeyUsage`), which company authorities issue. One for clients alone is
 //!    refused, of a server and of its authorities
 //!    (`a_certificate_for_any_usage_is_for_servers_and_one_for_clients_is_not`).

@@ -1,4 +1,4 @@
-//! Answers as they come over the wire, through Go's client and through ours: `e2e/upstream`.
+//! Answers as they come over the wire, through Go's client and through ours: `e2e/conformance`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use super::*;
 use crate::registry::metrics::RequestKind;
 use crate::registry::net::{HttpRequest, Server};
 use crate::registry::response::HttpResponse;
-use ::upstream::assert_agreement;
+use ::conformance::assert_agreement;
 
 const HEADERS: [&str; 7] = [
     "content-type",
@@ -124,7 +124,7 @@ async fn answers_are_read_as_gos_client_reads_them_upstream() {
         status,
         headers,
         body,
-    } in ::upstream::cases("heads")
+    } in ::conformance::cases("heads")
     {
         let bytes = STANDARD.decode(answer).unwrap();
         let wire = String::from_utf8_lossy(&bytes).into_owned();

@@ -1,4 +1,4 @@
-//! The same cases through containerd and through ours: `e2e/upstream`.
+//! The same cases through containerd and through ours: `e2e/conformance`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use url::Url;
 
 use super::*;
 use crate::registry::hosts::{Endpoint, in_order};
-use ::upstream::assert_agreement;
+use ::conformance::assert_agreement;
 
 #[derive(Deserialize)]
 struct Index {
@@ -115,7 +115,7 @@ async fn indexes_run_where_containerd_runs_them() {
     let repo = remote.repo("team/app");
     let (client, _dir) = client(&remote);
     let mut answers = Vec::new();
-    for (number, case) in ::upstream::cases("indexes").into_iter().enumerate() {
+    for (number, case) in ::conformance::cases("indexes").into_iter().enumerate() {
         let (tag, case): (_, Value) = (format!("v{number}"), case);
         let Index {
             mut entries,
@@ -218,7 +218,7 @@ async fn documents_in_any_case_run_where_containerd_runs_them() {
     let repo = remote.repo("team/app");
     let (client, _dir) = client(&remote);
     let mut answers = Vec::new();
-    for (number, case) in ::upstream::cases("documents").into_iter().enumerate() {
+    for (number, case) in ::conformance::cases("documents").into_iter().enumerate() {
         let Document {
             kind,
             json,
@@ -272,7 +272,7 @@ struct Directory {
 
 #[test]
 fn hosts_are_asked_where_containerd_asks() {
-    let cases = ::upstream::cases("hosts").into_iter();
+    let cases = ::conformance::cases("hosts").into_iter();
     let answers = cases.flat_map(
         |Directory {
              host,

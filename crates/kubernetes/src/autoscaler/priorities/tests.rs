@@ -46,7 +46,7 @@ fn groups_are_chosen_as_upstream_chooses_them() {
     let mut answers: Vec<(String, Answer, Answer)> = Vec::new();
     let mut unknown = 0;
     let mut refused = 0;
-    for case in upstream::cases::<Case>("priorities") {
+    for case in conformance::cases::<Case>("priorities") {
         let expected: Answer = if case.is_refused {
             Err(())
         } else {
@@ -101,7 +101,7 @@ fn groups_are_chosen_as_upstream_chooses_them() {
         "{unknown} unknown beside {}",
         answers.len()
     );
-    upstream::assert_agreement(answers);
+    conformance::assert_agreement(answers);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::testing::{FakeApi, Reply};
 
-/// Kinds of `e2e/upstream/kinds.go`.
+/// Kinds of `e2e/conformance/kinds.go`.
 #[derive(Deserialize)]
 struct Case {
     groups: Vec<GivenGroup>,
@@ -35,7 +35,7 @@ struct Named {
 #[test]
 fn upstream_finds_the_same_kinds() {
     let mut compared = Vec::new();
-    for Case { groups, names } in upstream::cases("kinds") {
+    for Case { groups, names } in conformance::cases("kinds") {
         let mut kinds = ServedKinds::default();
         for GivenGroup {
             name,
@@ -87,7 +87,7 @@ fn upstream_finds_the_same_kinds() {
             .count()
             > 500
     );
-    upstream::assert_agreement(compared);
+    conformance::assert_agreement(compared);
 }
 
 #[test]

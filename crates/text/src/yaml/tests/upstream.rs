@@ -1,6 +1,6 @@
 //! What sigs.k8s.io/yaml, which `kubectl` and kubelet read with, makes of the same documents.
 
-use ::upstream::assert_agreement;
+use ::conformance::assert_agreement;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ struct Text {
 
 #[test]
 fn documents_are_read_as_upstream_reads_them() {
-    let cases = ::upstream::cases("yaml").into_iter();
+    let cases = ::conformance::cases("yaml").into_iter();
     let answers = cases.filter_map(|Text { text, json }| {
         // Upstream keeps the spaces of a last line without an end, if they are more than the indentation of a block.
         let last_line = text.rsplit(['\n', '\r']).next()?;

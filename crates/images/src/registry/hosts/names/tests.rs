@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::*;
-use ::upstream::assert_agreement;
+use ::conformance::assert_agreement;
 
 #[derive(Deserialize)]
 struct Case {
@@ -85,10 +85,10 @@ fn what_go_may_do_otherwise_is_not_guessed() {
     );
 }
 
-/// The same rules through Go's `regexp`: `e2e/upstream`. Unclear names are not compared.
+/// The same rules through Go's `regexp`: `e2e/conformance`. Unclear names are not compared.
 #[test]
 fn names_are_what_go_makes_of_the_rules() {
-    let answers = ::upstream::cases("rewrites").into_iter().filter_map(
+    let answers = ::conformance::cases("rewrites").into_iter().filter_map(
         |Case {
              rules,
              repository,

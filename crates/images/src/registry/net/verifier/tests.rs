@@ -196,7 +196,7 @@ struct Chain {
 fn takes_the_chains_that_go_takes() {
     // 2026-01-01
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600));
-    let answers = upstream::cases("certificates").into_iter().enumerate().map(
+    let answers = conformance::cases("certificates").into_iter().enumerate().map(
         |(number, case): (usize, Chain)| {
             let decoded = case
                 .certificates
@@ -212,7 +212,7 @@ fn takes_the_chains_that_go_takes() {
             )
         },
     );
-    upstream::assert_agreement(answers);
+    conformance::assert_agreement(answers);
 }
 
 /// Makes a chain of these, of which each is signed by the next one, and the last one is trusted.

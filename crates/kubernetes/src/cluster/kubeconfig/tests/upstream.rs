@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
 
 use super::*;
-use ::upstream::{assert_agreement, cases};
+use ::conformance::{assert_agreement, cases};
 
 #[derive(Deserialize)]
 #[serde(default, rename_all = "camelCase")]

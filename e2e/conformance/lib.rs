@@ -1,4 +1,4 @@
-//! Cases of one kind with what the node's own libraries make of them, as the Go program beside this file has written them.
+//! Cases with the answers of the libraries that nodes use, as the Go program beside this file wrote them.
 
 #![allow(
     clippy::too_many_lines,
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 
-/// The cases of a kind. `UPSTREAM_CASES` names another directory with more of them.
+/// Returns the cases of a kind. `CONFORMANCE_CASES` names another directory with more of them.
 pub fn cases<C: DeserializeOwned>(kind: &str) -> Vec<C> {
     let committed = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cases");
-    let directory = std::env::var_os("UPSTREAM_CASES").map_or_else(committed, PathBuf::from);
+    let directory = std::env::var_os("CONFORMANCE_CASES").map_or_else(committed, PathBuf::from);
     let file = directory.join(kind).with_extension("json");
     let text = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let cases: Vec<C> = serde_json::from_slice(&text).unwrap();
@@ -23,7 +23,7 @@ pub fn cases<C: DeserializeOwned>(kind: &str) -> Vec<C> {
     cases
 }
 
-/// Fails with the cases of which upstream (the second) makes something else than tolerarch (the first).
+/// Fails with the cases whose answer by tolerarch (the first) differs from that of upstream (the second).
 pub fn assert_agreement<A: PartialEq + Debug>(answers: impl IntoIterator<Item = (String, A, A)>) {
     let differ = |(case, ours, theirs): (String, A, A)| {
         (ours != theirs).then(|| format!("{case}\n    ours:   {ours:?}\n    theirs: {theirs:?}\n"))

@@ -1,4 +1,4 @@
-module tolerarch.io/e2e/upstream
+module tolerarch.io/e2e/conformance
 
 go 1.26.6
 
