@@ -213,7 +213,7 @@ fn the_security_page_names_code_and_a_test_of_each_guard() {
         assert!(guards.insert(guard), "two guards: {row}");
     }
     assert!(guards.len() > 40, "{guards:?}");
-    let scenarios = root().join("e2e/cluster/scenarios");
+    let scenarios = root().join("e2e/scenarios/tests");
     for scenario in section.split("`scenario ").skip(1) {
         let (name, _) = scenario.split_once("::`").unwrap();
         let is_there = scenarios.join(name).with_extension("rs").is_file();
@@ -318,14 +318,15 @@ fn command(module: &Names) -> Names {
 fn files_of_the_tests_do_not_use_each_other() {
     let tests = root().join("e2e");
     let testregistry = root().join("crates/testregistry");
+    let scenarios = tests.join("scenarios");
     let mut files = modules("testregistry", &testregistry.join("src"));
     files.extend(modules("suite", &testregistry.join("tests/suite")));
     files.extend(modules("conformance", &tests.join("conformance")));
-    files.extend(modules("e2e", &tests.join("cluster/src")));
-    files.extend(modules("scenarios", &tests.join("cluster/scenarios")));
-    let prometheus = ["scenarios", "prometheus"].map(str::to_owned).to_vec();
+    files.extend(modules("scenarios", &scenarios.join("src")));
+    files.extend(modules("main", &scenarios.join("tests")));
+    let prometheus = ["main", "prometheus"].map(str::to_owned).to_vec();
     files.push((prometheus, tests.join("support/prometheus.rs")));
-    let migration = ["scenarios", "migration"].map(str::to_owned).to_vec();
+    let migration = ["main", "migration"].map(str::to_owned).to_vec();
     files.push((migration, tests.join("support/migration.rs")));
     for entry in fs::read_dir(&tests).unwrap() {
         let path = entry.unwrap().path();

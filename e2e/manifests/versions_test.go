@@ -13,7 +13,7 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-const controlPlane = "e2e/controlplane/"
+const controlPlane = "e2e/scenarios/controlplane/"
 
 // versionsTable is the table of the README that names the versions on which the scenarios run.
 var versionsTable = regexp.MustCompile(`(?m)^\| Kubernetes \| Karpenter \|.*\n(?:\|.*\n)*`)

@@ -17,7 +17,7 @@ binfmt=/proc/sys/fs/binfmt_misc
 # Debian 12, as the systemd of 13 refuses cgroup v1.
 debian=bookworm
 # shellcheck disable=SC2034 # for the scripts that source this
-kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\)$/\1/p' "$repository/e2e/controlplane/go.mod")
+kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\)$/\1/p' "$repository/e2e/scenarios/controlplane/go.mod")
 
 export DOCKER_HOST=unix://$engine/docker.sock DOCKER_CONFIG=$engine/config DOCKER_BUILDKIT=1
 export PATH=$parts/bin:$parts/docker/usr/bin:$PATH

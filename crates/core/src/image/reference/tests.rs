@@ -1,6 +1,6 @@
 use super::*;
-use proptest::prelude::*;
 use conformance::assert_agreement;
+use proptest::prelude::*;
 
 const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 

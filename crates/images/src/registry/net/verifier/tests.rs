@@ -196,8 +196,10 @@ struct Chain {
 fn takes_the_chains_that_go_takes() {
     // 2026-01-01
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600));
-    let answers = conformance::cases("certificates").into_iter().enumerate().map(
-        |(number, case): (usize, Chain)| {
+    let answers = conformance::cases("certificates")
+        .into_iter()
+        .enumerate()
+        .map(|(number, case): (usize, Chain)| {
             let decoded = case
                 .certificates
                 .iter()
@@ -210,8 +212,7 @@ fn takes_the_chains_that_go_takes() {
                 taken.is_ok(),
                 case.taken,
             )
-        },
-    );
+        });
     conformance::assert_agreement(answers);
 }
 

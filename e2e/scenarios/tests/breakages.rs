@@ -1,0 +1,125 @@
+//! Breaks an installation on real nodes by hand, and checks that doctor names the fault first.
+
+use scenarios::{Cluster, Kind, until};
+use serde_json::{Value, json};
+
+/// The namespace of an installation, and where its objects are.
+const TOLERARCH: [&str; 2] = ["--namespace", "tolerarch"];
+const CONFIGURATION: &str = "mutatingwebhookconfiguration/zz-tolerarch";
+
+pub(crate) async fn doctor_names_what_was_broken_by_hand(cluster: &Cluster) {
+    let kind = cluster.kind();
+    let nobody = json!({"matchLabels": {"e2e.tolerarch.io/nobody": "has-it"}});
+    for (object, field, value, check) in [
+        (
+            CONFIGURATION,
+            "/webhooks/0/objectSelector",
+            nobody.clone(),
+            "scope",
+        ),
+        (
+            CONFIGURATION,
+            "/webhooks/0/namespaceSelector",
+            nobody,
+            "scope",
+        ),
+        (
+            CONFIGURATION,
+            "/webhooks/0/clientConfig/service/port",
+            4443.into(),
+            "service",
+        ),
+        (
+            CONFIGURATION,
+            "/webhooks/0/failurePolicy",
+            "Fail".into(),
+            "webhook",
+        ),
+        (
+            "service/tolerarch",
+            "/spec/selector",
+            json!({"app": "nothing"}),
+            "pods",
+        ),
+        ("deployment/tolerarch", "/spec/replicas", 0.into(), "pods"),
+        (
+            "deployment/tolerarch",
+            "/spec/template/spec/containers/0/image",
+            "127.0.0.1:1/lost:1".into(),
+            "pods",
+        ),
+    ] {
+        let right = get(kind, object)
+            .await
+            .pointer(field)
+            .expect("the field")
+            .clone();
+        set(kind, object, field, value).await;
+        until_found(kind, &format!("{object} {field}"), check).await;
+        set(kind, object, field, right).await;
+        kind.kubectl(
+            &[
+                &TOLERARCH[..],
+                &[
+                    "rollout",
+                    "status",
+                    "deployment/tolerarch",
+                    "--timeout=240s",
+                ],
+            ]
+            .concat(),
+        )
+        .await;
+        until(
+            &format!("doctor is content with {object} {field}"),
+            async || (examined(kind).await.0 == Some(0)).then_some(()),
+        )
+        .await;
+    }
+}
+
+async fn get(kind: &Kind, object: &str) -> Value {
+    let object = kind
+        .kubectl(&[&TOLERARCH[..], &["get", object, "--output", "json"]].concat())
+        .await;
+    serde_json::from_str(&object).expect("an object")
+}
+
+async fn set(kind: &Kind, object: &str, field: &str, value: Value) {
+    let patch = json!([{"op": "replace", "path": field, "value": value}]).to_string();
+    kind.kubectl(
+        &[
+            &TOLERARCH[..],
+            &["patch", object, "--type", "json", "--patch", &patch],
+        ]
+        .concat(),
+    )
+    .await;
+}
+
+/// Waits until the first fault that is named is this check's.
+async fn until_found(kind: &Kind, broken: &str, check: &str) {
+    until(&format!("doctor names {check} for {broken}"), async || {
+        let (status, findings) = examined(kind).await;
+        let first = findings
+            .iter()
+            .find(|finding| finding["status"] == "failed");
+        println!(
+            "breakages: {broken}: {status:?}, {}",
+            first.map_or(&Value::Null, |first| &first["message"])
+        );
+        (status == Some(3) && first?["check"] == check).then_some(())
+    })
+    .await;
+}
+
+/// How doctor ended, and what it found.
+async fn examined(kind: &Kind) -> (Option<i32>, Vec<Value>) {
+    let output = kind.tolerarch(&["doctor", "--output", "json"]).await;
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (
+        output.status.code(),
+        report["checks"].as_array().expect("checks").clone(),
+    )
+}

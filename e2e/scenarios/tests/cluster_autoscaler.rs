@@ -1,0 +1,414 @@
+//! In which groups the cluster-autoscaler makes nodes: in those of the pool for Pods that may go there, where its priorities say so, and in
+//! no other for the rest.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use scenarios::{
+    AUTOSCALED, AutoscalerSettings, Cluster, ClusterAutoscaler, NODE_GROUP, Namespace, NodeGroup,
+    POOL, PodExt, Tolerarch, deployment, pod, until,
+};
+use serde_json::{Value, json};
+use testregistry::{Fault, Registry};
+use tokio::time::Instant;
+
+/// Pods of each kind in a scale-up of many.
+const MANY: u32 = 100;
+/// Of the nodes with four cores as much as keeps a second one away.
+pub(crate) const MOST: &str = "3";
+const PLAIN_FIRST: &str = "100:\n  - ^plain$\n10:\n  - .*\n";
+
+pub(crate) async fn nodes_appear_in_the_group_that_the_images_allow(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let autoscaler = ClusterAutoscaler::start(cluster).await;
+    let namespace = cluster.namespace("autoscaled").await;
+    // Each node has room for two more, and the next ones need the other group all the same.
+    for (tag, group) in [("multi", "multi"), ("amd64", "plain"), ("single", "plain")] {
+        let begun = Instant::now();
+        scale(
+            &namespace,
+            tag,
+            2,
+            &machine_pod(&cluster.images.tag(tag), "1"),
+        )
+        .await;
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, tag, 2).await,
+            all_in(group, 2),
+            "{tag}"
+        );
+        print!("{tag}: on nodes after {:.1?}; ", begun.elapsed());
+        let pods = namespace.until_pods(tag, 2, |_| true).await;
+        assert!(
+            pods.iter()
+                .all(|pod| pod.tolerates_pool() == (tag == "multi")),
+            "{pods:?}"
+        );
+    }
+    let nodes = count(autoscaler.nodes().await.into_values());
+    assert_eq!(
+        nodes,
+        BTreeMap::from([("multi".to_owned(), 1), ("plain".to_owned(), 1)])
+    );
+}
+
+/// A mix, created at once.
+pub(crate) async fn none_of_two_hundred_pods_comes_to_a_wrong_architecture(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let autoscaler = ClusterAutoscaler::start(cluster).await;
+    let namespace = cluster.namespace("many").await;
+    let begun = Instant::now();
+    for tag in ["multi", "amd64"] {
+        scale(
+            &namespace,
+            tag,
+            MANY,
+            &machine_pod(&cluster.images.tag(tag), "1"),
+        )
+        .await;
+    }
+    let amd64 = groups_of(&autoscaler, &namespace, "amd64", MANY as usize).await;
+    let multi = groups_of(&autoscaler, &namespace, "multi", MANY as usize).await;
+    print!(
+        "{} Pods on nodes after {:.1?}: multi-arch {multi:?}, ",
+        2 * MANY,
+        begun.elapsed()
+    );
+    print!(
+        "amd64 {amd64:?}, nodes {:?}; ",
+        count(autoscaler.nodes().await.into_values())
+    );
+    assert_eq!(amd64, all_in("plain", MANY as usize));
+    // Where a node for the others is not full yet, some may fill it.
+    assert!(multi.contains_key("multi"), "{multi:?}");
+    let pods = namespace.until_pods("multi", MANY as usize, |_| true).await;
+    assert!(pods.iter().all(PodExt::tolerates_pool), "{pods:?}");
+}
+
+/// Its simulation has the scheduler's filters, and none of the scores. So a preference neither chooses the group nor keeps one away, and
+/// counts once nodes are there.
+pub(crate) async fn preferences_choose_nodes_and_no_group(cluster: &Cluster) {
+    let arm64 = json!({"prefer": [{"platform": "linux/arm64", "weight": 100}]});
+    let pool = json!({
+        "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"],
+        "tolerations": [{"key": POOL, "operator": "Exists", "effect": "NoSchedule"}],
+        "prefer": {"weight": 100, "labels": {NODE_GROUP: "multi"}},
+    });
+    for (what, settings) in [
+        ("placement.prefer", json!({"placement": arm64})),
+        ("pools[].prefer", json!({"pools": [pool]})),
+    ] {
+        let cluster = &cluster.another().await;
+        let small = NodeGroup {
+            cores: 2,
+            ..NodeGroup::untainted("small", "amd64")
+        };
+        let mut groups = AutoscalerSettings::default().groups;
+        groups.push(small);
+        // It would mark nodes without Pods, with a taint that the scheduler prefers to avoid.
+        let unmarked = "--max-bulk-soft-taint-count=0";
+        let arguments = vec!["--expander=priority,least-waste", unmarked];
+        let autoscaler_settings = AutoscalerSettings {
+            groups,
+            arguments,
+            priorities: None,
+        };
+        let autoscaler = ClusterAutoscaler::start_with(cluster, autoscaler_settings).await;
+        let (_tolerarch, namespace) = start(cluster, settings).await;
+        let image = cluster.images.tag("multi");
+
+        // Three quarters of a small node, and less of the others.
+        scale(&namespace, "least-waste", 1, &machine_pod(&image, "1500m")).await;
+        let chosen = groups_of(&autoscaler, &namespace, "least-waste", 1).await;
+        assert_eq!(chosen, all_in("small", 1), "{what}");
+        autoscaler.set_priorities(Some(PLAIN_FIRST)).await;
+        scale(&namespace, "priority", 3, &machine_pod(&image, MOST)).await;
+        let chosen = groups_of(&autoscaler, &namespace, "priority", 3).await;
+        assert_eq!(chosen, all_in("plain", 3), "{what}");
+        let pods = namespace.until_pods("priority", 3, is_preferring).await;
+        assert!(pods.iter().all(PodExt::tolerates_pool), "{pods:?}");
+
+        // Three nodes of each group, all of them free.
+        scale(&namespace, "others", 3, &pinned_pod(&image, "multi")).await;
+        groups_of(&autoscaler, &namespace, "others", 3).await;
+        for app in ["priority", "others"] {
+            scale(&namespace, app, 0, &machine_pod(&image, MOST)).await;
+            namespace.until_gone(app).await;
+        }
+        for replicas in 1..=3 {
+            namespace.pod(&machine_pod(&image, MOST)).await;
+            let chosen = groups_of(&autoscaler, &namespace, "web", replicas).await;
+            assert_eq!(chosen, all_in("multi", replicas), "{what}");
+        }
+    }
+}
+
+/// Where no group has a taint, and the one for arm64 comes first.
+pub(crate) async fn what_is_required_chooses_the_group_of_an_unknown_image(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let groups = ["amd64", "arm64"].map(|name| NodeGroup::untainted(name, name));
+    let priorities = Some("100:\n  - ^arm64$\n10:\n  - .*\n");
+    let settings = AutoscalerSettings {
+        groups: groups.into(),
+        priorities,
+        ..AutoscalerSettings::default()
+    };
+    let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
+    let registry = Registry::builder()
+        .pki(cluster.local().pki.clone())
+        .start()
+        .await;
+    let repo = registry.repo("app");
+    repo.index(Some("known"), ["linux/amd64"]);
+    for (name, unknown, tag, group) in [
+        ("nothing", json!([]), "away", "arm64"),
+        ("amd64", json!(["linux/amd64"]), "away", "amd64"),
+        ("arm64", json!(["linux/arm64"]), "away", "arm64"),
+        ("known", json!(["linux/arm64"]), "known", "amd64"),
+    ] {
+        repo.fault((tag == "away").then(|| Fault::status(503)));
+        let placement = json!({"require": "affinity", "whenUnknown": unknown});
+        let settings = json!({"placement": placement, "lookup": {"budget": "2s"}});
+        let tolerarch = cluster
+            .local()
+            .tolerarch_for(&registry.address(), settings)
+            .await;
+        let namespace = cluster.namespace_with("required", &tolerarch.url).await;
+        if tag == "away" {
+            cluster.until_called_in_vain(&namespace).await;
+        }
+        let pod = machine_pod(&repo.reference(tag), MOST);
+        let required = name != "nothing";
+        until(&format!("{name}: the webhook is called"), async || {
+            let pod = namespace.dry_run(&pod).await.ok()?;
+            (pod.annotations().contains_key("tolerarch.io/required") == required).then_some(())
+        })
+        .await;
+        scale(&namespace, name, 2, &pod).await;
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, name, 2).await,
+            all_in(group, 2),
+            "{name}"
+        );
+    }
+}
+
+/// `least-waste` decides where the priorities leave more than one group, and would take `plain`, whose nodes are smaller.
+pub(crate) async fn priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits(
+    cluster: &Cluster,
+) {
+    let cluster = &cluster.another().await;
+    let multi = NodeGroup {
+        cores: 5,
+        maximum: 3,
+        ..NodeGroup::of_the_pool("multi", "arm64")
+    };
+    let groups = vec![NodeGroup::untainted("plain", "amd64"), multi];
+    let arguments = vec!["--expander=priority,least-waste"];
+    let multi_first = "100:\n  - ^multi$\n10:\n  - .*\n";
+    let settings = AutoscalerSettings {
+        groups,
+        arguments,
+        priorities: Some(multi_first),
+    };
+    let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
+    let namespace = cluster.namespace("priorities").await;
+    for (name, priorities, tag, group) in [
+        ("missing", None, "multi", "plain"),
+        ("multi-first", Some(multi_first), "multi", "multi"),
+        (
+            "broken",
+            Some("100:\n  - ^multi$\n10:\n  - '*plain'\n"),
+            "multi",
+            "plain",
+        ),
+        ("no-numbers", Some("high:\n  - ^multi$\n"), "multi", "plain"),
+        ("others", Some("100:\n  - ^other$\n"), "multi", "plain"),
+        ("only-multi", Some("100:\n  - ^multi$\n"), "multi", "multi"),
+        (
+            "only-multi-amd64",
+            Some("100:\n  - ^multi$\n"),
+            "amd64",
+            "plain",
+        ),
+        (
+            "negative",
+            Some("-1:\n  - ^plain$\n-2:\n  - ^multi$\n"),
+            "multi",
+            "plain",
+        ),
+        (
+            "only-negative",
+            Some("-2:\n  - ^multi$\n"),
+            "multi",
+            "plain",
+        ),
+        ("last-place", Some(multi_first), "multi", "multi"),
+        ("full", Some(multi_first), "multi", "plain"),
+        (
+            "full-only-multi",
+            Some("100:\n  - ^multi$\n"),
+            "multi",
+            "plain",
+        ),
+    ] {
+        autoscaler.set_priorities(priorities).await;
+        scale(
+            &namespace,
+            name,
+            1,
+            &machine_pod(&cluster.images.tag(tag), MOST),
+        )
+        .await;
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, name, 1).await,
+            all_in(group, 1),
+            "{name}"
+        );
+    }
+}
+
+/// It does not compare taints. Half of the Pods go to the untainted group of the same architecture, although the other one comes first.
+pub(crate) async fn groups_of_one_architecture_are_balanced_whatever_their_taints(
+    cluster: &Cluster,
+) {
+    for (architecture, expected) in [
+        ("arm64", all_in("multi", 4)),
+        (
+            "amd64",
+            BTreeMap::from([("multi".to_owned(), 2), ("plain".to_owned(), 2)]),
+        ),
+    ] {
+        let cluster = &cluster.another().await;
+        let multi = NodeGroup::of_the_pool("multi", architecture);
+        let groups = vec![NodeGroup::untainted("plain", "amd64"), multi];
+        // As it ignores by itself the labels by which clouds name their groups.
+        let ignored = "--balancing-ignore-label=kwok-nodegroup";
+        let arguments = vec![
+            "--expander=priority",
+            "--balance-similar-node-groups",
+            ignored,
+        ];
+        let settings = AutoscalerSettings {
+            groups,
+            arguments,
+            ..AutoscalerSettings::default()
+        };
+        let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
+        let namespace = cluster.namespace("balanced").await;
+        scale(
+            &namespace,
+            "web",
+            4,
+            &machine_pod(&cluster.images.tag("multi"), MOST),
+        )
+        .await;
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, "web", 4).await,
+            expected,
+            "{architecture}"
+        );
+    }
+}
+
+/// Its simulation leaves out taints that nodes are said to have for a while, so it makes nodes that the Pod cannot use: one that it then
+/// waits for, or, with a taint that is said to mean nothing, one after the other.
+pub(crate) async fn the_taint_of_the_pool_is_no_startup_taint(cluster: &Cluster) {
+    for (flag, least) in [
+        ("--startup-taint=tolerarch.io/multi-arch", 1),
+        ("--status-taint=tolerarch.io/multi-arch", 3),
+    ] {
+        let cluster = &cluster.another().await;
+        let arguments = vec!["--expander=priority", flag];
+        let settings = AutoscalerSettings {
+            arguments,
+            ..AutoscalerSettings::default()
+        };
+        let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
+        let namespace = cluster.namespace("startup-taint").await;
+        scale(
+            &namespace,
+            "amd64",
+            1,
+            &machine_pod(&cluster.images.tag("amd64"), MOST),
+        )
+        .await;
+        until(
+            &format!("{flag}: nodes that the Pod cannot use"),
+            async || (autoscaler.nodes().await.len() >= least).then_some(()),
+        )
+        .await;
+        assert!(
+            autoscaler
+                .nodes()
+                .await
+                .values()
+                .all(|group| group == "multi"),
+            "{flag}"
+        );
+        namespace
+            .until_pods("amd64", 1, PodExt::is_unschedulable)
+            .await;
+    }
+}
+
+/// A tolerarch with these settings, for the Pods of a namespace.
+async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
+    let tolerarch = cluster.local().tolerarch(settings).await;
+    let namespace = cluster.namespace_with("autoscaled", &tolerarch.url).await;
+    cluster.until_called(&namespace).await;
+    (tolerarch, namespace)
+}
+
+/// Applies a Deployment of such Pods.
+pub(crate) async fn scale(namespace: &Namespace, app: &str, replicas: u32, pod: &Value) {
+    namespace.apply(&deployment(app, replicas, pod)).await;
+}
+
+/// A Pod that needs a node of the autoscaler's, with this much CPU.
+pub(crate) fn machine_pod(image: &str, cpu: &str) -> Value {
+    let mut pod = pod(&[image]);
+    pod["spec"]["nodeSelector"] = json!({AUTOSCALED: "true"});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    pod
+}
+
+/// A Pod that needs most of a node of this group, whatever tolerarch says.
+pub(crate) fn pinned_pod(image: &str, group: &str) -> Value {
+    let mut pod = machine_pod(image, MOST);
+    pod["spec"]["nodeSelector"] = json!({NODE_GROUP: group});
+    pod["spec"]["tolerations"] = json!([{"operator": "Exists", "effect": "NoSchedule"}]);
+    pod
+}
+
+/// Waits until the Pods of an app have nodes; how many are in which group.
+pub(crate) async fn groups_of(
+    autoscaler: &ClusterAutoscaler,
+    namespace: &Namespace,
+    app: &str,
+    replicas: usize,
+) -> BTreeMap<String, usize> {
+    let pods = namespace
+        .until_pods(app, replicas, |pod| pod.node().is_some())
+        .await;
+    let nodes = autoscaler.nodes().await;
+    count(pods.iter().map(|pod| nodes[pod.node().unwrap()].clone()))
+}
+
+/// What [`groups_of`] gives where all are in this group.
+pub(crate) fn all_in(group: &str, replicas: usize) -> BTreeMap<String, usize> {
+    BTreeMap::from([(group.to_owned(), replicas)])
+}
+
+fn count(groups: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for group in groups {
+        *counts.entry(group).or_default() += 1;
+    }
+    counts
+}
+
+fn is_preferring(pod: &Pod) -> bool {
+    pod.annotations().contains_key("tolerarch.io/preferred")
+}

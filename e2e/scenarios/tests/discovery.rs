@@ -1,0 +1,301 @@
+//! What NodePools and nodes say about pools, and whether Karpenter does what is said of it.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
+use scenarios::{Cluster, Karpenter, Namespace, POOL, PodExt, Tolerarch, node_pool, pod, until};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::certificates::give_rights;
+
+const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+/// Keys of taints.
+const WIDE: &str = "e2e.tolerarch.io/wide";
+const FOUND: &str = "e2e.tolerarch.io/found";
+const OTHER: &str = "e2e.tolerarch.io/other";
+
+fn taint(key: &str, effect: &str) -> Value {
+    json!([{"key": key, "value": "true", "effect": effect}])
+}
+
+/// With the rights that the chart gives for it, and no others.
+pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let karpenter = Karpenter::start(cluster).await;
+    let wide = |architectures| node_pool("wide", architectures, taint(WIDE, "NoSchedule"), 0);
+    karpenter.apply(&wide(&["arm64"])).await;
+    let settings = json!({
+        "discover": {"nodePools": true, "nodes": true},
+        "pools": [{
+            "name": "wide", "platforms": ["linux/arm64"],
+            "tolerations": [{"key": WIDE, "operator": "Exists", "effect": "NoSchedule"}],
+        }],
+    });
+    let (tolerarch, namespace) = start(cluster, settings).await;
+    let create = async |tag: &str| {
+        namespace
+            .dry_run(&pod(&[&cluster.images.tag(tag)]))
+            .await
+            .unwrap()
+    };
+    let pools_of = async |tag: &str| create(tag).await.pools().unwrap_or_default().to_owned();
+    until("the webhook is called", async || {
+        (pools_of("multi").await == "wide").then_some(())
+    })
+    .await;
+    let follows = async |what: &str, tag: &str, pools: &str| {
+        let begun = Instant::now();
+        until(
+            &format!("{what}: Pods of {tag} get {pools:?}"),
+            async || (pools_of(tag).await == pools).then_some(()),
+        )
+        .await;
+        print!("{what}: after {:.1?}; ", begun.elapsed());
+    };
+    follows("as configured", "arm64", "wide").await;
+
+    karpenter.apply(&wide(&ARCHITECTURES)).await;
+    follows("widened", "arm64", "").await;
+    assert_eq!(pools_of("multi").await, "wide");
+    let told = || {
+        tolerarch
+            .process
+            .log()
+            .matches("pool wide opens nodes with linux/amd64")
+            .count()
+    };
+    until("the reason is logged", async || (told() > 0).then_some(())).await;
+    assert_eq!(told(), 1);
+    karpenter.apply(&wide(&["arm64"])).await;
+    follows("narrowed", "arm64", "wide").await;
+
+    let mut found = node_pool("found", &["amd64"], taint(FOUND, "NoSchedule"), 0);
+    karpenter.apply(&found).await;
+    assert_eq!(pools_of("amd64").await, "");
+    found["metadata"]["labels"] = json!({"tolerarch.io/pool": "found"});
+    karpenter.apply(&found).await;
+    follows("labelled", "amd64", "found").await;
+    let tolerations =
+        serde_json::to_value(create("amd64").await.spec.unwrap().tolerations).unwrap();
+    let exact = json!({"key": FOUND, "operator": "Equal", "value": "true", "effect": "NoSchedule"});
+    assert!(
+        tolerations.as_array().unwrap().contains(&exact),
+        "{tolerations}"
+    );
+    found["metadata"]["labels"] = json!({});
+    karpenter.apply(&found).await;
+    follows("no longer labelled", "amd64", "").await;
+    karpenter.remove_node_pools().await;
+}
+
+async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
+    let namespace = cluster.namespace_opted_out("discovering").await;
+    // That of the webhook, and that which issues certificates.
+    let rights: [(&str, &[&str]); 2] = [
+        ("default", &["ServiceAccount", "ServiceAccount"]),
+        ("discovery", &["ClusterRole", "ClusterRoleBinding"]),
+    ];
+    let kubeconfig = give_rights(cluster, &namespace, &rights).await;
+    let tolerarch = cluster.local().tolerarch_as(&kubeconfig, settings).await;
+    let namespace = cluster.namespace_with("discovered", &tolerarch.url).await;
+    (tolerarch, namespace)
+}
+
+/// NodePools, and the one of which the next node comes.
+struct Constellation {
+    what: &'static str,
+    node_pools: Vec<Value>,
+    expected: &'static str,
+}
+
+/// How much of a limit the next machine takes only Karpenter knows, so one is at zero from the beginning.
+fn constellations() -> Vec<Constellation> {
+    let own =
+        |name: &str, weight| node_pool(name, &ARCHITECTURES, taint(POOL, "NoSchedule"), weight);
+    let open = |name: &str, weight| node_pool(name, &ARCHITECTURES, json!([]), weight);
+    let other = |effect: &str| node_pool("zoo", &ARCHITECTURES, taint(OTHER, effect), 50);
+    let with = |mut pool: Value, key: &str, value: Value| {
+        pool["spec"][key] = value;
+        pool
+    };
+    let not_ready = |mut pool: Value| {
+        pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "missing".into();
+        pool
+    };
+    // Two requirements of a label that no value meets.
+    let requiring = |mut pool: Value, key: &str| {
+        let requirements = pool["spec"]["template"]["spec"]["requirements"]
+            .as_array_mut()
+            .unwrap();
+        let one = |value: &str| json!({"key": key, "operator": "In", "values": [value]});
+        requirements.extend(["amd64", "arm64"].map(one));
+        pool
+    };
+    let of = |what, node_pools: &[Value], expected| Constellation {
+        what,
+        node_pools: node_pools.to_vec(),
+        expected,
+    };
+    let none = json!({"cpu": "0"});
+    vec![
+        of(
+            "the later name is ours",
+            &[open("default", 0), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "the later name is not",
+            &[open("spot", 0), own("multi", 0)],
+            "spot",
+        ),
+        of(
+            "less weight",
+            &[open("default", 10), own("multi", 1)],
+            "default",
+        ),
+        of(
+            "more weight",
+            &[open("spot", 10), own("multi", 11)],
+            "multi",
+        ),
+        of(
+            "a rival's taint",
+            &[other("NoSchedule"), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "a rival's wish",
+            &[other("PreferNoSchedule"), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "only a wish",
+            &[other("PreferNoSchedule"), not_ready(own("multi", 60))],
+            "zoo",
+        ),
+        of(
+            "a rival that is not ready",
+            &[not_ready(open("zoo", 50)), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "ours is not ready",
+            &[open("default", 0), not_ready(own("multi", 50))],
+            "default",
+        ),
+        of(
+            "a rival at its limit",
+            &[with(open("zoo", 50), "limits", none), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "two of ours",
+            &[open("spot", 2), own("multi-a", 0), own("multi-b", 3)],
+            "multi-b",
+        ),
+        of(
+            "a rival of fixed size",
+            &[with(open("zoo", 0), "replicas", json!(0)), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "a rival of no architecture",
+            &[
+                requiring(open("zoo", 50), "kubernetes.io/arch"),
+                own("multi", 0),
+            ],
+            "multi",
+        ),
+        of(
+            "a rival of no team",
+            &[requiring(open("zoo", 50), "team"), own("multi", 0)],
+            "zoo",
+        ),
+    ]
+}
+
+pub(crate) async fn the_next_node_comes_from_where_it_was_predicted(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let karpenter = Karpenter::start(cluster).await;
+    let namespace = cluster.namespace("verdicts").await;
+    cluster.until_called(&namespace).await;
+    for Constellation {
+        what,
+        node_pools,
+        expected,
+    } in constellations()
+    {
+        karpenter.remove_node_pools().await;
+        for node_pool in &node_pools {
+            karpenter.apply(node_pool).await;
+        }
+        until_ready(cluster, &node_pools).await;
+        let (status, printed) = cluster
+            .local()
+            .run_tolerarch(&["pools", "-o", "json"])
+            .await;
+        assert_eq!(status, 0, "{what}");
+        let printed: Value = serde_json::from_str(&printed).unwrap();
+        let verdict = printed["pools"][0]["verdict"].as_str().unwrap();
+        let (actual, _) = karpenter
+            .node(machine(cluster, &namespace).await.node().unwrap())
+            .await;
+        assert_eq!(
+            (predicted(verdict), actual.as_str()),
+            (expected, expected),
+            "{what}: {verdict}"
+        );
+        let all = ListParams::default();
+        namespace
+            .pods()
+            .delete_collection(&DeleteParams::default(), &all)
+            .await
+            .unwrap();
+        namespace.until_gone("web").await;
+    }
+    karpenter.remove_node_pools().await;
+    print!("{} constellations predicted; ", constellations().len());
+}
+
+/// Waits until Karpenter takes those of these NodePools that have a class of nodes.
+async fn until_ready(cluster: &Cluster, node_pools: &[Value]) {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"));
+    let api = Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
+    for node_pool in node_pools {
+        if node_pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] == "missing" {
+            continue;
+        }
+        let name = node_pool["metadata"]["name"].as_str().unwrap();
+        until(&format!("the NodePool {name} is ready"), async || {
+            let conditions = api.get(name).await.ok()?.data["status"]["conditions"].take();
+            let is_ready =
+                |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+            conditions.as_array()?.iter().any(is_ready).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The NodePool that a verdict names.
+fn predicted(verdict: &str) -> &str {
+    let named = verdict
+        .split_once("come from `")
+        .or_else(|| verdict.split_once('`'));
+    named
+        .and_then(|(_, rest)| rest.split_once('`'))
+        .map_or("", |(name, _)| name)
+}
+
+/// A Pod with a machine of Karpenter's for itself.
+async fn machine(cluster: &Cluster, namespace: &Namespace) -> Pod {
+    let mut pod = pod(&[&cluster.images.tag("multi")]);
+    pod["spec"]["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+    let name = namespace.pod(&pod).await.metadata.name.unwrap();
+    until(&format!("{name} has a node"), async || {
+        let pod = namespace.pods().get(&name).await.ok()?;
+        pod.node().is_some().then_some(pod)
+    })
+    .await
+}
