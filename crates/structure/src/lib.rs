@@ -1,4 +1,6 @@
-//! Which file uses which other: read from their tokens, without what is compiled for tests only.
+//! Which file uses which other, read from the tokens of the files. Code that is compiled for tests only is left out.
+
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +9,7 @@ use std::path::PathBuf;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// Names from a crate down to a module or an item.
-pub(crate) type Names = Vec<String>;
+pub type Names = Vec<String>;
 
 /// A module in a file, by the names of its items.
 #[derive(Default)]
@@ -19,11 +21,12 @@ struct Module {
     mentioned: Vec<Names>,
 }
 
-pub(crate) struct Uses(BTreeMap<Names, Module>);
+/// Modules, each with the paths that its file mentions.
+pub struct Uses(BTreeMap<Names, Module>);
 
 impl Uses {
     /// Reads files, each with the module that it is.
-    pub(crate) fn read(files: impl IntoIterator<Item = (Names, PathBuf)>) -> Self {
+    pub fn read(files: impl IntoIterator<Item = (Names, PathBuf)>) -> Self {
         let mut modules = BTreeMap::new();
         for (name, file) in files {
             let tokens: TokenStream = fs::read_to_string(file).unwrap().parse().unwrap();
@@ -36,7 +39,7 @@ impl Uses {
 
     /// Renders the uses that are part of a circle of units: the user, the used file, and the path by which it is used.
     /// `unit` makes of a file's module the unit that the file belongs to.
-    pub(crate) fn in_circles(&self, unit: impl Fn(&Names) -> Names) -> Vec<String> {
+    pub fn in_circles(&self, unit: impl Fn(&Names) -> Names) -> Vec<String> {
         let mut uses = Vec::new();
         let mut used_by: BTreeMap<Names, BTreeSet<Names>> = BTreeMap::new();
         for (user, module) in &self.0 {

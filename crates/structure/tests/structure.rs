@@ -14,10 +14,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-mod structure {
-    pub(super) mod uses;
-}
-use structure::uses::{Names, Uses};
+use structure::{Names, Uses};
 
 /// From above to below: each may depend on those after it.
 const CRATES: [&str; 9] = [
@@ -33,10 +30,11 @@ const CRATES: [&str; 9] = [
 ];
 
 /// Crates below `crates` that only tests need.
-const FOR_TESTS: [&str; 1] = ["testregistry"];
+const FOR_TESTS: [&str; 2] = ["structure", "testregistry"];
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.ancestors().nth(2).unwrap()
 }
 
 fn metadata() -> Value {
