@@ -1,4 +1,4 @@
-//! Quickstart without a cluster: `cargo run --example quickstart`.
+//! Quickstart without a cluster: `cargo run -p quickstart`.
 //!
 //! Everything is real but the cluster. A registry in this process holds a handful of images; the webhook runs as
 //! `tolerarch serve` runs it, configured by the YAML that is printed; Pods are sent to it over HTTPS as the API server
