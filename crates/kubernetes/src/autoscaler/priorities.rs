@@ -1,4 +1,4 @@
-//! Priorities of node groups, read as the cluster-autoscaler reads them: YAML by sigs.k8s.io/yaml, patterns by Go's
+//! Priorities of node groups, read as the cluster-autoscaler does: YAML as by sigs.k8s.io/yaml, patterns as by Go's
 //! `regexp`.
 
 mod pattern;
@@ -10,18 +10,18 @@ use tolerarch_text::yaml::{self, Data, Dialect, Key, KeyKind, Node};
 
 use pattern::Refusal;
 
-/// Maximum bytes of a text: those that a ConfigMap can have.
+/// Maximum bytes of a text: the maximum size of a ConfigMap.
 const TEXT: usize = 1 << 20;
-/// Maximum bytes of all patterns in Rust's syntax, of which a parser makes some hundred times as much.
+/// Maximum bytes of all patterns in Rust's syntax. A parsed pattern takes about a hundred times as many.
 const PATTERNS: usize = 256 << 10;
-/// Maximum bytes of the automaton of all patterns, each of which a search goes through for every byte of a name.
+/// Maximum bytes of the automaton of all patterns. A search goes through all of it for each byte of a name.
 const AUTOMATON: usize = 4 << 20;
-/// Number of patterns from which go-yaml counts aliases, and refuses a text that is made of little else.
+/// Number of patterns above which go-yaml counts aliases, and refuses a text that consists mostly of them.
 const MANY: usize = 1000;
-/// Least priority of which the expander takes a group: its search for the highest one begins here.
+/// Lowest priority of a group that the expander takes: its search for the highest priority begins here.
 const LEAST: i64 = -1;
 
-/// Priorities of the cluster-autoscaler's node groups (`--expander=priority`), by the ConfigMap
+/// Priorities of the cluster-autoscaler's node groups (`--expander=priority`), from the ConfigMap
 /// `cluster-autoscaler-priority-expander` in the autoscaler's namespace.
 #[derive(Debug)]
 pub struct Priorities {
@@ -32,10 +32,10 @@ pub struct Priorities {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrioritiesError {
-    /// The autoscaler refuses the text as well, and goes on as if it had no priorities.
+    /// The autoscaler refuses the text as well, and works without priorities.
     #[error("{0}")]
     Invalid(String),
-    /// The autoscaler may take the text, but what it makes of it cannot be said.
+    /// The autoscaler may accept the text, but how it reads the text is not known.
     #[error("{0}")]
     Unknown(String),
 }
@@ -46,7 +46,7 @@ impl Priorities {
     /// Key of the ConfigMap's text.
     pub const KEY: &str = "priorities";
 
-    /// Parses the text of the ConfigMap: lists of patterns by their priority.
+    /// Parses the text of the ConfigMap: lists of patterns by priority.
     pub fn parse(text: &str) -> Result<Self, PrioritiesError> {
         if text.is_empty() {
             return Err(PrioritiesError::Invalid("it is empty".to_owned()));
@@ -69,7 +69,7 @@ impl Priorities {
                         return Err(PrioritiesError::Invalid(message));
                     }
                     Err(Refusal::Unknown(why)) => {
-                        // A later pattern may be one that the autoscaler refuses, and the whole text with it.
+                        // The autoscaler may refuse a later pattern, and then it refuses the whole text.
                         let message = format!("priority {priority}, pattern {pattern:?}: {why}");
                         unknown.get_or_insert(PrioritiesError::Unknown(message));
                         continue;
@@ -99,18 +99,15 @@ impl Priorities {
         })
     }
 
-    /// Returns the highest priority of a pattern that matches anywhere in the group's name. Priorities below -1 count as
-    /// none, as the expander never takes them.
+    /// Returns the highest priority of the patterns that match anywhere in the group's name. Priorities below -1 are
+    /// left out, as the expander never takes such groups.
     pub fn of(&self, group: &str) -> Option<i64> {
-        let matching = self.patterns.matches(group);
-        matching
-            .into_iter()
-            .map(|number| self.priorities[number])
-            .max()
+        let matching = self.patterns.matches(group).into_iter();
+        matching.map(|number| self.priorities[number]).max()
     }
 }
 
-/// Reads the patterns by their priorities, as `sigs.k8s.io/yaml` decodes them into `map[int][]string`.
+/// Reads the patterns by priority, as `sigs.k8s.io/yaml` decodes them into `map[int][]string`.
 fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
     let document = match yaml::read_first(source, Dialect::Kubernetes) {
         Ok(document) => document,
@@ -148,8 +145,8 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
     Ok(lists)
 }
 
-/// Sorts the members of a mapping as Go decodes them: in the order of the keys' texts, and of `+1`, `01` and `1` the last
-/// one counts.
+/// Sorts the members of a mapping by the texts of their keys, as Go decodes them: where `+1`, `01` and `1` are keys, the
+/// last one counts.
 fn sorted_by_text(
     members: Vec<(Key, Node)>,
 ) -> Result<BTreeMap<String, (KeyKind, Node)>, PrioritiesError> {

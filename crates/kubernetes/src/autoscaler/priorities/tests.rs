@@ -2,14 +2,14 @@ use serde::Deserialize;
 
 use super::*;
 
-/// A text of the ConfigMap with what sigs.k8s.io/yaml, Go's `regexp` and the expander make of it.
+/// A text of the ConfigMap, and how sigs.k8s.io/yaml, Go's `regexp` and the expander read it.
 #[derive(Deserialize)]
 struct Case {
     text: String,
     groups: Vec<String>,
     #[serde(default)]
     is_refused: bool,
-    /// Whether it depends on chance what upstream makes of it.
+    /// Whether upstream reads it differently from run to run.
     #[serde(default)]
     is_random: bool,
     /// The priority of each group, `null` for those without.
@@ -21,13 +21,12 @@ struct Case {
 
 type Answer = Result<(Vec<Option<i64>>, Vec<String>), ()>;
 
-/// What a text may be unknown for: classes of Unicode, flags, tags, anchors, numbers and forms of YAML that are not read.
+/// Marks of texts that may be unknown: classes of Unicode, flags, tags, anchors, numbers and forms of YAML.
 const UNKNOWN: [&str; 12] = [
     r"\p", r"\P", "(?", "!", "&", r"\'", ".inf", ".nan", "? [", ":]", ":[", ":,",
 ];
 
-/// Returns what the expander leaves of the groups to which a Pod could come: those of the highest priority, or all where
-/// none has one.
+/// Returns the groups that the expander chooses for a Pod: those of the highest priority, or all if none has a priority.
 fn best<'a>(priorities: &Priorities, groups: &[&'a str]) -> Vec<&'a str> {
     let highest = groups
         .iter()
@@ -42,7 +41,7 @@ fn best<'a>(priorities: &Priorities, groups: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn groups_are_chosen_as_upstream_chooses_them() {
+fn agrees_with_upstream() {
     let mut answers: Vec<(String, Answer, Answer)> = Vec::new();
     let mut unknown = 0;
     let mut refused = 0;
@@ -105,7 +104,7 @@ fn groups_are_chosen_as_upstream_chooses_them() {
 }
 
 #[test]
-fn as_many_groups_as_a_cluster_has_are_read() {
+fn four_hundred_patterns_are_read() {
     let mut text = "100:\n".to_owned();
     for number in 0..400 {
         text += &format!("- (?i)^eks-.*-multi-arch-{number}-[0-9a-f]{{8}}$\n");
@@ -121,7 +120,7 @@ fn as_many_groups_as_a_cluster_has_are_read() {
 }
 
 #[test]
-fn a_text_takes_no_more_than_its_bounds() {
+fn text_over_a_bound_is_unknown() {
     let lists =
         |pattern: &str, times: usize| format!("1:\n{}", format!("- {pattern}\n").repeat(times));
     let aliases = format!("0: &a [{}]\n", "x,".repeat(100));
@@ -146,7 +145,7 @@ fn a_text_takes_no_more_than_its_bounds() {
 }
 
 #[test]
-fn what_the_autoscaler_refuses_counts_before_what_is_unknown() {
+fn invalid_pattern_outweighs_an_unknown_one() {
     let unknown = "1:\n- \\pL\n";
     assert!(matches!(
         Priorities::parse(unknown),
@@ -160,7 +159,7 @@ fn what_the_autoscaler_refuses_counts_before_what_is_unknown() {
 }
 
 #[test]
-fn patterns_of_the_least_priorities_are_read_but_count_as_none() {
+fn priorities_below_minus_one_are_checked_but_not_used() {
     let priorities = Priorities::parse("-2: [multi]\n-1: [plain]\n").unwrap();
     assert_eq!(priorities.of("multi"), None);
     assert_eq!(priorities.of("plain"), Some(-1));
