@@ -1,8 +1,8 @@
 //! The cluster-autoscaler: its node groups, and how it chooses among them. Pure.
 //!
-//! A toleration lets Pods into a group and does not send them there. The cluster-autoscaler simulates which groups Pods
-//! fit, by what they require; among these its expander chooses, and no expander but `priority` knows which groups are
-//! meant first (<https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-are-expanders>).
+//! A toleration allows Pods into a group but does not send them there. The cluster-autoscaler simulates which groups
+//! fit the Pods' requirements, and its expander chooses one of these groups. Only the expander `priority` lets users
+//! order the groups (<https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-are-expanders>).
 
 mod choice;
 mod flags;

@@ -1,4 +1,4 @@
-//! What the expander of a cluster-autoscaler makes of the groups of a pool.
+//! The node group from which a cluster-autoscaler makes new nodes for a pool, by its expander and its priorities.
 
 use std::fmt;
 
@@ -8,59 +8,60 @@ use super::sides::Sides;
 use super::status::NodeGroup;
 use tolerarch_core::pod::Toleration;
 
-/// Expanders that choose by the sizes of nodes or by lot. They may leave several groups, but no group comes first.
+/// Expanders that choose by node size or at random. They may rule groups out, but give no group precedence.
 const INDIFFERENT: [&str; 4] = ["least-waste", "random", "most-pods", "least-nodes"];
 
 /// Maximum number of groups that a sentence names.
 const NAMED: usize = 5;
 
-/// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes nodes. Judged for Pods without other
-/// constraints.
+/// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes the nodes. The Pods are taken to have no
+/// further constraints. `own` is a group of the pool in each variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The pool's group, by its priority.
     First { own: String, priority: i64 },
-    /// The pool's group, as Pods of the pool fit no other one.
+    /// The pool's group: Pods of the pool fit no other group.
     Alone { own: String },
-    /// Any group that fits: the expander, `None` for the default, knows no order of groups.
+    /// Any group that fits: the expander (`None` for the default) does not order groups.
     Chance { expander: Option<String> },
-    /// Any group that fits, as there are no priorities, for this reason.
+    /// Any group that fits: there are no priorities, for this reason.
     NoPriorities { why: String },
-    /// Other groups, or any that fits if the priorities name none at all: they do not name the pool's. `own` are some of
-    /// these, as far as they are known.
+    /// Groups of other pools, as the priorities name no group of this pool. Any group that fits, if they name no group
+    /// at all. `own` holds the first groups of the pool that are known.
     Unnamed {
         own: Vec<String>,
         is_any_named: bool,
     },
-    /// Another group before those of the pool; `own` is the first of these, if one is known.
+    /// Another group, which precedes the pool's groups; `own` is the first of these, if one is known.
     Behind {
         first: String,
         priority: i64,
         own: Option<String>,
     },
-    /// One of two groups by chance, as both have this priority.
+    /// One of two groups at random: both have this priority.
     Tied {
         other: String,
         own: String,
         priority: i64,
     },
-    /// Groups of the pool, also for Pods that cannot run there, as the taint with this key is ignored.
+    /// Groups of the pool, even for Pods that cannot run there: the cluster-autoscaler ignores the taint with this key.
     Ignored { key: String },
     /// No group of the cluster-autoscaler: none has a taint of the pool.
     NoGroup,
-    /// It cannot be seen, for this reason.
+    /// Cannot be determined, for this reason.
     Unseen { why: String },
 }
 
 impl Choice {
-    /// Judges for Pods with the tolerations of a pool. `sides` are the groups, sorted for these Pods; `None` if no group is
-    /// known.
+    /// Judges for Pods with the tolerations of a pool. `sides` are the groups, sorted for these Pods; `None` if the
+    /// groups are not known.
     pub(super) fn of(
         autoscaler: &Autoscaler,
         sides: Option<&Sides<'_>>,
         tolerations: &[Toleration<'_>],
     ) -> Self {
-        let is_ignored = |own: &Toleration<'_>| autoscaler.ignored_taints.has(own.key.as_str());
+        let ignored_taints = &autoscaler.ignored_taints;
+        let is_ignored = |toleration: &Toleration<'_>| ignored_taints.has(toleration.key.as_str());
         if let Some(first) = tolerations.first()
             && tolerations.iter().all(is_ignored)
         {
@@ -73,7 +74,7 @@ impl Choice {
                 why: "its status, which names the node groups, cannot be read".to_owned(),
             };
         };
-        if sides.own.is_empty() && sides.unseen.is_empty() {
+        if sides.of_pool.is_empty() && sides.unseen.is_empty() {
             return Self::NoGroup;
         }
         if autoscaler.expanders == Expanders::Gke {
@@ -81,11 +82,11 @@ impl Choice {
                 why: "GKE chooses among its node pools by rules of its own".to_owned(),
             };
         }
-        if sides.rivals.is_empty() {
-            match (sides.own.as_slice(), sides.unseen.as_slice()) {
-                ([own, ..], []) => {
+        if sides.open.is_empty() {
+            match (sides.of_pool.as_slice(), sides.unseen.as_slice()) {
+                ([group, ..], []) => {
                     return Self::Alone {
-                        own: own.name.clone(),
+                        own: group.name.clone(),
                     };
                 }
                 ([], [only]) => return Self::unseen(&only.name),
@@ -95,7 +96,7 @@ impl Choice {
         by_expander(autoscaler, sides)
     }
 
-    /// Says that the place of a group whose taints are not known decides.
+    /// Returns the verdict for a cluster where all depends on a group whose taints are not known.
     fn unseen(group: &str) -> Self {
         let why = format!(
             "the taints of `{group}` are not known, as it has no node, none that is known to be its own, or nodes that differ"
@@ -103,12 +104,12 @@ impl Choice {
         Self::Unseen { why }
     }
 
-    /// Returns whether new nodes come from the pool's groups, for certain.
+    /// Returns whether new nodes are certain to come from the pool's groups.
     pub fn is_right(&self) -> bool {
         matches!(self, Self::First { .. } | Self::Alone { .. })
     }
 
-    /// Returns whether new nodes come from other groups, at least by chance.
+    /// Returns whether new nodes come from other groups, always or at random.
     pub fn is_wrong(&self) -> bool {
         match self {
             Self::First { .. } | Self::Alone { .. } | Self::NoGroup | Self::Unseen { .. } => false,
@@ -145,7 +146,7 @@ fn by_expander(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
     }
 }
 
-/// Returns the priorities, or what follows if there are none.
+/// Returns the priorities, or the verdict if they cannot be used.
 fn priorities_of(autoscaler: &Autoscaler) -> Result<&Priorities, Choice> {
     let map = format!(
         "the ConfigMap {}/{}",
@@ -171,62 +172,75 @@ fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
         Ok(priorities) => priorities,
         Err(choice) => return choice,
     };
-    let own = highest(priorities, &sides.own);
-    let rival = highest(priorities, &sides.rivals);
+    let of_pool = highest(priorities, &sides.of_pool);
+    let open = highest(priorities, &sides.open);
     let unseen = highest(priorities, &sides.unseen);
-    // A group that may be the pool's or not comes before all others.
-    if let Some((priority, group)) = unseen
-        && own.is_none_or(|(own, _)| own <= priority)
-        && rival.is_none_or(|(rival, _)| rival < priority)
-    {
-        return Choice::unseen(group);
+    if let Some(unseen) = unseen {
+        // It precedes all others, and may or may not be the pool's.
+        let precedes_pool = of_pool.is_none_or(|group| group.priority <= unseen.priority);
+        let precedes_open = open.is_none_or(|group| group.priority < unseen.priority);
+        if precedes_pool && precedes_open {
+            return Choice::unseen(unseen.name);
+        }
     }
-    match (own, rival) {
-        (Some((priority, own)), Some((more, first))) if more > priority => Choice::Behind {
-            first: first.to_owned(),
-            priority: more,
-            own: Some(own.to_owned()),
+    match (of_pool, open) {
+        (Some(own), Some(other)) if other.priority > own.priority => other.before(Some(own)),
+        (Some(own), Some(other)) if other.priority == own.priority => other.tied_with(own),
+        (Some(own), _) => Choice::First {
+            own: own.name.to_owned(),
+            priority: own.priority,
         },
-        (Some((priority, own)), Some((same, other))) if same == priority => Choice::Tied {
-            other: other.to_owned(),
-            own: own.to_owned(),
-            priority,
-        },
-        (Some((priority, own)), _) => Choice::First {
-            own: own.to_owned(),
-            priority,
-        },
-        (None, Some((priority, first))) if sides.own.is_empty() => match unseen {
-            Some((same, own)) if same == priority => Choice::Tied {
-                other: first.to_owned(),
-                own: own.to_owned(),
-                priority,
-            },
-            _ => Choice::Behind {
-                first: first.to_owned(),
-                priority,
-                own: None,
-            },
+        (None, Some(first)) if sides.of_pool.is_empty() => match unseen {
+            Some(unseen) if unseen.priority == first.priority => first.tied_with(unseen),
+            _ => first.before(None),
         },
         (None, _) => {
-            let groups = sides.own.iter().take(NAMED);
+            let groups = sides.of_pool.iter().take(NAMED);
             Choice::Unnamed {
                 own: groups.map(|group| group.name.clone()).collect(),
-                is_any_named: rival.is_some() || unseen.is_some(),
+                is_any_named: open.is_some() || unseen.is_some(),
             }
         }
     }
 }
 
-/// Returns the group with the highest priority, of equal ones the first; `None` if no group has one.
-fn highest<'a>(priorities: &Priorities, groups: &[&'a NodeGroup]) -> Option<(i64, &'a str)> {
-    let mut highest: Option<(i64, &str)> = None;
+/// A group that the priorities name.
+#[derive(Clone, Copy)]
+struct Prioritized<'a> {
+    name: &'a str,
+    priority: i64,
+}
+
+impl Prioritized<'_> {
+    fn before(self, own: Option<Self>) -> Choice {
+        Choice::Behind {
+            first: self.name.to_owned(),
+            priority: self.priority,
+            own: own.map(|own| own.name.to_owned()),
+        }
+    }
+
+    fn tied_with(self, own: Self) -> Choice {
+        Choice::Tied {
+            other: self.name.to_owned(),
+            own: own.name.to_owned(),
+            priority: self.priority,
+        }
+    }
+}
+
+/// Returns the group with the highest priority, the first of several; `None` if the priorities name no group.
+fn highest<'a>(priorities: &Priorities, groups: &[&'a NodeGroup]) -> Option<Prioritized<'a>> {
+    let mut highest: Option<Prioritized<'_>> = None;
     for group in groups {
         let Some(priority) = priorities.of(&group.name) else {
             continue;
         };
-        if highest.is_none_or(|(highest, _)| priority > highest) {
-            highest = Some((priority, &group.name));
+        if highest.is_none_or(|highest| priority > highest.priority) {
+            highest = Some(Prioritized {
+                name: &group.name,
+                priority,
+            });
         }
     }
     highest

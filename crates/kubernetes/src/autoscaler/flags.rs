@@ -1,4 +1,4 @@
-//! Flags of a cluster-autoscaler, as the container that runs it has them.
+//! Flags of a cluster-autoscaler, read from the command and the arguments of its container.
 
 use super::status::Status;
 use tolerarch_core::pod::is_name;
@@ -8,19 +8,19 @@ const PROGRAM: &str = "cluster-autoscaler";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
-    /// Names of expanders, the first of which decides, and each further one among the groups that are left; empty for
-    /// the default: `least-waste`, before version 1.33 `random`. `None` for a value that only the process knows.
+    /// Names of the expanders: the first one chooses, and each further one chooses among the groups that are left.
+    /// Empty for the default: `least-waste`, before version 1.33 `random`. `None` if the value is a variable.
     pub expanders: Option<Vec<String>>,
-    /// Namespace of its ConfigMaps; `None` for a value that only the process knows, which then is its Pod's namespace.
+    /// Namespace of its ConfigMaps. `None` if the value is a variable: it then is the namespace of its Pod.
     pub namespace: Option<String>,
     /// Name of the ConfigMap of its status.
     pub status: String,
     pub ignored_taints: IgnoredTaints,
-    /// Whether it divides new nodes between groups that it takes for similar (`--balance-similar-node-groups`).
+    /// Whether it divides new nodes between groups that it considers similar (`--balance-similar-node-groups`).
     pub balances: bool,
 }
 
-/// Taints that the cluster-autoscaler takes off the nodes that it simulates, as they come and go.
+/// Taints that the cluster-autoscaler removes from simulated nodes, because such taints come and go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredTaints {
     keys: Vec<String>,
@@ -28,7 +28,7 @@ pub struct IgnoredTaints {
 }
 
 impl IgnoredTaints {
-    /// Prefixes that count without a flag.
+    /// Prefixes that the cluster-autoscaler ignores without a flag.
     const PREFIXES: [&str; 3] = [
         "ignore-taint.cluster-autoscaler.kubernetes.io/",
         "startup-taint.cluster-autoscaler.kubernetes.io/",
@@ -38,30 +38,34 @@ impl IgnoredTaints {
     fn of(words: &[&str]) -> Self {
         let mut ignored = Self::default();
         for flag in ["startup-taint", "status-taint", "ignore-taint"] {
-            ignored.keys.extend(values(words, flag).map(str::to_owned));
+            for key in values(words, flag) {
+                ignored.keys.push(key.to_owned());
+            }
         }
-        let prefixes = values(words, "startup-taint-prefix").map(str::to_owned);
-        ignored.prefixes.extend(prefixes);
+        for prefix in values(words, "startup-taint-prefix") {
+            ignored.prefixes.push(prefix.to_owned());
+        }
         ignored
     }
 
     /// Returns whether taints with this key are ignored.
     pub fn has(&self, key: &str) -> bool {
-        let prefixes = self.prefixes.iter().map(String::as_str);
-        let mut prefixes = prefixes.chain(Self::PREFIXES);
-        self.keys.iter().any(|other| other == key) || prefixes.any(|prefix| key.starts_with(prefix))
+        if self.keys.iter().any(|ignored| ignored == key) {
+            return true;
+        }
+        let configured = self.prefixes.iter().map(String::as_str);
+        let mut prefixes = configured.chain(Self::PREFIXES);
+        prefixes.any(|prefix| key.starts_with(prefix))
     }
 }
 
 impl Flags {
     /// Reads the command and arguments of a container; `None` if the container does not run the cluster-autoscaler.
     pub fn of(image: &str, words: &[String]) -> Option<Self> {
-        // A shell may run it, with all flags in one argument.
-        let words: Vec<&str> = words
-            .iter()
-            .flat_map(|word| word.split_whitespace())
-            .collect();
-        if !is_image_of_it(image) && !runs_it(&words) {
+        // A shell may run the program, with all flags in one argument.
+        let words = words.iter().flat_map(|word| word.split_whitespace());
+        let words: Vec<&str> = words.collect();
+        if !is_program_image(image) && !runs_program(&words) {
             return None;
         }
         let expanders = match value(&words, "expander") {
@@ -81,11 +85,12 @@ impl Flags {
     }
 }
 
-/// Returns whether a command is the program, and not only named after it in an argument.
-fn runs_it(words: &[&str]) -> bool {
+/// Returns whether a command runs the program. The value of a flag may have the program's name as well.
+fn runs_program(words: &[&str]) -> bool {
     let mut is_value = false;
     for word in words {
-        if word.rsplit('/').next() == Some(PROGRAM) && !word.starts_with('-') && !is_value {
+        let is_flag = word.starts_with('-');
+        if !is_flag && !is_value && word.rsplit('/').next() == Some(PROGRAM) {
             return true;
         }
         is_value = word.starts_with("--") && !word.contains('=');
@@ -93,9 +98,9 @@ fn runs_it(words: &[&str]) -> bool {
     false
 }
 
-/// Returns whether an image is a cluster-autoscaler by its name, without the registry, the tag and the digest. Images of
-/// one architecture have its name at the end.
-fn is_image_of_it(image: &str) -> bool {
+/// Returns whether the last component of an image's name, without tag and digest, is the program's. Images for one
+/// architecture end in its name.
+fn is_program_image(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
     let name = name.split(':').next().unwrap_or_default();
@@ -106,25 +111,32 @@ fn is_image_of_it(image: &str) -> bool {
     }
 }
 
-/// Returns the value of a flag, of which the last one counts.
+/// Returns the value of a flag: the last one if the flag is repeated.
 fn value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
-    values(words, flag).last()
+    values(words, flag).pop()
 }
 
-/// Returns the values of a flag that may be there several times: `--flag=value` or `--flag value`.
-fn values<'a>(words: &[&'a str], flag: &str) -> impl Iterator<Item = &'a str> {
-    words.iter().enumerate().filter_map(move |(at, word)| {
-        let rest = word.strip_prefix("--")?.strip_prefix(flag)?;
-        let value = if rest.is_empty() {
-            words.get(at.checked_add(1)?).copied()?
-        } else {
-            rest.strip_prefix('=')?
+/// Returns the values of a flag that may be repeated: `--flag=value` or `--flag value`.
+fn values<'a>(words: &[&'a str], flag: &str) -> Vec<&'a str> {
+    let mut values = Vec::new();
+    let mut words = words.iter().copied().peekable();
+    while let Some(word) = words.next() {
+        let Some(name) = word.strip_prefix("--") else {
+            continue;
         };
-        Some(value.trim_matches(['"', '\'']))
-    })
+        let value = match name.strip_prefix(flag) {
+            Some("") => words.peek().copied(),
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        };
+        if let Some(value) = value {
+            values.push(value.trim_matches(['"', '\'']));
+        }
+    }
+    values
 }
 
-/// Returns whether a flag that is a switch is on: `--flag` or `--flag=true`.
+/// Returns whether a boolean flag is on: `--flag` or `--flag=true`.
 fn is_set(words: &[&str], flag: &str) -> bool {
     let mut is_set = false;
     for word in words {
@@ -150,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_known_by_its_name_or_that_of_its_image() {
+    fn program_is_recognized_by_command_or_image() {
         let official = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1";
         let hashed = "quay.io/release/art@sha256:0123";
         for (image, words, expected) in [
@@ -222,28 +234,34 @@ mod tests {
         assert_eq!(expanders(&["--expander=$(EXPANDER)"]), None);
         assert_eq!(expanders(&["--expanders=x", "--expander"]), some(&[]));
 
-        let places = |words: &[&str]| {
+        let config_maps = |words: &[&str]| {
             let flags = flags("cluster-autoscaler", words).unwrap();
             (flags.namespace, flags.status)
         };
         let expected = |namespace: Option<&str>, status: &str| {
             (namespace.map(str::to_owned), status.to_owned())
         };
-        let own = [
+        let configured = [
             "--namespace=autoscaling",
             "--status-config-map-name",
             "status",
         ];
-        assert_eq!(places(&own), expected(Some("autoscaling"), "status"));
         assert_eq!(
-            places(&[]),
+            config_maps(&configured),
+            expected(Some("autoscaling"), "status")
+        );
+        assert_eq!(
+            config_maps(&[]),
             expected(Some("kube-system"), "cluster-autoscaler-status")
         );
-        let odd = [
+        let invalid = [
             "--namespace=$(POD_NAMESPACE)",
             "--status-config-map-name=../secrets/a",
         ];
-        assert_eq!(places(&odd), expected(None, "cluster-autoscaler-status"));
+        assert_eq!(
+            config_maps(&invalid),
+            expected(None, "cluster-autoscaler-status")
+        );
     }
 
     #[test]
@@ -273,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_read() {
+    fn boolean_flags_are_read() {
         let balances = |words: &[&str]| flags("cluster-autoscaler", words).unwrap().balances;
         assert!(!balances(&[]) && !balances(&["--balance-similar-node-groups=false"]));
         assert!(

@@ -1,11 +1,11 @@
-//! The group of a node. The Kubernetes API does not say it; each provider names groups and nodes by a rule of its own.
+//! The node group of a node. The Kubernetes API has no field for it; each provider names groups and nodes in its own way.
 
 use std::collections::HashMap;
 
 use super::status::NodeGroup;
 use crate::cluster::Node;
 
-/// Nodes by the name of their group. Nodes of no group, or of one that cannot be told, are left out.
+/// Returns the nodes by the name of their group. Nodes without a group, or whose group is ambiguous, are left out.
 pub(super) fn members<'a, 'n>(
     groups: &'a [NodeGroup],
     nodes: &'n [Node],
@@ -20,28 +20,37 @@ pub(super) fn members<'a, 'n>(
     members
 }
 
-/// Returns the name of the group that a node belongs to; `None` if none of these names fits, or several do.
+/// Returns the name of a node's group; `None` if none of these names fits, or if several fit equally well.
 fn group_of<'a>(node: &Node, groups: &[&'a str]) -> Option<&'a str> {
-    let marks = Marks::of(node);
-    let fits = |group: &&str| marks.fit(own_name(group));
-    let mut fitting: Vec<&str> = groups.iter().copied().filter(fits).collect();
-    // Of `worker` and `worker-7` the node `worker-7-x7k2p` is the latter's.
-    let longest = fitting.iter().map(|group| own_name(group).len()).max()?;
-    fitting.retain(|group| own_name(group).len() == longest);
+    let identity = Identity::of(node);
+    let mut longest = 0;
+    let mut fitting = Vec::new();
+    for group in groups {
+        let name = last_part(group);
+        if name.len() < longest || !identity.fits(name) {
+            continue;
+        }
+        // The node `worker-7-x7k2p` belongs to `worker-7` rather than `worker`.
+        if name.len() > longest {
+            longest = name.len();
+            fitting.clear();
+        }
+        fitting.push(*group);
+    }
     match fitting.as_slice() {
         [only] => Some(only),
         _ => None,
     }
 }
 
-/// Returns the last part of a group's name: some are URLs or `<kind>/<namespace>/<name>`.
-fn own_name(group: &str) -> &str {
+/// Returns the last part of a group's name: some names are URLs, or `<kind>/<namespace>/<name>`.
+fn last_part(group: &str) -> &str {
     group.rsplit('/').next().unwrap_or(group)
 }
 
-/// The names of a node by which its group is known.
-struct Marks<'n> {
-    /// Values of labels of groups and pools, of which each provider has another.
+/// Names and labels of a node that may show its group.
+struct Identity<'n> {
+    /// Values of labels whose keys speak of a group or a pool: each provider has its own label.
     labels: Vec<&'n str>,
     /// Scale set of Azure: `azure:///subscriptions/…/virtualMachineScaleSets/aks-arm-12345678-vmss/virtualMachines/0`.
     scale_set: &'n str,
@@ -54,19 +63,20 @@ struct Marks<'n> {
     kops: Option<&'n str>,
 }
 
-impl<'n> Marks<'n> {
+impl<'n> Identity<'n> {
     fn of(node: &'n Node) -> Self {
-        let labels = &node.metadata.labels;
-        let is_of_a_group = |key: &str| {
+        let mut group_labels = Vec::new();
+        for (key, value) in &node.metadata.labels {
             let name = key.rsplit('/').next().unwrap_or(key);
-            name.contains("group") || name.contains("pool")
-        };
-        let label = |key: &str| labels.get(key).map(String::as_str);
-        let of_groups = labels.iter().filter(|(key, _)| is_of_a_group(key));
+            if name.contains("group") || name.contains("pool") {
+                group_labels.push(value.as_str());
+            }
+        }
         let mut parts = node.provider_id.split("/virtualMachineScaleSets/");
         let scale_set = parts.nth(1).unwrap_or_default();
+        let label = |key: &str| node.metadata.labels.get(key).map(String::as_str);
         Self {
-            labels: of_groups.map(|(_, value)| value.as_str()).collect(),
+            labels: group_labels,
             scale_set: scale_set.split('/').next().unwrap_or_default(),
             name: node.name(),
             machine: node.machine.rsplit('/').next().unwrap_or_default(),
@@ -76,51 +86,60 @@ impl<'n> Marks<'n> {
         }
     }
 
-    /// Returns whether a group with this name may be the node's.
-    fn fit(&self, group: &str) -> bool {
+    /// Returns whether the node may belong to a group with this name.
+    fn fits(&self, group: &str) -> bool {
         if group.is_empty() {
             return false;
         }
-        self.labels.contains(&group)
-            || self.scale_set.eq_ignore_ascii_case(group)
-            || is_node_of(self.name, group)
-            || is_machine_of(self.machine, group)
-            || self.eks.is_some_and(|name| is_managed_by_eks(group, name))
-            || self
-                .eksctl
-                .is_some_and(|name| is_made_by_eksctl(group, name))
-            || self.kops.is_some_and(|name| is_made_by_kops(group, name))
+        if self.labels.contains(&group) || self.scale_set.eq_ignore_ascii_case(group) {
+            return true;
+        }
+        if is_node_of(self.name, group) || is_machine_of(self.machine, group) {
+            return true;
+        }
+        if let Some(name) = self.eks
+            && is_managed_by_eks(group, name)
+        {
+            return true;
+        }
+        if let Some(name) = self.eksctl
+            && is_made_by_eksctl(group, name)
+        {
+            return true;
+        }
+        self.kops.is_some_and(|name| is_made_by_kops(group, name))
     }
 }
 
-/// Returns whether a node is named `<group>-<random>`. GKE's instance groups end with `-grp` in place of the random part.
+/// Returns whether a node is named `<group>-<random>`. GKE's instance groups end in `-grp` instead of the random part.
 fn is_node_of(node: &str, group: &str) -> bool {
     let prefix = group.strip_suffix("-grp").unwrap_or(group);
-    let Some(random) = behind_dash(node, prefix) else {
+    let Some(random) = after_dash(node, prefix) else {
         return false;
     };
     let is_random = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=16).contains(&random.len()) && random.bytes().all(is_random)
 }
 
-/// Returns what follows a name and a dash.
-fn behind_dash<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+/// Returns the text after a name and a dash.
+fn after_dash<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.strip_prefix(name)?.strip_prefix('-')
 }
 
 /// Returns whether a Machine is named `<MachineSet>-<random>` or `<MachineDeployment>-<hash>-<random>`.
 fn is_machine_of(machine: &str, group: &str) -> bool {
-    let Some(rest) = behind_dash(machine, group) else {
+    let Some(rest) = after_dash(machine, group) else {
         return false;
     };
     let parts: Vec<&str> = rest.split('-').collect();
-    parts.len() <= 2 && parts.into_iter().all(is_made_up)
+    parts.len() <= 2 && parts.into_iter().all(is_generated)
 }
 
-/// Returns whether Kubernetes may have made up a part of a name: these have no vowels, so that they are no words.
-fn is_made_up(part: &str) -> bool {
-    let is_made_up = |c: u8| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c);
-    part.len() >= 4 && part.bytes().all(is_made_up)
+/// Returns whether Kubernetes may have generated this part of a name: generated parts have no vowels, so they form no
+/// words.
+fn is_generated(part: &str) -> bool {
+    let is_generated = |c: u8| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c);
+    part.len() >= 4 && part.bytes().all(is_generated)
 }
 
 /// Returns whether an auto scaling group is that of a managed node group: `eks-<name>-<uuid>`.
@@ -128,23 +147,30 @@ fn is_managed_by_eks(group: &str, name: &str) -> bool {
     let Some(rest) = group.strip_prefix("eks-") else {
         return false;
     };
+    let Some(uuid) = after_dash(rest, name) else {
+        return false;
+    };
     let is_of_uuid = |c: u8| c.is_ascii_hexdigit() || c == b'-';
-    behind_dash(rest, name).is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(is_of_uuid))
+    uuid.len() == 36 && uuid.bytes().all(is_of_uuid)
 }
 
-/// Returns whether an auto scaling group is one of eksctl: `eksctl-<cluster>-nodegroup-<name>-NodeGroup-<id>`.
+/// Returns whether eksctl made an auto scaling group: `eksctl-<cluster>-nodegroup-<name>-NodeGroup-<id>`.
 fn is_made_by_eksctl(group: &str, name: &str) -> bool {
     let Some((_, rest)) = group.split_once("-nodegroup-") else {
         return false;
     };
-    let rest = rest.strip_prefix(name);
-    rest.is_some_and(|rest| rest.starts_with("-NodeGroup-"))
+    match rest.strip_prefix(name) {
+        Some(suffix) => suffix.starts_with("-NodeGroup-"),
+        None => false,
+    }
 }
 
-/// Returns whether a group is one of kops: `<name>.<cluster>`.
+/// Returns whether kops made a group: `<name>.<cluster>`.
 fn is_made_by_kops(group: &str, name: &str) -> bool {
-    let rest = group.strip_prefix(name);
-    rest.is_some_and(|rest| rest.starts_with('.'))
+    match group.strip_prefix(name) {
+        Some(suffix) => suffix.starts_with('.'),
+        None => false,
+    }
 }
 
 #[cfg(test)]
@@ -173,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_known_as_each_provider_names_them() {
+    fn labels_show_the_group() {
         let eks = [
             "eks-arm-44c5e8a6-51bb-4d0c-8fbc-1f4f5a9d8a11",
             "eks-arm-big-90c5e8a6-51bb-4d0c-8fbc-1f4f5a9d8a12",
@@ -203,6 +229,29 @@ mod tests {
             Some(eksctl[0])
         );
 
+        let kops = ["nodes-arm.shop.example.com", "nodes.shop.example.com"];
+        assert_eq!(
+            group(
+                "i-0123",
+                json!({"kops.k8s.io/instancegroup": "nodes"}),
+                json!({}),
+                &kops
+            ),
+            Some(kops[1])
+        );
+        assert_eq!(
+            group(
+                "n",
+                json!({"doks.digitalocean.com/node-pool-id": "0a1b"}),
+                json!({}),
+                &["0a1b", "2c3d"]
+            ),
+            Some("0a1b")
+        );
+    }
+
+    #[test]
+    fn node_names_and_provider_ids_show_the_group() {
         let gke = [
             &*format!("{URL}gke-shop-arm-1a2b3c4d-grp"),
             &*format!("{URL}gke-shop-arm-9a8b7c6d-grp"),
@@ -223,7 +272,14 @@ mod tests {
             ),
             Some(aks[1])
         );
+        assert_eq!(
+            group("multi-x7k2p", json!({}), json!({}), &["multi", "plain"]),
+            Some("multi")
+        );
+    }
 
+    #[test]
+    fn names_of_machines_show_the_group() {
         let openshift = [
             "MachineSet/openshift-machine-api/shop-worker",
             "MachineSet/openshift-machine-api/shop-worker-arm",
@@ -244,35 +300,11 @@ mod tests {
             ),
             Some("MachineDeployment/shop/arm")
         );
-
-        let kops = ["nodes-arm.shop.example.com", "nodes.shop.example.com"];
-        assert_eq!(
-            group(
-                "i-0123",
-                json!({"kops.k8s.io/instancegroup": "nodes"}),
-                json!({}),
-                &kops
-            ),
-            Some(kops[1])
-        );
-        assert_eq!(
-            group(
-                "n",
-                json!({"doks.digitalocean.com/node-pool-id": "0a1b"}),
-                json!({}),
-                &["0a1b", "2c3d"]
-            ),
-            Some("0a1b")
-        );
-        assert_eq!(
-            group("multi-x7k2p", json!({}), json!({}), &["multi", "plain"]),
-            Some("multi")
-        );
     }
 
-    /// Nodes of other groups, which are not scaled, have names that begin alike.
+    /// Nodes of groups that are not scaled may have names with the same beginning.
     #[test]
-    fn names_that_only_begin_alike_are_those_of_others() {
+    fn shared_prefix_of_names_is_not_enough() {
         for (name, groups) in [
             ("workers-arm-1", "workers"),
             ("shop-worker-arm-x7k2p", "shop-worker"),
@@ -309,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_none_or_several_is_in_no_group() {
+    fn node_that_fits_no_group_or_several_has_none() {
         assert_eq!(
             group(
                 "ip-10-0-0-1",

@@ -1,4 +1,4 @@
-//! Verdict on a pool, from the node groups of a cluster-autoscaler and the nodes of the cluster.
+//! Whether a pool gets new nodes, by the node groups of a cluster-autoscaler and the nodes of the cluster.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,31 +11,31 @@ use crate::cluster::Node;
 use crate::discovery::KnownPool;
 use tolerarch_core::policy::Pool;
 
-/// Nodes of a cluster by the node group that each belongs to.
+/// Nodes of a cluster by their node group.
 pub struct Grouped<'a> {
     autoscaler: &'a Autoscaler,
     members: HashMap<&'a str, Vec<&'a Node>>,
 }
 
-/// The node groups of a pool, and whether new nodes come from these.
+/// The node groups of a pool, and whether new nodes come from these groups.
 #[derive(Debug, PartialEq)]
 pub struct Outlook<'a> {
-    /// Groups that may grow and have nodes with a taint of the pool.
+    /// Groups of the pool: they may grow, and their nodes have a taint of the pool or its labels.
     pub own: Vec<&'a NodeGroup>,
-    /// Whether the taints of some groups cannot be seen.
+    /// Whether the taints of some groups are not known.
     pub is_partly_unseen: bool,
     pub choice: Choice,
-    /// A group of the pool and another one of the same architecture, between which new nodes are balanced.
+    /// A group of the pool and a group outside it, of one architecture, between which new nodes are balanced.
     pub balanced: Option<(&'a NodeGroup, &'a NodeGroup)>,
 }
 
 impl Outlook<'_> {
-    /// Returns whether the verdict says something of a pool: one of Karpenter's NodePools needs no node group.
+    /// Returns whether the outlook matters to a pool: a pool of Karpenter's NodePools needs no node group.
     pub fn concerns(&self, pool: &KnownPool<'_>) -> bool {
         !self.own.is_empty() || pool.node_pools.is_empty()
     }
 
-    /// Returns sentences on what keeps new nodes from the pool's groups for now, or in part.
+    /// Returns a sentence for each obstacle that keeps some or all new nodes from the pool's groups at present.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some((own, other)) = self.balanced {
@@ -68,14 +68,14 @@ impl Autoscaler {
 }
 
 impl<'a> Grouped<'a> {
-    /// Returns the architectures of a group's nodes; none for a group without nodes that are known to be its own.
+    /// Returns the architectures of a group's nodes; none if no node is known to be in the group.
     pub fn architectures(&self, group: &str) -> BTreeSet<&'a str> {
         let nodes = self.members.get(group).into_iter().flatten();
         let names = nodes.map(|node| node.architecture.as_str());
         names.filter(|name| !name.is_empty()).collect()
     }
 
-    /// Judges for Pods to which a pool is opened.
+    /// Judges for Pods with the pool's tolerations.
     pub fn outlook(&self, pool: &Pool) -> Outlook<'a> {
         let Autoscaler {
             groups,
@@ -83,25 +83,21 @@ impl<'a> Grouped<'a> {
             balances,
             ..
         } = self.autoscaler;
-        let sides = groups
-            .as_ref()
-            .map(|groups| Sides::of(groups, &self.members, ignored_taints, pool));
-        let choice = Choice::of(self.autoscaler, sides.as_ref(), &pool.tolerations);
-        match sides {
-            Some(Sides {
-                own, unseen, alike, ..
-            }) => Outlook {
-                own,
-                is_partly_unseen: !unseen.is_empty(),
-                choice,
-                balanced: if *balances { alike } else { None },
-            },
-            None => Outlook {
+        let Some(groups) = groups else {
+            return Outlook {
                 own: Vec::new(),
                 is_partly_unseen: true,
-                choice,
+                choice: Choice::of(self.autoscaler, None, &pool.tolerations),
                 balanced: None,
-            },
+            };
+        };
+        let sides = Sides::of(groups, &self.members, ignored_taints, pool);
+        let choice = Choice::of(self.autoscaler, Some(&sides), &pool.tolerations);
+        Outlook {
+            own: sides.of_pool,
+            is_partly_unseen: !sides.unseen.is_empty(),
+            choice,
+            balanced: if *balances { sides.similar } else { None },
         }
     }
 }

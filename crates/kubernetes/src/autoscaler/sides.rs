@@ -8,18 +8,18 @@ use crate::cluster::Node;
 use crate::discovery::taints::{is_passing, is_tolerated, is_wish};
 use tolerarch_core::policy::Pool;
 
-/// The groups that may grow, by their nodes. Groups that Pods of the pool do not fit are left out.
+/// The groups that may grow, sorted by their nodes. Groups that Pods of the pool do not fit are left out.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Sides<'a> {
-    /// Groups with a taint of the pool, or with the labels by which the pool is selected.
-    pub(super) own: Vec<&'a NodeGroup>,
+    /// Groups of the pool: their nodes have a taint of the pool, or the labels that select the pool.
+    pub(super) of_pool: Vec<&'a NodeGroup>,
     /// Groups that all Pods fit.
-    pub(super) rivals: Vec<&'a NodeGroup>,
-    /// Groups whose taints cannot be seen: no node is known to be theirs, or their nodes differ. Only the provider knows
-    /// which taints the next node has.
+    pub(super) open: Vec<&'a NodeGroup>,
+    /// Groups whose taints are not known: no node is known to be in the group, or its nodes differ. Only the provider
+    /// knows the taints of the next node.
     pub(super) unseen: Vec<&'a NodeGroup>,
-    /// A group of the pool and one that all Pods fit, which both have nodes of the same architecture.
-    pub(super) alike: Option<(&'a NodeGroup, &'a NodeGroup)>,
+    /// A group of the pool and one that all Pods fit, both with nodes of one architecture.
+    pub(super) similar: Option<(&'a NodeGroup, &'a NodeGroup)>,
 }
 
 impl<'a> Sides<'a> {
@@ -32,30 +32,28 @@ impl<'a> Sides<'a> {
         let mut sides = Self::default();
         for group in groups.iter().filter(|group| !group.is_fixed()) {
             let nodes = members.get(group.name.as_str());
-            let place = nodes.and_then(|nodes| Place::of_all(nodes, ignored, pool));
-            match place {
-                Some(Place::Own) => sides.own.push(group),
-                Some(Place::Open) => sides.rivals.push(group),
-                Some(Place::Closed) => {}
+            let side = nodes.and_then(|nodes| Side::of_all(nodes, ignored, pool));
+            match side {
+                Some(Side::Pool) => sides.of_pool.push(group),
+                Some(Side::Open) => sides.open.push(group),
+                Some(Side::Closed) => {}
                 None => sides.unseen.push(group),
             }
         }
-        sides.alike = sides.find_alike(members);
+        sides.similar = sides.find_similar(members);
         sides
     }
 
-    fn find_alike(
+    fn find_similar(
         &self,
         members: &HashMap<&str, Vec<&Node>>,
     ) -> Option<(&'a NodeGroup, &'a NodeGroup)> {
-        for own in &self.own {
-            for rival in &self.rivals {
-                let is_shared = |node: &&Node| {
-                    let mut others = members[rival.name.as_str()].iter();
-                    others.any(|other| other.architecture == node.architecture)
-                };
-                if members[own.name.as_str()].iter().any(is_shared) {
-                    return Some((own, rival));
+        for of_pool in &self.of_pool {
+            let pool_nodes = &members[of_pool.name.as_str()];
+            for open in &self.open {
+                let open_nodes = &members[open.name.as_str()];
+                if share_architecture(pool_nodes, open_nodes) {
+                    return Some((of_pool, open));
                 }
             }
         }
@@ -63,20 +61,33 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// The relation of a node to Pods to which a pool is opened.
+fn share_architecture(nodes: &[&Node], others: &[&Node]) -> bool {
+    for node in nodes {
+        let is_same = |other: &&Node| other.architecture == node.architecture;
+        if others.iter().any(is_same) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Which Pods a node is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
-    Own,
+enum Side {
+    /// Pods with the pool's tolerations.
+    Pool,
+    /// All Pods.
     Open,
+    /// Other Pods.
     Closed,
 }
 
-impl Place {
-    /// Returns the place that all of these nodes have; `None` if they differ, or there are none.
+impl Side {
+    /// Returns the side that all of these nodes share; `None` if they differ, or if there are none.
     fn of_all(nodes: &[&Node], ignored: &IgnoredTaints, pool: &Pool) -> Option<Self> {
-        let mut places = nodes.iter().map(|node| Self::of(node, ignored, pool));
-        let first = places.next()?;
-        if places.all(|place| place == first) {
+        let mut sides = nodes.iter().map(|node| Self::of(node, ignored, pool));
+        let first = sides.next()?;
+        if sides.all(|side| side == first) {
             Some(first)
         } else {
             None
@@ -89,10 +100,10 @@ impl Place {
         if selected.any(|(key, value)| labels.get(key) != Some(value)) {
             return Self::Closed;
         }
-        let mut place = if pool.select.is_empty() {
+        let mut side = if pool.select.is_empty() {
             Self::Open
         } else {
-            Self::Own
+            Self::Pool
         };
         for taint in &node.taints {
             if is_wish(taint) || is_passing(taint) || ignored.has(&taint.key) {
@@ -101,8 +112,8 @@ impl Place {
             if !is_tolerated(taint, &pool.tolerations) {
                 return Self::Closed;
             }
-            place = Self::Own;
+            side = Self::Pool;
         }
-        place
+        side
     }
 }

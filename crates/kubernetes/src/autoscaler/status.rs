@@ -1,4 +1,4 @@
-//! Node groups, as the cluster-autoscaler reports them in its ConfigMap `cluster-autoscaler-status`.
+//! Node groups that the cluster-autoscaler reports in its ConfigMap `cluster-autoscaler-status`.
 
 use serde::Deserialize;
 use tolerarch_text::yaml::{self, Dialect};
@@ -8,8 +8,8 @@ const GROUPS: usize = 2000;
 /// Maximum characters of a provider's message that are shown.
 const MESSAGE: usize = 200;
 
-/// Report of the cluster-autoscaler on itself, every ten seconds by default. YAML since 1.30; earlier versions write text
-/// for people, which is not read.
+/// Status that the cluster-autoscaler writes, every ten seconds by default. It is YAML since 1.30; earlier versions
+/// write text for people, which is not read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {
@@ -17,12 +17,12 @@ pub struct Status {
     pub groups: Vec<NodeGroup>,
 }
 
-/// A node group, whose nodes are alike to the cluster-autoscaler.
+/// A node group: the cluster-autoscaler takes its nodes to be alike.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeGroup {
-    /// Name by which the cluster-autoscaler and its priorities know the group, which depends on the provider: the name of
-    /// an auto scaling group, the URL of an instance group, `MachineDeployment/<namespace>/<name>`.
+    /// Name of the group in the status and for the priorities. Its form depends on the provider: the name of an auto
+    /// scaling group, the URL of an instance group, `MachineDeployment/<namespace>/<name>`.
     pub name: String,
     health: Health,
     #[serde(rename = "scaleUp")]
@@ -63,15 +63,15 @@ struct BackoffInfo {
 }
 
 impl Status {
-    /// Name of the ConfigMap, unless `--status-config-map-name` says otherwise.
+    /// Name of the ConfigMap without the flag `--status-config-map-name`.
     pub const CONFIG_MAP: &str = "cluster-autoscaler-status";
     pub const KEY: &str = "status";
 
-    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes, or has too many
-    /// groups.
+    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes, or if it has
+    /// too many groups.
     pub fn parse(text: &str) -> Option<Self> {
         let document = yaml::read_first(text, Dialect::Kubernetes).ok()??;
-        // The text for people is YAML by chance.
+        // The text for people happens to be valid YAML.
         if document.get("autoscalerStatus").is_none() && document.get("nodeGroups").is_none() {
             return None;
         }
@@ -86,17 +86,17 @@ impl NodeGroup {
         self.health.node_counts.registered.total
     }
 
-    /// Returns the largest number of nodes to which the cluster-autoscaler scales the group, if the status has it.
+    /// Returns the maximum number of nodes to which the cluster-autoscaler scales the group, if the status has it.
     pub fn most(&self) -> Option<u64> {
         self.health.max_size
     }
 
-    /// Returns whether the group keeps its size, whatever Pods there are.
+    /// Returns whether the group keeps its size, however many Pods are pending.
     pub fn is_fixed(&self) -> bool {
         self.health.max_size.is_some() && self.health.min_size == self.health.max_size
     }
 
-    /// Returns why the group gets no more nodes for now; `None` if it may.
+    /// Returns why the group gets no more nodes at present; `None` if it may get some.
     pub fn obstacle(&self) -> Option<String> {
         if self.scale_up.status == "Backoff" {
             let message = &self.scale_up.backoff_info.error_message;
@@ -164,7 +164,7 @@ time: 2026-11-28 19:30:10.123456789 +0000 UTC
 ";
 
     #[test]
-    fn groups_are_read_with_their_sizes_and_what_keeps_them_from_growing() {
+    fn groups_are_read_with_sizes_and_obstacles() {
         let status = Status::parse(WRITTEN).unwrap();
         let groups: Vec<_> = status
             .groups
@@ -191,7 +191,7 @@ time: 2026-11-28 19:30:10.123456789 +0000 UTC
     }
 
     #[test]
-    fn what_older_versions_write_for_people_is_no_status() {
+    fn text_of_older_versions_is_no_status() {
         for text in [
             "",
             "Cluster-autoscaler status at 2024-01-01 10:00:00:\nCluster-wide:\n  Health: Healthy\n",
@@ -205,7 +205,7 @@ time: 2026-11-28 19:30:10.123456789 +0000 UTC
     }
 
     #[test]
-    fn a_status_of_too_many_groups_is_not_read() {
+    fn status_with_too_many_groups_is_refused() {
         let status = |groups: usize| {
             format!(
                 "autoscalerStatus: Running\nnodeGroups:\n{}",

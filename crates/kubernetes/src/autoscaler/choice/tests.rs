@@ -27,7 +27,7 @@ fn tolerations() -> Vec<Toleration<'static>> {
     }]
 }
 
-/// A cluster-autoscaler with these groups, each of at most nine nodes.
+/// Returns a cluster-autoscaler with these groups, each of at most nine nodes.
 fn autoscaler(expanders: Expanders, priorities: KnownPriorities, groups: &[&str]) -> Autoscaler {
     let group = |name: &&str| json!({"name": name, "health": {"maxSize": 9}});
     let status = json!({"nodeGroups": groups.iter().map(group).collect::<Vec<Value>>()});
@@ -50,7 +50,7 @@ fn priorities(text: &str) -> KnownPriorities {
     KnownPriorities::Read(Priorities::parse(text).unwrap())
 }
 
-fn opened_by(tolerations: &[Toleration<'_>]) -> Pool {
+fn pool_with(tolerations: &[Toleration<'_>]) -> Pool {
     let owned = |toleration: &Toleration<'_>| {
         let json = serde_json::to_value(toleration).unwrap();
         tolerarch_core::testing::toleration(&json)
@@ -64,22 +64,23 @@ fn opened_by(tolerations: &[Toleration<'_>]) -> Pool {
 fn judged(autoscaler: &Autoscaler, nodes: &[Node], tolerations: &[Toleration<'_>]) -> Choice {
     autoscaler
         .grouped(nodes)
-        .outlook(&opened_by(tolerations))
+        .outlook(&pool_with(tolerations))
         .choice
 }
 
 const ALL: [&str; 2] = ["multi", "plain"];
 
-fn both_seen() -> Vec<Node> {
+fn nodes_of_both() -> Vec<Node> {
     vec![node("multi", &[POOL]), node("plain", &[])]
 }
 
-fn text(expanders: Expanders, known: KnownPriorities, nodes: &[Node]) -> String {
-    judged(&autoscaler(expanders, known, &ALL), nodes, &tolerations()).to_string()
+fn text(expanders: Expanders, priorities: KnownPriorities, nodes: &[Node]) -> String {
+    let autoscaler = autoscaler(expanders, priorities, &ALL);
+    judged(&autoscaler, nodes, &tolerations()).to_string()
 }
 
 #[test]
-fn without_priorities_chance_decides() {
+fn expander_without_an_order_is_wrong() {
     for (expanders, by) in [
         (named(&[]), "its default expander"),
         (named(&["least-waste"]), "its expander `least-waste`"),
@@ -89,14 +90,11 @@ fn without_priorities_chance_decides() {
             "its expander `most-pods`",
         ),
     ] {
-        // With nodes or scaled to zero, and whatever a ConfigMap says that is not read.
-        for nodes in [Vec::new(), both_seen(), vec![node("multi", &[POOL])]] {
-            for known in [KnownPriorities::Missing, priorities("{10: [multi]}")] {
-                let choice = judged(
-                    &autoscaler(expanders.clone(), known, &ALL),
-                    &nodes,
-                    &tolerations(),
-                );
+        // With nodes or scaled to zero; these expanders do not read the ConfigMap.
+        for nodes in [Vec::new(), nodes_of_both(), vec![node("multi", &[POOL])]] {
+            for priorities in [KnownPriorities::Missing, priorities("{10: [multi]}")] {
+                let autoscaler = autoscaler(expanders.clone(), priorities, &ALL);
+                let choice = judged(&autoscaler, &nodes, &tolerations());
                 assert!(
                     choice.is_wrong() && choice.to_string().contains(by),
                     "{choice}"
@@ -107,7 +105,7 @@ fn without_priorities_chance_decides() {
 }
 
 #[test]
-fn expanders_that_cannot_be_foreseen_are_neither_right_nor_wrong() {
+fn unpredictable_expander_is_neither_right_nor_wrong() {
     for expanders in [
         named(&["price"]),
         named(&["grpc", "priority"]),
@@ -115,7 +113,7 @@ fn expanders_that_cannot_be_foreseen_are_neither_right_nor_wrong() {
     ] {
         let choice = judged(
             &autoscaler(expanders, KnownPriorities::Missing, &ALL),
-            &both_seen(),
+            &nodes_of_both(),
             &tolerations(),
         );
         assert!(!choice.is_wrong() && !choice.is_right(), "{choice}");
@@ -123,7 +121,7 @@ fn expanders_that_cannot_be_foreseen_are_neither_right_nor_wrong() {
 }
 
 #[test]
-fn priorities_decide_as_the_expander_takes_them() {
+fn highest_priority_decides() {
     let of = |written: &str| {
         let choice = judged(
             &autoscaler(
@@ -131,7 +129,7 @@ fn priorities_decide_as_the_expander_takes_them() {
                 priorities(written),
                 &ALL,
             ),
-            &both_seen(),
+            &nodes_of_both(),
             &tolerations(),
         );
         (choice.is_right(), choice.is_wrong(), choice.to_string())
@@ -166,8 +164,8 @@ fn priorities_decide_as_the_expander_takes_them() {
 }
 
 #[test]
-fn priorities_that_are_missing_or_refused_leave_it_to_chance() {
-    for (known, expected) in [
+fn missing_or_refused_priorities_are_wrong() {
+    for (priorities, expected) in [
         (
             KnownPriorities::Missing,
             "the ConfigMap kube-system/cluster-autoscaler-priority-expander is missing",
@@ -178,8 +176,8 @@ fn priorities_that_are_missing_or_refused_leave_it_to_chance() {
         ),
     ] {
         let choice = judged(
-            &autoscaler(named(&["priority"]), known, &ALL),
-            &both_seen(),
+            &autoscaler(named(&["priority"]), priorities, &ALL),
+            &nodes_of_both(),
             &tolerations(),
         );
         assert!(
@@ -190,14 +188,14 @@ fn priorities_that_are_missing_or_refused_leave_it_to_chance() {
     let unknown = KnownPriorities::Unknown("forbidden".to_owned());
     let choice = judged(
         &autoscaler(named(&["priority"]), unknown, &ALL),
-        &both_seen(),
+        &nodes_of_both(),
         &tolerations(),
     );
     assert!(!choice.is_wrong() && !choice.is_right(), "{choice}");
 }
 
 #[test]
-fn groups_without_a_node_count_as_far_as_they_are_known() {
+fn group_without_a_node_may_be_of_the_pool_or_open() {
     let of = |written: &str, nodes: &[Node]| {
         let autoscaler = autoscaler(named(&["priority"]), priorities(written), &ALL);
         let choice = judged(&autoscaler, nodes, &tolerations());
@@ -205,9 +203,9 @@ fn groups_without_a_node_count_as_far_as_they_are_known() {
     };
     let multi = [node("multi", &[POOL])];
     let plain = [node("plain", &[])];
-    // The group without a node is behind, whatever its taints are.
+    // The group without a node has a lower priority, so its taints do not matter.
     assert!(of("{100: [multi], 10: ['.*']}", &multi).0);
-    // It is first, or as high, and may be the pool's as well.
+    // Its priority is higher or equal, and it may belong to the pool as well.
     for (written, nodes) in [
         ("{100: [plain], 10: [multi]}", &multi),
         ("{10: ['.*']}", &multi),
@@ -218,13 +216,13 @@ fn groups_without_a_node_count_as_far_as_they_are_known() {
             "{text}"
         );
     }
-    // Nothing is known of the pool's groups, but that one without a node is first.
+    // No group is known to belong to the pool; a group without a node has the highest priority.
     let (is_right, is_wrong, text) = of("{100: [multi], 10: ['.*']}", &plain);
     assert!(
         !is_right && !is_wrong && text.contains("the taints of `multi` are not known"),
         "{text}"
     );
-    // Whichever of them is the pool's, an open one comes before it.
+    // An open group precedes or equals whichever group belongs to the pool.
     assert!(of("{100: [plain], 10: ['.*']}", &plain).1);
     assert!(of("{10: ['.*']}", &plain).1);
     assert!(of("{10: [plain]}", &plain).1);
@@ -234,7 +232,7 @@ fn groups_without_a_node_count_as_far_as_they_are_known() {
 }
 
 #[test]
-fn where_no_other_group_fits_nothing_has_to_be_chosen() {
+fn only_fitting_group_is_right_with_any_expander() {
     let closed = [node("multi", &[POOL]), node("plain", &["nvidia.com/gpu"])];
     let expected = "`multi` is the only node group of the cluster-autoscaler that its Pods fit";
     assert_eq!(
@@ -248,15 +246,15 @@ fn where_no_other_group_fits_nothing_has_to_be_chosen() {
     );
     let unseen = judged(&alone, &[], &tolerations());
     assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
-    // A group of a fixed size makes no node.
+    // A group of a fixed size gets no new node.
     let mut fixed = autoscaler(named(&[]), KnownPriorities::Missing, &ALL);
     let sizes = json!({"nodeGroups": [{"name": "multi", "health": {"maxSize": 9}}, {"name": "plain", "health": {"minSize": 3, "maxSize": 3}}]});
     fixed.groups = Some(Status::parse(&sizes.to_string()).unwrap().groups);
     assert_eq!(
-        judged(&fixed, &both_seen(), &tolerations()).to_string(),
+        judged(&fixed, &nodes_of_both(), &tolerations()).to_string(),
         expected
     );
-    // Taints that come and go, or are wishes, keep no Pod away.
+    // Taints that come and go, or only express a preference, do not keep Pods away.
     let passing = [
         node("multi", &[POOL]),
         node("plain", &["node.kubernetes.io/not-ready"]),
@@ -272,7 +270,7 @@ fn where_no_other_group_fits_nothing_has_to_be_chosen() {
 }
 
 #[test]
-fn a_pool_of_other_nodes_has_no_group() {
+fn pool_without_a_scaled_group_has_no_group() {
     let plain = [
         node("multi", &[]),
         node("plain", &[]),
@@ -289,11 +287,11 @@ fn a_pool_of_other_nodes_has_no_group() {
 }
 
 #[test]
-fn without_its_flags_only_its_priorities_are_judged() {
-    let of = |known| {
+fn unknown_flags_leave_the_priorities_to_judge() {
+    let of = |priorities| {
         judged(
-            &autoscaler(Expanders::Unseen, known, &ALL),
-            &both_seen(),
+            &autoscaler(Expanders::Unseen, priorities, &ALL),
+            &nodes_of_both(),
             &tolerations(),
         )
     };
@@ -305,23 +303,23 @@ fn without_its_flags_only_its_priorities_are_judged() {
 }
 
 #[test]
-fn without_a_status_the_groups_are_not_known() {
-    for (expanders, known) in [
+fn missing_status_is_neither_right_nor_wrong() {
+    for (expanders, priorities) in [
         (named(&[]), KnownPriorities::Missing),
         (named(&["priority"]), priorities("{100: [multi]}")),
     ] {
         let autoscaler = Autoscaler {
             groups: None,
-            ..autoscaler(expanders, known, &[])
+            ..autoscaler(expanders, priorities, &[])
         };
-        let unseen = judged(&autoscaler, &both_seen(), &tolerations());
+        let unseen = judged(&autoscaler, &nodes_of_both(), &tolerations());
         assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
     }
 }
 
-/// Any of the groups without a node may be the pool's, and come before what is known.
+/// A group without a node may belong to the pool, and precede the groups whose nodes are known.
 #[test]
-fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
+fn first_group_without_a_node_is_neither_right_nor_wrong() {
     let of = |written: &str, nodes: &[Node]| {
         let autoscaler = autoscaler(
             named(&["priority"]),
@@ -331,9 +329,9 @@ fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
         judged(&autoscaler, nodes, &tolerations())
     };
     for (written, nodes) in [
-        ("{100: [arm], 50: [plain], 10: [multi]}", both_seen()),
-        ("{100: [arm], 50: [plain]}", both_seen()),
-        ("{100: [arm]}", both_seen()),
+        ("{100: [arm], 50: [plain], 10: [multi]}", nodes_of_both()),
+        ("{100: [arm], 50: [plain]}", nodes_of_both()),
+        ("{100: [arm]}", nodes_of_both()),
         ("{100: [arm], 10: ['.*']}", vec![node("plain", &[])]),
     ] {
         let choice = of(written, &nodes);
@@ -348,7 +346,7 @@ fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
             "{choice}"
         );
     }
-    assert!(of("{100: [plain], 50: [arm], 10: [multi]}", &both_seen()).is_wrong());
+    assert!(of("{100: [plain], 50: [arm], 10: [multi]}", &nodes_of_both()).is_wrong());
     let behind = of("{100: [plain], 10: ['.*']}", &[node("plain", &[])]).to_string();
     assert!(
         behind.contains("takes `plain` (priority 100) before any node group that may be of it"),
@@ -356,10 +354,10 @@ fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
     );
 }
 
-/// The cluster-autoscaler takes one of a group's nodes for the example of the next.
+/// The cluster-autoscaler takes any one of a group's nodes as the template of the next.
 #[test]
-fn a_group_whose_nodes_differ_is_not_known() {
-    let mut nodes = both_seen();
+fn group_with_differing_nodes_is_unknown() {
+    let mut nodes = nodes_of_both();
     nodes.push(node("multi", &[]));
     nodes[2].metadata.name = "multi-b8c9d".to_owned();
     let autoscaler = autoscaler(
@@ -372,13 +370,13 @@ fn a_group_whose_nodes_differ_is_not_known() {
 }
 
 #[test]
-fn an_ignored_taint_is_worse_than_any_order() {
+fn ignored_taint_is_wrong_despite_priorities() {
     let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi]}"), &ALL);
     let words = [format!("--startup-taint={POOL}")];
     autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words)
         .unwrap()
         .ignored_taints;
-    let choice = judged(&autoscaler, &both_seen(), &tolerations());
+    let choice = judged(&autoscaler, &nodes_of_both(), &tolerations());
     assert!(
         choice.is_wrong()
             && choice
@@ -388,9 +386,9 @@ fn an_ignored_taint_is_worse_than_any_order() {
     );
 }
 
-/// A taint that the autoscaler takes off keeps no Pod away in its simulation, but another one of the pool does.
+/// In the autoscaler's simulation an ignored taint does not keep Pods away, but the pool's other taint does.
 #[test]
-fn taints_count_only_if_they_are_not_ignored() {
+fn only_taints_that_are_not_ignored_count() {
     let mut autoscaler = autoscaler(
         named(&["priority"]),
         priorities("{100: [multi], 10: ['.*']}"),
@@ -431,9 +429,9 @@ fn taints_count_only_if_they_are_not_ignored() {
     ));
 }
 
-/// Similar groups have the same architecture; their taints are not compared.
+/// Similar groups have one architecture; the cluster-autoscaler does not compare their taints.
 #[test]
-fn new_nodes_are_divided_between_similar_groups_only() {
+fn only_groups_of_one_architecture_are_balanced() {
     let labelled = |name: &str, keys: &[&str], architecture: &str| {
         let mut node = node(name, keys);
         node.architecture = architecture.to_owned();
@@ -451,7 +449,7 @@ fn new_nodes_are_divided_between_similar_groups_only() {
     assert_eq!(
         autoscaler
             .grouped(&alike)
-            .outlook(&opened_by(&tolerations()))
+            .outlook(&pool_with(&tolerations()))
             .balanced,
         None
     );
@@ -459,21 +457,21 @@ fn new_nodes_are_divided_between_similar_groups_only() {
     assert_eq!(
         autoscaler
             .grouped(&different)
-            .outlook(&opened_by(&tolerations()))
+            .outlook(&pool_with(&tolerations()))
             .balanced,
         None
     );
     let (own, other) = autoscaler
         .grouped(&alike)
-        .outlook(&opened_by(&tolerations()))
+        .outlook(&pool_with(&tolerations()))
         .balanced
         .unwrap();
     assert_eq!((own.name.as_str(), other.name.as_str()), ("multi", "plain"));
 }
 
-/// Pods of a pool that is selected fit no other group, whatever the expander is.
+/// Pods of a selected pool fit no other group, so the expander does not matter.
 #[test]
-fn a_selected_group_has_no_rivals() {
+fn selected_pool_is_right_with_any_expander() {
     let autoscaler = autoscaler(
         named(&["least-waste"]),
         KnownPriorities::Missing,
@@ -483,7 +481,7 @@ fn a_selected_group_has_no_rivals() {
     let labels = &mut own.metadata.labels;
     labels.insert("group".to_owned(), "multi".to_owned());
     let nodes = [own, node("plain", &[])];
-    let mut pool = opened_by(&tolerations());
+    let mut pool = pool_with(&tolerations());
     let choice = autoscaler.grouped(&nodes).outlook(&pool).choice;
     assert!(choice.is_wrong(), "{choice}");
     pool.select.insert("group".to_owned(), "multi".to_owned());
