@@ -1,7 +1,7 @@
-//! What a DaemonSet does for its nodes, by what its Pods mount, and by names; and whether it would do it on a new one. Pure.
+//! The role of a DaemonSet on its nodes, and whether its Pods would run on a new node. Pure.
 //!
-//! Mounts show more than names, which vendors and packages choose: the paths are those where the kubelet and the
-//! container runtime look (`--cni-conf-dir`, the registries of plug-ins and devices), below any root.
+//! Mounts show a role better than names, which vendors and packages choose: the kubelet and the container runtime fix
+//! the paths (`--cni-conf-dir`, the registries of plug-ins and devices), below any root.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::cluster::{DaemonSet, Taint};
 use crate::discovery::NewNode;
 use tolerarch_core::pod::Fit;
 
-/// Role of a DaemonSet, the ones that nodes need most first.
+/// Role of a DaemonSet, in the order of how much a node needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Network,
@@ -25,13 +25,13 @@ pub enum Role {
 /// Signs of a role.
 struct Signs {
     role: Role,
-    /// Ends of paths of the node that only Pods with this role mount.
+    /// Ends of host paths that only Pods with this role mount.
     mounts: &'static [&'static str],
-    /// Parts between hyphens, one after the other, of names of DaemonSets and of the last components of repositories.
+    /// Parts of names, delimited by hyphens: of a DaemonSet, or of the last component of an image's repository.
     names: &'static [&'static str],
 }
 
-/// Signs in the order in which they count: a network plug-in also has a log directory, and may proxy Services.
+/// Signs in order of precedence: a network plug-in also mounts a log directory, and may proxy Services.
 const SIGNS: [Signs; 8] = [
     Signs {
         role: Role::Network,
@@ -136,20 +136,17 @@ impl Role {
             return Some(role);
         }
         let images = set.images();
-        let repositories = images.iter().map(|image| last_component(image));
-        let names: Vec<&str> = repositories.chain([set.name()]).collect();
+        let mut names: Vec<&str> = images.iter().map(|image| last_component(image)).collect();
+        names.push(set.name());
         for signs in &SIGNS {
             let is_named = |name: &&str| signs.names.iter().any(|sign| has_part(name, sign));
             if names.iter().any(is_named) {
                 return Some(signs.role);
             }
         }
-        // An exporter of the node's figures sees its processes, or all of its file system.
-        let sees_all = set
-            .host_paths
-            .iter()
-            .any(|path| path == "/" || path == "/proc");
-        if set.has_host_processes && sees_all {
+        // An exporter of node metrics sees the node's processes, or all of its file system.
+        let is_all = |path: &String| path == "/" || path == "/proc";
+        if set.has_host_processes && set.host_paths.iter().any(is_all) {
             return Some(Self::Metrics);
         }
         None
@@ -170,7 +167,7 @@ impl Role {
     }
 }
 
-/// Writes what the DaemonSet is: `the network plug-in`.
+/// Writes the role with its article: `a network plug-in`.
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -186,21 +183,21 @@ impl fmt::Display for Role {
     }
 }
 
-/// What becomes of a DaemonSet on a new node, by the rules of its controller.
+/// Whether a DaemonSet runs on a new node, by the rules of its controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place<'n> {
     Runs,
-    /// Its Pods are for such nodes, and do not tolerate this taint.
+    /// Its Pods select such nodes but do not tolerate this taint.
     KeptOff(&'n Taint),
-    /// Its Pods are for such nodes of other architectures, of which this is one.
+    /// Its Pods select such nodes of other architectures, one of which is given.
     Bound(String),
-    /// Its Pods select by labels that the new node may or may not have, and tolerate its taints.
+    /// Its Pods tolerate the node's taints, but select by labels that the new node may or may not have.
     Unsure,
     Elsewhere,
 }
 
 impl<'n> Place<'n> {
-    /// Judges a DaemonSet; `others` are the architectures of the nodes that are there.
+    /// Judges a DaemonSet; `others` are the architectures of the existing nodes.
     pub fn of<'o>(
         set: &DaemonSet,
         node: &'n NewNode<'_>,
@@ -216,25 +213,26 @@ impl<'n> Place<'n> {
             (Fit::Unknown, None) => Self::Unsure,
             (Fit::Unknown, Some(_)) => Self::Elsewhere,
             (Fit::No, _) => {
-                let is_for =
-                    |other: &&String| pod.fits(&node.labels.with_architecture(other)) == Fit::Yes;
-                match others.into_iter().find(is_for) {
-                    Some(other) => Self::Bound(other.clone()),
-                    None => Self::Elsewhere,
+                for other in others {
+                    let labels = node.labels.with_architecture(other);
+                    if pod.fits(&labels) == Fit::Yes {
+                        return Self::Bound(other.clone());
+                    }
                 }
+                Self::Elsewhere
             }
         }
     }
 }
 
-/// Returns whether two DaemonSets are one for different architectures, by their names: `agent-amd64` and `agent-arm64`.
+/// Returns whether the names of two DaemonSets differ only in the architecture: `agent-amd64` and `agent-arm64`.
 pub fn are_siblings(one: &DaemonSet, other: &DaemonSet) -> bool {
     one.namespace() == other.namespace()
         && one.name() != other.name()
         && without_architecture(one.name()) == without_architecture(other.name())
 }
 
-/// Returns the parts of a name that are no architecture.
+/// Returns the parts of a name, without architectures.
 fn without_architecture(name: &str) -> Vec<&str> {
     const ARCHITECTURES: [&str; 10] = [
         "amd64", "x86", "x64", "64", "arm64", "aarch64", "arm", "ppc64le", "s390x", "riscv64",
@@ -263,14 +261,20 @@ fn last_component(image: &str) -> &str {
     &last[..end]
 }
 
-/// Returns whether `part` stands in a name, between its ends, hyphens and underscores.
+/// Returns whether a name contains `part`, with no letter or digit directly before or after it.
 fn has_part(name: &str, part: &str) -> bool {
-    let is_border = |byte: Option<u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-    name.match_indices(part).any(|(at, _)| {
-        let before = at.checked_sub(1).map(|before| name.as_bytes()[before]);
-        let after = name.as_bytes().get(at + part.len()).copied();
-        is_border(before) && is_border(after)
-    })
+    for (start, _) in name.match_indices(part) {
+        let before = name[..start].bytes().next_back();
+        let after = name[start + part.len()..].bytes().next();
+        if is_boundary(before) && is_boundary(after) {
+            return true;
+        }
+    }
+    false
+}
+
+fn is_boundary(byte: Option<u8>) -> bool {
+    byte.is_none_or(|byte| !byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_show_the_role_whatever_the_name() {
+    fn mounts_show_the_role() {
         for (paths, expected) in [
             (
                 &["/var/log/calico", "/etc/cni/net.d"][..],
@@ -320,8 +324,8 @@ mod tests {
             (&["/run/log/journal"], Some(Role::Logs)),
             (&["/var/log/mine", "/etc/ssl"], None),
         ] {
-            let found = role("x", "registry.example.com/x:1", &mounting(paths));
-            assert_eq!(found, expected, "{paths:?}");
+            let role = role("x", "registry.example.com/x:1", &mounting(paths));
+            assert_eq!(role, expected, "{paths:?}");
         }
         let mut exporter = mounting(&["/proc", "/sys"]);
         assert_eq!(role("x", "x", &exporter), None);
@@ -330,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_without_architectures_make_siblings() {
+    fn siblings_differ_in_the_architecture_only() {
         let set = |namespace: &str, name: &str| -> DaemonSet {
             let metadata = json!({"name": name, "namespace": namespace});
             serde_json::from_value(
@@ -358,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn names_show_it_where_mounts_do_not() {
+    fn names_show_the_role_without_mounts() {
         for (name, image, expected) in [
             (
                 "kube-proxy",
