@@ -1,4 +1,4 @@
-//! The decision on a Pod: a reason and edits. Pure.
+//! The decision on a Pod: its reason, and the edits that carry it out. Pure.
 
 mod explanation;
 mod facts;
@@ -15,7 +15,8 @@ use facts::Facts;
 use tolerarch_text::escape::shortened;
 use tolerarch_text::list::List;
 
-/// Images in a log line, of which most Pods have fewer: `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`.
+/// Format of the blockers in a log line: `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`. Most Pods have fewer
+/// than the limit.
 const BLOCKERS: List = List {
     separator: ", ",
     before_rest: ", ",
@@ -27,17 +28,17 @@ const BLOCKERS: List = List {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
     pub reason: Reason,
-    /// The image that decided, as the Pod names it; `None` if no image did.
+    /// The decisive image, as the Pod names it; `None` if no image decided.
     pub image: Option<&'a str>,
     /// All blockers, each once; empty if every image runs on all platforms of some pool.
     pub blockers: Vec<Blocker<'a>>,
-    /// The pools that are open to the Pod by managed tolerations after this pass; in the mode `observe` those that would
-    /// be.
+    /// The pools that managed tolerations open to the Pod after this pass. In the mode `observe`: the pools that they would
+    /// open.
     pub opened: Vec<&'a Pool>,
     pub edits: Edits<'a>,
     /// Warnings for the creator of the Pod: short, and plain ASCII.
     pub warnings: Vec<String>,
-    /// Why pull secrets of the Pod give no credential for the image that decides, where its registry refuses it.
+    /// Reasons why the Pod's pull secrets gave no credential for the decisive image, if its registry refused it.
     pub unused_secrets: Vec<String>,
 }
 
@@ -77,47 +78,48 @@ impl<'a> Decision<'a> {
 
     pub fn pools(&self) -> Cow<'_, str> {
         match &*self.opened {
-            [one] => Cow::Borrowed(&one.name),
-            several => {
-                let names: Vec<&str> = several.iter().map(|pool| pool.name.as_str()).collect();
-                names.join(",").into()
+            [pool] => Cow::Borrowed(&pool.name),
+            pools => {
+                let mut names = Vec::with_capacity(pools.len());
+                for pool in pools {
+                    names.push(pool.name.as_str());
+                }
+                Cow::Owned(names.join(","))
             }
         }
     }
 
-    /// Decides without the images where they cannot matter.
+    /// Decides without the images if they cannot matter; `None` if they can.
     pub fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
-        let mut warnings = Vec::new();
-        let reason = if let Some(reason) = pod.skipped() {
+        if let Some(reason) = pod.skipped() {
+            let mut decision = Self::unchanged(reason);
             if reason == Reason::OptedOut {
-                warnings.extend(pod.mode().warning());
+                decision.warnings.extend(pod.mode().warning());
             }
-            reason
-        } else if pod.is_of_daemon_set() && !policy.daemon_sets {
+            return Some(decision);
+        }
+        let reason = if pod.is_of_daemon_set() && !policy.daemon_sets {
             Reason::DaemonSet
         } else if !pod.has_containers() {
             Reason::Malformed
         } else if pod.annotation_bytes() > placement::ANNOTATION_BYTES {
-            // The API server checks annotations after webhooks: it refuses the Pod anyway.
+            // The API server checks the size of annotations after webhooks, so it refuses the Pod anyway.
             Reason::NoRoom
         } else if !pod.has_annotation(REASON_KEY) && placement::is_needless(pod, policy) {
             Reason::AlreadyTolerated
         } else {
             return None;
         };
-        Some(Self {
-            warnings,
-            ..Self::unchanged(reason)
-        })
+        Some(Self::unchanged(reason))
     }
 
-    /// Decides by `images`, one for each image that counts. Some may be missing if one image closes every pool.
+    /// Decides by `images`, one for each usage of an image in the Pod. Some may be missing if one image closes every pool.
     pub fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
         let ownership = Ownership::of(pod, &policy.pools);
         Self::with_ownership(&ownership, policy, pod, rank, images)
     }
 
-    /// Decides as [`Decision::of`], on a Pod whose managed additions are known.
+    /// Decides like [`Decision::of`]; `ownership` names the managed additions of the Pod.
     pub fn with_ownership(
         ownership: &Ownership<'_>,
         policy: &'a Policy,
@@ -128,11 +130,10 @@ impl<'a> Decision<'a> {
         let verdicts = policy.verdicts(rank, images);
         let placement = placement::place(pod, ownership, verdicts);
         if !placement.edits.fit(pod) {
-            return if placement.edits.changes_existing() && !images.is_empty() {
-                Self::retract(ownership, policy, pod, rank)
-            } else {
-                Self::unchanged(Reason::NoRoom)
-            };
+            if placement.edits.changes_existing() && !images.is_empty() {
+                return Self::retract(ownership, policy, pod, rank);
+            }
+            return Self::unchanged(Reason::NoRoom);
         }
         let facts = Facts::of(pod, ownership, verdicts, &placement);
         let mut decision = Self::unchanged(facts.reason());
@@ -157,7 +158,7 @@ impl<'a> Decision<'a> {
         decision
     }
 
-    /// Removes additions that have become wrong where there is no room for those that would replace them.
+    /// Removes additions that no longer hold, if there is no room for their replacements.
     fn retract(ownership: &Ownership<'_>, policy: &'a Policy, pod: &Pod<'_>, rank: Rank) -> Self {
         let decision = Self::with_ownership(ownership, policy, pod, rank, &[]);
         match decision.reason {

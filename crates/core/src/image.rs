@@ -1,5 +1,5 @@
-//! Value types of images: references and platforms. Pure, without I/O. Both follow containerd, because containerd (or
-//! CRI-O, which reads alike) pulls the image in the end.
+//! References and platforms of images. Pure, without I/O. Both are read as containerd reads them, because containerd (or
+//! CRI-O, which reads them alike) pulls the image in the end.
 
 mod choice;
 mod host;
@@ -24,7 +24,7 @@ pub use tag::newer_tags;
 
 pub use crate::reason::LookupError;
 
-/// Evidence that an image failed on nodes of these platforms, whatever its manifest says.
+/// Evidence that an image failed on nodes of these platforms, although its manifest includes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Failure {
     pub platforms: PlatformSet,

@@ -1,9 +1,9 @@
 //! Rules that turn a Pod and its images' platforms into edits of the Pod. No clock, network, Kubernetes or C.
 //!
 //! [`review`] reads an AdmissionReview and [`pod`] the facts of its Pod, among them the [`image`]s that the Pod names.
-//! [`policy`] turns the platforms of the images into a verdict for each pool, [`placement`] turns the verdicts into
-//! edits of the Pod, [`decision`] joins verdicts and edits and gives the [`reason`], and [`patch`] writes the edits as
-//! a JSON patch that is known to apply.
+//! [`policy`] turns the platforms of the images into a verdict for each pool, and [`placement`] turns the verdicts into
+//! edits of the Pod. [`decision`] joins verdicts and edits with the [`reason`], and [`patch`] renders the edits as a JSON
+//! patch that applies by construction.
 
 #![cfg_attr(
     test,

@@ -1,7 +1,7 @@
-//! The JSON patch that makes edits. A patch applies by construction: each operation follows from the decoded Pod. One
-//! that does not apply fails the creation of the Pod, and `failurePolicy: Ignore` does not help (k8s.io/apiserver
-//! `admission/plugin/webhook/mutating/dispatcher.go`). Hence no `test` operation, parents are created, and an index is
-//! used only for an item that the Pod had.
+//! The JSON patch that carries out edits. A patch applies by construction: each operation follows from the decoded Pod. A
+//! patch that does not apply fails the creation of the Pod, and `failurePolicy: Ignore` does not help (k8s.io/apiserver
+//! `admission/plugin/webhook/mutating/dispatcher.go`). Hence there is no `test` operation, missing parents are created,
+//! and an index is used only for an item that the Pod had.
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -13,11 +13,11 @@ use serde_json::value::RawValue;
 use crate::placement::Edits;
 use crate::pod::Pod;
 
-/// Initial capacity in bytes, enough for most patches.
+/// Initial capacity in bytes: enough for most patches.
 const PATCH: usize = 512;
 
-/// Appends an operation of RFC 6902, which adds `value` at `path`, or removes the member there if `value` is `None`.
-/// `path` has names that the program knows and numbers, hence nothing to escape.
+/// Appends an operation of RFC 6902, which adds `value` at `path`, or removes the member at `path` if `value` is `None`.
+/// `path` consists of constant names and numbers, so it needs no escapes.
 fn edit(patch: &mut Vec<u8>, path: Arguments<'_>, value: Option<impl Serialize>) -> io::Result<()> {
     let separator = if patch.is_empty() { "[" } else { "," };
     match value {
@@ -31,39 +31,30 @@ fn edit(patch: &mut Vec<u8>, path: Arguments<'_>, value: Option<impl Serialize>)
     Ok(())
 }
 
-/// Renders edits of `pod`, which is at the JSON pointer `root` in the object, as a JSON patch. Empty without edits.
+/// Renders edits of `pod` as a JSON patch; empty without edits. `root` is the JSON pointer to the Pod in the object.
 pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
     }
-    // No patch is better than a part of one; writing to memory does not fail, however.
+    // An empty patch is better than an incomplete one. But writing to memory does not fail.
     let patch = write(root, pod, edits).unwrap_or_default();
     String::from_utf8(patch).unwrap_or_default()
 }
 
 fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> io::Result<Vec<u8>> {
     let mut patch = Vec::with_capacity(PATCH);
-    for place in edits.remove.iter().rev() {
-        edit(
-            &mut patch,
-            format_args!("{root}/spec/tolerations/{place}"),
-            None::<()>,
-        )?;
+    for index in edits.remove.iter().rev() {
+        let path = format_args!("{root}/spec/tolerations/{index}");
+        edit(&mut patch, path, None::<()>)?;
     }
-    // Absent, null and empty are treated alike: adding a member that exists replaces it.
+    // The list may be absent, null or empty: adding a member that exists replaces it.
     if pod.tolerations().is_empty() && !edits.add.is_empty() {
-        edit(
-            &mut patch,
-            format_args!("{root}/spec/tolerations"),
-            Some(&edits.add),
-        )?;
+        let path = format_args!("{root}/spec/tolerations");
+        edit(&mut patch, path, Some(&edits.add))?;
     } else {
         for toleration in &edits.add {
-            edit(
-                &mut patch,
-                format_args!("{root}/spec/tolerations/-"),
-                Some(toleration),
-            )?;
+            let path = format_args!("{root}/spec/tolerations/-");
+            edit(&mut patch, path, Some(toleration))?;
         }
     }
     for (name, json) in &edits.spec {
@@ -85,7 +76,7 @@ fn edit_annotations(
     if annotations.is_empty() {
         return Ok(());
     }
-    // Of a Pod without annotations none are removed.
+    // A Pod without annotations has none to remove, so the edits only add.
     if !pod.has_metadata() {
         let metadata = BTreeMap::from([("annotations", annotations)]);
         return edit(patch, format_args!("{root}/metadata"), Some(metadata));
@@ -96,8 +87,9 @@ fn edit_annotations(
     }
     for (key, value) in annotations {
         let (prefix, name) = key.split_once('/').unwrap_or_default();
-        let value = (!value.is_empty()).then_some(value);
-        edit(patch, format_args!("{parent}/{prefix}~1{name}"), value)?;
+        let path = format_args!("{parent}/{prefix}~1{name}");
+        let value = if value.is_empty() { None } else { Some(value) };
+        edit(patch, path, value)?;
     }
     Ok(())
 }

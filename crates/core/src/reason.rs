@@ -1,9 +1,12 @@
 //! The closed list of reasons: one enum for the log field, the metric label, the audit annotation and the command line.
 //!
-//! Where each comes from: Pods that are skipped, `pod.rs`, and what needs no images, `decision.rs`; what follows from pools
-//! and images, the table in `decision/facts.rs`; templates, `engine/decide/template.rs`; owners that recreate their
-//! Pods, `engine/decide.rs`; profiles, memory and internal errors, `webhook/admission.rs`. Lookups give the reasons of
-//! unknown images: `images/resolver.rs` and below, and before any lookup `engine/decide/lookup.rs`.
+//! Where the reasons are set:
+//!
+//! - `pod.rs`: Pods that are skipped; `decision.rs`: decisions without images
+//! - `decision/facts.rs`: decisions by pools and images
+//! - `engine/decide/template.rs`: templates; `engine/decide.rs`: owners that recreate their Pods
+//! - `webhook/admission.rs`: profiles, memory and internal errors
+//! - `engine/decide/lookup.rs`: images that are unknown before any lookup; `images/resolver.rs` and below: failed lookups
 
 use serde::{Serialize, Serializer};
 
@@ -12,15 +15,15 @@ macro_rules! reasons {
         $($(#[$doc:meta])* $reason:ident => $name:literal),*;
         Unknown { $($(#[$why:meta])* $error:ident => $unknown:literal,)* }
     ) => {
-        /// Outcome for a Pod, and its cause. The names are a contract: add, never rename.
+        /// Outcome for a Pod, and its cause. Users match on the names: add a name, never change one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($(#[$doc])* $reason,)*
-            /// It is unknown where an image runs.
+            /// The platforms of an image are unknown.
             Unknown(LookupError),
         }
 
-        /// Reason why it is unknown where an image runs; never the same as "the image does not run there".
+        /// Reason why the platforms of an image are unknown. Unknown never means "the image does not run there".
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum LookupError {
             $($(#[$why])* $error,)*
@@ -43,11 +46,11 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// At least one pool was opened to the Pod.
+    /// The Pod got the tolerations of at least one pool.
     Tolerated => "tolerated",
     /// A requirement or a preference for nodes was added, and no toleration.
     Placed => "placed",
-    /// The Pod tolerates every pool that its images can run on.
+    /// The Pod already tolerates every pool on which its images run.
     AlreadyTolerated => "already-tolerated",
     /// `tolerarch.io/mode: "off"` as a label or annotation of the Pod.
     OptedOut => "opted-out",
@@ -58,50 +61,50 @@ reasons! {
     /// Owned by a DaemonSet, whose controller chooses the nodes from its template.
     DaemonSet => "daemonset",
     Windows => "windows",
-    /// Not the creation of a Pod: another kind, operation or subresource; or a template that is not decided on, cannot be
-    /// compared with its former version, or has nothing to keep.
+    /// Not the creation of a Pod: another kind, operation or subresource. Or a template that is not decided on, cannot be
+    /// compared with its former version, or has no managed additions to keep.
     NotApplicable => "not-applicable",
     /// An image lacks a platform of every pool.
     PlatformMissing => "platform-missing",
-    /// An image has failed on a platform of every pool, whatever its manifest says.
+    /// An image has failed on a platform of every pool, although its manifest includes the platform.
     FailedThere => "failed-there",
     /// The Pod's controller deletes changed Pods and creates them again.
     OwnerRecreates => "owner-recreates",
     /// The images share no platform of the cluster.
     NoCommonPlatform => "no-common-platform",
-    /// Managed additions would make the Pod larger than the API server allows: its annotations, or the whole of it.
+    /// Managed additions would make the Pod, or its annotations, larger than the API server allows.
     NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",
     /// `mode: observe`: the Pod would have been changed.
     Observed => "observed",
-    /// Support is gone since an earlier pass; the additions of that pass were removed.
+    /// The images no longer support additions of an earlier pass, which were removed.
     Retracted => "retracted",
-    /// The pools that the Pod could use are not open to its workload yet.
+    /// The pools for which the Pod is eligible are not open to its workload yet.
     NotInShare => "not-in-share",
-    /// The Pod itself says which nodes it wants by a label that the pools select.
+    /// The Pod itself names a node label by which the pools are selected.
     OwnSelector => "own-selector",
     /// The path of the review names a profile that does not exist.
     ProfileUnknown => "profile-unknown";
     Unknown {
         /// An image reference is empty or malformed.
         Invalid => "image-invalid",
-        /// `imagePullPolicy: Never`: the node uses the image that it has, whatever the registry says.
+        /// `imagePullPolicy: Never`: the node uses the image that is already there, so the registry does not matter.
         PullNever => "pull-never",
         /// The Pod names more different images than tolerarch looks up for one Pod.
         TooMany => "too-many-images",
         NotFound => "not-found",
         /// The registry or its token server denies access.
         Denied => "denied",
-        /// The registry limits requests: 429, or another status that means the same.
+        /// The registry limits the rate of requests: status 429, or another with that meaning.
         Throttled => "throttled",
         /// The lookup took longer than `lookup.timeout`.
         Timeout => "timeout",
-        /// The Pod's budget ended; the lookup continues.
+        /// The Pod's time budget ended; the lookup continues.
         BudgetExceeded => "budget-exceeded",
         /// No connection, a broken one, or a status such as 500.
         Unreachable => "unreachable",
-        /// The response is no manifest that a container runtime would accept.
+        /// The response is not a manifest that a container runtime would accept.
         BadManifest => "bad-manifest",
         /// `registries.allow` and `registries.deny` exclude the registry.
         NotAllowed => "registry-not-allowed",
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_labels_and_differ() {
+    fn names_are_unique_labels() {
         let mut names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(
             serde_json::to_value(Reason::ALL).unwrap(),
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_every_reason() {
+    fn documentation_lists_every_reason() {
         let page = include_str!("../../../docs/troubleshooting.md");
         let table = page
             .split("| reason | meaning |")

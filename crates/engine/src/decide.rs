@@ -1,6 +1,7 @@
-//! Decides on a Pod: which of its images are looked up, with which credentials and until when.
+//! The decision on a Pod: which of its images are looked up, with which credentials, and until when.
 //!
-//! Reviews and commands decide here, without HTTP. Each decision takes one [`Snapshot`], so none sees half a change.
+//! Both reviews and commands decide here, without HTTP. Each decision uses one [`Snapshot`], so that no decision mixes two
+//! configurations.
 
 mod batch;
 mod examined;
@@ -36,30 +37,30 @@ use tolerarch_images::resolver::Resolver;
 pub struct Snapshot {
     /// The policy of reviews without a profile.
     pub policy: Policy,
-    /// The policies of the reviews with a profile, by its name.
+    /// The policies of reviews with a profile, by the profile's name.
     pub profiles: BTreeMap<String, Policy>,
     /// Maximum time for which a Pod waits for its images.
     pub budget: Duration,
     pub credentials: Credentials,
-    /// Looks up images, and continues under this snapshot after the Pod has been answered.
+    /// Looks up images. A lookup continues under this snapshot after the review has been answered.
     pub resolver: Resolver,
     /// Images that failed on an architecture although their manifests include it, and owners that delete changed Pods.
     pub lessons: Arc<Lessons>,
 }
 
-/// The current snapshot. A decision keeps the one that it started with.
+/// The current snapshot. A decision keeps the snapshot that it started with.
 pub type Current = Arc<ArcSwap<Snapshot>>;
 
 /// Time for which a Pod waits for its images.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
-    /// Until a deadline, or until an image is enough.
+    /// Until a deadline, or until one image decides.
     Until {
         deadline: Instant,
         /// UID of the review, for the log; `None` without a review.
         review: Option<&'a str>,
     },
-    /// The time of all lookups.
+    /// Until the lookups of all images have ended.
     ForAll(&'a BatchLimits),
 }
 
@@ -72,6 +73,7 @@ impl Snapshot {
         }
     }
 
+    /// Decides on a Pod. In a review, looks up its images only until one of them decides.
     pub async fn decide<'a>(
         &'a self,
         policy: &'a Policy,
@@ -82,12 +84,13 @@ impl Snapshot {
         if let Some(decision) = self.without_images(policy, namespace, pod) {
             return decision;
         }
-        let is_enough = |image: &ImageSupport<'_>| {
-            matches!(wait, Wait::Until { .. }) && policy.is_closed_by(pod, image)
+        let is_decisive = |image: &ImageSupport<'_>| match wait {
+            Wait::Until { .. } => policy.is_closed_by(pod, image),
+            Wait::ForAll(_) => false,
         };
         let usages = pod.images();
-        let looked_up = self.look_up(policy, namespace, pod, &usages, wait, is_enough);
-        let looked_up = looked_up.await;
+        let lookup = self.look_up(policy, namespace, pod, &usages, wait, is_decisive);
+        let looked_up = lookup.await;
         let rank = policy.rank(namespace, pod);
         let mut decision = Decision::of(policy, pod, rank, &looked_up.images);
         if let Some(image) = decision.image {
@@ -96,7 +99,7 @@ impl Snapshot {
         decision
     }
 
-    /// Decides, and looks up every image, whether or not the decision depends on it. An internal error affects this
+    /// Decides, and looks up every image, even if the decision does not depend on it. An internal error affects this
     /// decision only.
     pub async fn examine(
         &self,
@@ -108,8 +111,8 @@ impl Snapshot {
         let examined = async {
             let usages = pod.images();
             let wait = Wait::ForAll(limits);
-            let looked_up = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
-            let looked_up = looked_up.await;
+            let lookup = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
+            let looked_up = lookup.await;
             let images = &looked_up.images;
             let decision = match self.without_images(policy, namespace, pod) {
                 Some(decision) => decision,
@@ -132,6 +135,7 @@ impl Snapshot {
         }
     }
 
+    /// Decides without the images if they cannot matter; `None` if they can.
     fn without_images(
         &self,
         policy: &Policy,
@@ -146,12 +150,14 @@ impl Snapshot {
         }
         let (kind, name) = pod.controller()?;
         let now = Timestamp::now();
-        let is_recreated = self.lessons.recreates(namespace, kind, name, now);
-        is_recreated.then(|| Decision::unchanged(Reason::OwnerRecreates))
+        if !self.lessons.recreates(namespace, kind, name, now) {
+            return None;
+        }
+        Some(Decision::unchanged(Reason::OwnerRecreates))
     }
 }
 
-/// Catches a panic of work on a Pod, and returns `None`. An internal error costs the change, and never the Pod.
+/// Runs work on a Pod; `None` if it panics. After an internal error, the Pod is admitted unchanged.
 pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     AssertUnwindSafe(work).catch_unwind().map(Result::ok)
 }

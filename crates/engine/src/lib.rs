@@ -1,8 +1,9 @@
 //! Decisions on Pods, with the lookups that they need.
 //!
-//! [`decide`] decides on a Pod by one snapshot of all settings: within the Pod's time budget it looks up the images,
-//! with the credentials that the Pod may use, then applies the core's rules. [`census`] adds up decisions on a cluster;
-//! [`lessons`] records what fails despite its manifest; [`warm_start`] looks up images at start.
+//! [`decide`] decides on a Pod by one snapshot of all settings: it looks up the images within the Pod's time budget, with
+//! the credentials that the Pod may use, and then applies the core's rules. [`census`] adds up the decisions on the Pods
+//! of a cluster. [`lessons`] records images that fail on a platform of their manifest, and [`warm_start`] looks up images
+//! when the program starts.
 
 #![cfg_attr(
     test,

@@ -1,7 +1,8 @@
-//! Looks up the images of running Pods at the start, so that the next Pods find the platforms cached.
+//! Lookups of the images of running Pods at startup, so that the next Pods find the platforms cached.
 //!
-//! A lookup begins only while no Pod waits for one and most permits are free. Few run at a time, and a registry is left
-//! out once its circuit opens, it limits requests, or reports that less than three quarters of its limit are left.
+//! A lookup begins only while no Pod waits for one and most permits are free. Few lookups run at a time. A registry is left
+//! out once its circuit opens, once it limits requests, or once it reports that less than three quarters of its limit
+//! remain.
 
 use std::collections::HashSet;
 
@@ -16,9 +17,11 @@ use tolerarch_images::resolver::Requester;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 
-/// Maximum number of images, and bytes of their names and of the rest of their entries: some 10 MiB in all.
+/// Maximum number of images.
 const IMAGES: usize = 20_000;
+/// Maximum bytes of the images' entries, their names included: with the table some 10 MiB.
 const BYTES: usize = 8 << 20;
+/// Maximum number of concurrent lookups.
 const LOOKUPS: usize = 2;
 /// Time for which one lookup is awaited.
 const TIME: Duration = Duration::from_secs(15);
@@ -41,22 +44,23 @@ impl Default for WarmSettings {
     }
 }
 
-/// An image, and the Pod's namespace and pull secrets for its lookup.
+/// An image of a running Pod, and the Pod's namespace and pull secrets for the lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Wanted {
+struct RunningImage {
     image: ImageRef,
     /// Namespace of the Pod; empty if the Pod names no pull secrets.
     namespace: String,
     pull_secrets: Vec<String>,
 }
 
+/// The different images of running Pods, within the limits.
 #[derive(Default)]
-struct Found {
-    seen: HashSet<Wanted>,
+struct RunningImages {
+    images: HashSet<RunningImage>,
     bytes: usize,
 }
 
-impl Found {
+impl RunningImages {
     fn add(&mut self, pod: &StoredPod, with_secrets: bool) {
         let Some(facts) = &pod.facts else { return };
         let mut pull_secrets: Vec<String> = Vec::new();
@@ -68,33 +72,37 @@ impl Found {
         } else {
             pod.namespace()
         };
-        let mut bytes_without_image = size_of::<Wanted>() + namespace.len();
+        let mut bytes_without_image = size_of::<RunningImage>() + namespace.len();
         for name in &pull_secrets {
             bytes_without_image += size_of::<String>() + name.len();
         }
         for usage in facts.images() {
             let Ok(image) = usage.image else { continue };
             let bytes = bytes_without_image + image.as_str().len();
-            let wanted = Wanted {
+            if self.images.len() >= IMAGES || self.bytes + bytes > BYTES {
+                continue;
+            }
+            let is_new = self.images.insert(RunningImage {
                 image,
                 namespace: namespace.into(),
                 pull_secrets: pull_secrets.clone(),
-            };
-            if self.seen.len() < IMAGES && self.bytes + bytes <= BYTES && self.seen.insert(wanted) {
+            });
+            if is_new {
                 self.bytes += bytes;
             }
         }
     }
 }
 
+/// Lists the running Pods and looks up their images.
 pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, state: Reported) {
     let begun = Instant::now();
-    let Some(found) = list(&watcher, &current, &state).await else {
+    let Some(running) = list(&watcher, &current, &state).await else {
         return;
     };
     state.set(State::Healthy);
-    let images = found.seen.len();
-    let known = look_up(found, &current, settings.per_second).await;
+    let images = running.images.len();
+    let known = look_up(running, &current, settings.per_second).await;
     let seconds = begun.elapsed().as_secs();
     tracing::info!(
         images,
@@ -104,16 +112,16 @@ pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, sta
     );
 }
 
-/// Returns the images of running Pods, as soon as they can be listed; `None` without the right to.
-async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<Found> {
+/// Returns the images of running Pods, once the Pods have been listed; `None` without the right to list them.
+async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<RunningImages> {
     let mut changes = watcher.follow::<StoredPod>(Some("status.phase=Running"));
     let with_secrets = current.load_full().credentials.reads_pull_secrets();
-    let mut found = Found::default();
+    let mut running = RunningImages::default();
     while let Some(change) = changes.next().await {
         match change {
-            Change::Begins => found = Found::default(),
-            Change::Listed(pod) => found.add(&pod, with_secrets),
-            // What comes from now on comes as reviews, too.
+            Change::Begins => running = RunningImages::default(),
+            Change::Listed(pod) => running.add(&pod, with_secrets),
+            // Later Pods come as reviews, which look up their images.
             Change::Complete => break,
             Change::Unread(_) | Change::Applied(_) | Change::Deleted(_) => {}
             Change::Failed(error) => {
@@ -128,21 +136,21 @@ async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<
             }
         }
     }
-    Some(found)
+    Some(running)
 }
 
-/// Looks up the images, and returns how many of them are known then.
-async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
+/// Looks up the images, and returns how many of them have known platforms afterwards.
+async fn look_up(running: RunningImages, current: &Current, per_second: usize) -> usize {
     let per_second = u32::try_from(per_second).unwrap_or(u32::MAX).max(1);
     let mut ticks = interval(Duration::from_secs(1) / per_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let run = Run {
+    let lookups = WarmLookups {
         current,
         ticks: Mutex::new(ticks),
         left_out: Mutex::default(),
     };
-    let mut looked_up = stream::iter(found.seen)
-        .map(|wanted| run.look_up(wanted))
+    let mut looked_up = stream::iter(running.images)
+        .map(|image| lookups.look_up(image))
         .buffer_unordered(LOOKUPS);
     let mut known = 0;
     while let Some(is_known) = looked_up.next().await {
@@ -151,22 +159,22 @@ async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
     known
 }
 
-struct Run<'c> {
+struct WarmLookups<'c> {
     current: &'c Current,
     /// The pace at which lookups begin.
     ticks: Mutex<Interval>,
-    /// Registries that are not asked any more.
+    /// Registries at which no more images are looked up.
     left_out: Mutex<HashSet<String>>,
 }
 
-impl Run<'_> {
-    /// Looks up one image, and returns whether it is known then.
-    async fn look_up(&self, wanted: Wanted) -> bool {
-        let Wanted {
+impl WarmLookups<'_> {
+    /// Looks up one image, and returns whether its platforms are known afterwards.
+    async fn look_up(&self, running: RunningImage) -> bool {
+        let RunningImage {
             image,
             namespace,
             pull_secrets,
-        } = &wanted;
+        } = &running;
         let snapshot = self.current.load_full();
         let Snapshot {
             credentials,

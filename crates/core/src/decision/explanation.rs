@@ -1,4 +1,4 @@
-//! The annotation that says why a Pod stays closed, for people who cannot read audit logs.
+//! The annotation that says why a Pod stays ineligible, for people who cannot read audit logs.
 
 use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
@@ -7,30 +7,31 @@ use tolerarch_text::escape::{last_chars, sanitized};
 /// Maximum length of the annotation, in characters.
 const LENGTH: usize = 256;
 
-/// Explains by a pool that is not open to the Pod's workload yet.
-pub(super) fn by_share(Pool { name, share, .. }: &Pool) -> String {
-    format!(
-        "{}: the pool {name} is open to {share} % of the workloads",
-        Reason::NotInShare
-    )
+/// Explains that the pool is not open to the Pod's workload yet.
+pub(super) fn by_share(pool: &Pool) -> String {
+    let Pool { name, share, .. } = pool;
+    let reason = Reason::NotInShare;
+    format!("{reason}: the pool {name} is open to {share} % of the workloads")
 }
 
-/// Explains by the labels of a pool's nodes, which the Pod itself names.
-pub(super) fn by_selector(Pool { name, select, .. }: &Pool) -> String {
+/// Explains that the Pod itself names labels of the pool's nodes.
+pub(super) fn by_selector(pool: &Pool) -> String {
+    let Pool { name, select, .. } = pool;
+    let reason = Reason::OwnSelector;
     let keys: Vec<&str> = select.keys().map(String::as_str).collect();
+    let keys = keys.join(", ");
     let text = format!(
-        "{}: the Pod itself says which nodes it wants, and the pool {name} is selected by {}",
-        Reason::OwnSelector,
-        keys.join(", ")
+        "{reason}: the Pod itself says which nodes it wants, and the pool {name} is selected by {keys}"
     );
     text.chars().take(LENGTH).collect()
 }
 
-/// Explains by the image that decides: `platform-missing: app lacks linux/arm64 (and 2 more images)`. A long image is
-/// cut at its beginning, as its end says more. The text is independent of this pass's edits, so that the next pass agrees.
+/// Explains by the decisive image: `platform-missing: app lacks linux/arm64 (and 2 more images)`. A long image is cut at
+/// its beginning, as its end says more. The text does not depend on this pass's edits, so the next pass writes it again.
 pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'_>]) -> String {
-    let whole = all.iter().find(|blocker| blocker.image == decisive.image);
-    let Blocker { image, cause } = *whole.unwrap_or(&decisive);
+    // `all` names every platform that the image lacks.
+    let complete = all.iter().find(|blocker| blocker.image == decisive.image);
+    let Blocker { image, cause } = *complete.unwrap_or(&decisive);
     let reason = if is_nowhere {
         Reason::NoCommonPlatform
     } else {
@@ -46,7 +47,7 @@ pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'
         2 => after += " (and 1 more image)",
         count => after += &format!(" (and {} more images)", count - 1),
     }
-    // All platforms together have some 150 characters, so that some are left for the image.
+    // The names of all platforms together take some 150 characters, which leaves some for the image.
     let room = LENGTH.saturating_sub(before.len() + after.len());
     if image.chars().count() <= room {
         return [before, sanitized(image), after].concat();
@@ -63,8 +64,9 @@ mod tests {
     use crate::image::{LookupError, PlatformSet};
 
     #[test]
-    fn the_annotation_is_short_whatever_the_image_is_called() {
-        let (long, wide) = ("x".repeat(300_000), "é\u{1b}\u{202e}\u{200b}".repeat(200));
+    fn annotation_is_short_and_safe_for_any_image_name() {
+        let long = "x".repeat(300_000);
+        let wide = "é\u{1b}\u{202e}\u{200b}".repeat(200);
         for image in ["", "nginx", &long, &wide] {
             for cause in [
                 Cause::Lacks(PlatformSet::ALL),
@@ -75,10 +77,8 @@ mod tests {
                     let text = by_image(true, blocker, &vec![blocker; 1 + others]);
                     assert!(text.chars().count() <= LENGTH, "{text}");
                     assert!(!text.chars().any(is_unsafe), "{text}");
-                    assert!(
-                        text.contains(": ") && (image.len() < 9 || text.contains('…')),
-                        "{text}"
-                    );
+                    assert!(text.contains(": "), "{text}");
+                    assert!(image.len() < 9 || text.contains('…'), "{text}");
                 }
             }
         }
@@ -87,10 +87,10 @@ mod tests {
             image: "nginx",
             cause,
         };
-        let told = |others: usize| by_image(false, blocker, &vec![blocker; 1 + others]);
-        assert_eq!(told(0), "platform-missing: nginx lacks linux/arm64");
+        let text_with = |others: usize| by_image(false, blocker, &vec![blocker; 1 + others]);
+        assert_eq!(text_with(0), "platform-missing: nginx lacks linux/arm64");
         assert_eq!(
-            told(2),
+            text_with(2),
             "platform-missing: nginx lacks linux/arm64 (and 2 more images)"
         );
     }

@@ -1,4 +1,4 @@
-//! What a reason depends on, and which reason follows from it.
+//! The facts that a reason depends on, and the reason that follows from them.
 
 use super::explanation;
 use crate::placement::{Ownership, Placement, is_tolerated};
@@ -6,7 +6,7 @@ use crate::pod::Pod;
 use crate::policy::{Blocker, Policy, Pool, Verdicts};
 use crate::reason::{LookupError, Reason};
 
-/// The facts about a Pod, its pools and its images that make the reason of a decision.
+/// The facts about a Pod, its pools and its images from which the reason of a decision follows.
 pub(super) struct Facts<'a, 'i> {
     verdicts: Verdicts<'a, 'i>,
     /// Set if a toleration, or the selector of a pool, is added.
@@ -21,17 +21,17 @@ pub(super) struct Facts<'a, 'i> {
     is_nowhere: bool,
     /// Set if a pool is open to the Pod: by its images, or because managed tolerations stay.
     is_open: bool,
-    /// The pool that is closed although all images run there, where no other is open.
+    /// The closed pool on which all images run, if no pool is open.
     withheld: Option<Withheld<'a>>,
-    /// Set if the Pod's present tolerations cover that pool's, and it is only not open to the workload yet.
+    /// Set if the Pod already tolerates the withheld pool, and only the share closes the pool.
     is_held_back_tolerated: bool,
-    /// The unknown image for which additions of an earlier pass stay.
-    keeping: Option<Blocker<'a>>,
-    /// The image that decides; `None` if no image keeps the Pod ineligible for a pool, or a toleration is added.
+    /// The unknown image because of which additions of an earlier pass stay.
+    preserving_image: Option<Blocker<'a>>,
+    /// The decisive image; `None` if no image keeps the Pod ineligible for a pool, or if a toleration is added.
     blocker: Option<Blocker<'a>>,
 }
 
-/// Why a pool is closed to a Pod whose images run there.
+/// Reason why a pool is closed to a Pod whose images run there.
 #[derive(Clone, Copy)]
 enum Withheld<'a> {
     /// The pool is not open to the Pod's workload yet.
@@ -49,31 +49,21 @@ impl<'a, 'i> Facts<'a, 'i> {
     ) -> Self {
         let Placement {
             opened,
-            is_open,
-            contradicted,
             is_steered,
             is_nowhere,
             edits,
+            ..
         } = placement;
-        let is_open = *is_open || !opened.is_empty();
-        let mut withheld = None;
-        let mut is_held_back_tolerated = false;
-        if !is_open {
-            if let Some(pool) = contradicted {
-                withheld = Some(Withheld::BySelector(pool));
-            } else if let Some(pool) = verdicts.held_back() {
-                withheld = Some(Withheld::ByShare(pool));
-                is_held_back_tolerated = is_tolerated(pod, pool);
-            }
-        }
+        let is_steered = *is_steered;
+        let is_nowhere = *is_nowhere;
         let changes_existing = edits.changes_existing();
-        let mut keeping = None;
-        // Additions that stay may only change their form: in a Pod those that steer, in a template tolerations as well.
-        let mut keeps_additions = *is_steered;
+        let mut preserving_image = None;
+        // Additions that stay may change their form: in a Pod only those that steer, in a template tolerations as well.
+        let mut keeps_additions = is_steered;
         if ownership.is_lasting() {
             keeps_additions |= !opened.is_empty();
             if !changes_existing {
-                keeping = verdicts.unknown();
+                preserving_image = verdicts.unknown();
             }
         }
         let is_rewritten = keeps_additions && !changes_existing;
@@ -82,24 +72,37 @@ impl<'a, 'i> Facts<'a, 'i> {
             opens_pool: !edits.add.is_empty() || edits.selects,
             adds_steering: edits.steers,
             retracts: !edits.is_empty() && !is_rewritten,
-            is_only_steered: *is_steered && opened.is_empty(),
-            is_nowhere: *is_nowhere,
-            is_open,
-            withheld,
-            is_held_back_tolerated,
-            keeping,
+            is_only_steered: is_steered && opened.is_empty(),
+            is_nowhere,
+            is_open: placement.is_open || !opened.is_empty(),
+            withheld: None,
+            is_held_back_tolerated: false,
+            preserving_image,
             blocker: None,
         };
+        if !facts.is_open {
+            facts.set_withheld(pod, placement.contradicted);
+        }
         if !facts.opens_pool {
-            facts.blocker = keeping.or_else(|| verdicts.decisive());
-            if facts.blocker.is_none() && (*is_steered || *is_nowhere) {
+            facts.blocker = preserving_image.or_else(|| verdicts.decisive());
+            if facts.blocker.is_none() && (is_steered || is_nowhere) {
                 facts.blocker = verdicts.narrowing_image();
             }
         }
         facts
     }
 
-    /// Returns the reason: that of the first line whose condition holds.
+    /// Sets the closed pool on which all images run. `contradicted` is the pool that the Pod's own node labels close.
+    fn set_withheld(&mut self, pod: &Pod<'_>, contradicted: Option<&'a Pool>) {
+        if let Some(pool) = contradicted {
+            self.withheld = Some(Withheld::BySelector(pool));
+        } else if let Some(pool) = self.verdicts.held_back() {
+            self.withheld = Some(Withheld::ByShare(pool));
+            self.is_held_back_tolerated = is_tolerated(pod, pool);
+        }
+    }
+
+    /// Returns the reason of the first line whose condition holds.
     pub(super) fn reason(&self) -> Reason {
         if self.opens_pool {
             Reason::Tolerated
@@ -107,7 +110,7 @@ impl<'a, 'i> Facts<'a, 'i> {
             Reason::Placed
         } else if self.retracts {
             Reason::Retracted
-        } else if let Some(unknown) = self.keeping {
+        } else if let Some(unknown) = self.preserving_image {
             unknown.cause.into()
         } else if self.is_only_steered {
             Reason::Placed
@@ -133,26 +136,33 @@ impl<'a, 'i> Facts<'a, 'i> {
         self.verdicts.policy.pools.is_empty() && self.verdicts.narrowing_image().is_none()
     }
 
-    /// Returns the image that decides; `None` if no image does.
+    /// Returns the decisive image; `None` if no image decides.
     pub(super) fn image(&self) -> Option<&'a str> {
-        if matches!(self.reason(), Reason::NotInShare | Reason::OwnSelector) {
-            return None;
+        match self.reason() {
+            Reason::NotInShare | Reason::OwnSelector => None,
+            _ => Some(self.blocker?.image),
         }
-        Some(self.blocker?.image)
     }
 
-    /// Returns the text of the Pod's annotation with the reason, empty to remove it; `None` to leave it.
+    /// Returns the text of the Pod's annotation with the reason, empty to remove the annotation; `None` to leave it as it
+    /// is.
     pub(super) fn explanation(&self, policy: &Policy, blockers: &[Blocker<'_>]) -> Option<String> {
-        let is_tolerated_already = self.reason() == Reason::AlreadyTolerated;
-        let text = match (self.withheld, self.blocker) {
-            _ if self.is_open => String::new(),
-            (Some(_), _) if is_tolerated_already => String::new(),
-            (None, None) => String::new(),
-            // What is written stays true while the Pod is ineligible.
-            _ if !policy.explain => return None,
-            (Some(Withheld::ByShare(pool)), _) => explanation::by_share(pool),
-            (Some(Withheld::BySelector(pool)), _) => explanation::by_selector(pool),
-            (None, Some(blocker)) => explanation::by_image(self.is_nowhere, blocker, blockers),
+        let is_explained = match (self.withheld, self.blocker) {
+            _ if self.is_open => false,
+            (Some(_), _) => self.reason() != Reason::AlreadyTolerated,
+            (None, blocker) => blocker.is_some(),
+        };
+        if !is_explained {
+            return Some(String::new());
+        }
+        // An annotation of an earlier pass stays true while the Pod is ineligible.
+        if !policy.explain {
+            return None;
+        }
+        let text = match self.withheld {
+            Some(Withheld::ByShare(pool)) => explanation::by_share(pool),
+            Some(Withheld::BySelector(pool)) => explanation::by_selector(pool),
+            None => explanation::by_image(self.is_nowhere, self.blocker?, blockers),
         };
         Some(text)
     }

@@ -24,9 +24,8 @@ fn pool(name: &str, platforms: &[&str], tolerations: Value) -> Pool {
 }
 
 fn multi_arch() -> Policy {
-    let own =
-        json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
-    let pools = vec![pool("multi-arch", &["linux/amd64", "linux/arm64"], own)];
+    let platforms = ["linux/amd64", "linux/arm64"];
+    let pools = vec![pool("multi-arch", &platforms, json!([managed()]))];
     Policy {
         pools,
         ..Policy::default()
@@ -93,16 +92,17 @@ fn decide(policy: &Policy, pod: &Value, images: &[ImageSupport<'static>]) -> Sum
     )
 }
 
-fn own() -> Value {
+/// The toleration of the pool `multi-arch`.
+fn managed() -> Value {
     json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"})
 }
 
-fn left(reason: Reason, image: &str) -> Summary {
+fn unchanged(reason: Reason, image: &str) -> Summary {
     (reason, Some(image.into()), vec![], 0, None)
 }
 
 #[test]
-fn opens_a_pool_only_when_every_image_runs_on_all_of_it() {
+fn pool_is_open_only_if_every_image_runs_on_all_its_platforms() {
     let policy = multi_arch();
     let opened: Summary = (
         Reason::Tolerated,
@@ -131,18 +131,18 @@ fn opens_a_pool_only_when_every_image_runs_on_all_of_it() {
         &["linux/s390x"],
     ] {
         let seen = decide(&policy, &bare, &[both(), runs("lacking", lacking)]);
-        assert_eq!(seen, left(Reason::PlatformMissing, "lacking"));
+        assert_eq!(seen, unchanged(Reason::PlatformMissing, "lacking"));
     }
     let seen = decide(
         &policy,
         &bare,
         &[runs("amd", &["linux/amd64"]), runs("arm", &["linux/arm64"])],
     );
-    assert_eq!(seen, left(Reason::PlatformMissing, "amd"));
+    assert_eq!(seen, unchanged(Reason::PlatformMissing, "amd"));
 }
 
 #[test]
-fn unknown_is_not_no_and_not_yes() {
+fn unknown_image_leaves_the_pod_unchanged() {
     let bare = pod(json!([]), None);
     for (why, name) in [
         (LookupError::Invalid, "image-invalid"),
@@ -154,7 +154,7 @@ fn unknown_is_not_no_and_not_yes() {
         assert_eq!(reason.as_str(), name);
         assert_eq!(
             decide(&multi_arch(), &bare, &[both(), unknown(why)]),
-            left(reason, "unknown")
+            unchanged(reason, "unknown")
         );
     }
     let artifact = ImageSupport {
@@ -165,7 +165,7 @@ fn unknown_is_not_no_and_not_yes() {
     };
     assert_eq!(
         decide(&multi_arch(), &bare, &[artifact]),
-        left(Reason::Unknown(LookupError::BadManifest), "chart")
+        unchanged(Reason::Unknown(LookupError::BadManifest), "chart")
     );
     assert_eq!(
         decide(&multi_arch(), &bare, &[]).0,
@@ -174,12 +174,10 @@ fn unknown_is_not_no_and_not_yes() {
 }
 
 #[test]
-fn what_is_known_to_lack_decides_whatever_is_not_known() {
+fn image_that_lacks_a_platform_decides_before_an_unknown_one() {
     let bare = pod(json!([]), None);
-    let (amd, gone) = (
-        runs("amd", &["linux/amd64"]),
-        unknown(LookupError::NotFound),
-    );
+    let amd = runs("amd", &["linux/amd64"]);
+    let gone = unknown(LookupError::NotFound);
     for images in [
         [gone, amd, both()],
         [amd, both(), gone],
@@ -187,7 +185,7 @@ fn what_is_known_to_lack_decides_whatever_is_not_known() {
     ] {
         assert_eq!(
             decide(&multi_arch(), &bare, &images),
-            left(Reason::PlatformMissing, "amd")
+            unchanged(Reason::PlatformMissing, "amd")
         );
     }
     // Each closes one pool; together they close all.
@@ -196,17 +194,17 @@ fn what_is_known_to_lack_decides_whatever_is_not_known() {
     let arm = runs("arm", &["linux/arm64"]);
     assert_eq!(
         decide(&policy, &bare, &[gone, amd, arm]),
-        left(Reason::PlatformMissing, "arm")
+        unchanged(Reason::PlatformMissing, "arm")
     );
-    // A pool that might be open: that is not known.
+    // The unknown image may open the other pool.
     assert_eq!(
         decide(&policy, &bare, &[gone, amd]),
-        left(Reason::Unknown(LookupError::NotFound), "unknown")
+        unchanged(Reason::Unknown(LookupError::NotFound), "unknown")
     );
 }
 
 #[test]
-fn a_volume_of_a_single_manifest_is_neutral() {
+fn mounted_image_closes_a_pool_only_with_an_index() {
     let volume = |support| ImageSupport {
         given: "data",
         purpose: Purpose::Mount,
@@ -230,11 +228,11 @@ fn a_volume_of_a_single_manifest_is_neutral() {
         &bare,
         &[both(), volume(Support::Index(amd64))],
     );
-    assert_eq!(seen, left(Reason::PlatformMissing, "data"));
+    assert_eq!(seen, unchanged(Reason::PlatformMissing, "data"));
 }
 
 #[test]
-fn opens_each_pool_by_its_own_platforms() {
+fn each_pool_is_opened_by_its_own_platforms() {
     let bare = pod(json!([]), None);
     let seen = decide(&two_pools(), &bare, &[both()]);
     assert_eq!(
@@ -253,13 +251,13 @@ fn opens_each_pool_by_its_own_platforms() {
         (Reason::Tolerated, None, vec![], 1, Some("arm".into()))
     );
     let seen = decide(&two_pools(), &bare, &[runs("amd-only", &["linux/amd64"])]);
-    assert_eq!(seen, left(Reason::PlatformMissing, "amd-only"));
+    assert_eq!(seen, unchanged(Reason::PlatformMissing, "amd-only"));
 }
 
 #[test]
-fn a_second_pass_adds_nothing() {
+fn second_pass_adds_nothing() {
     let again = pod(
-        json!([{"operator": "Exists", "key": "x"}, own()]),
+        json!([{"operator": "Exists", "key": "x"}, managed()]),
         Some("multi-arch"),
     );
     assert_eq!(
@@ -269,10 +267,10 @@ fn a_second_pass_adds_nothing() {
 }
 
 #[test]
-fn a_later_pass_takes_back_exactly_its_own() {
+fn later_pass_removes_only_managed_tolerations() {
     let policy = multi_arch();
     let sidecar = [both(), runs("sidecar", &["linux/amd64"])];
-    let others = json!([{"key": "early", "operator": "Exists"}, own(), {"key": "late", "operator": "Exists"}]);
+    let others = json!([{"key": "early", "operator": "Exists"}, managed(), {"key": "late", "operator": "Exists"}]);
     let gone: Summary = (
         Reason::Retracted,
         Some("sidecar".into()),
@@ -286,19 +284,19 @@ fn a_later_pass_takes_back_exactly_its_own() {
     );
     assert_eq!(
         decide(&policy, &pod(others, None), &sidecar),
-        left(Reason::PlatformMissing, "sidecar")
+        unchanged(Reason::PlatformMissing, "sidecar")
     );
-    let twice = pod(json!([own(), own()]), Some("multi-arch"));
+    let twice = pod(json!([managed(), managed()]), Some("multi-arch"));
     assert_eq!(
         decide(&policy, &twice, &sidecar).2,
         [1],
-        "the last of equal ones"
+        "the last of equal tolerations"
     );
 }
 
 #[test]
-fn a_later_pass_that_knows_less_opens_less() {
-    let again = pod(json!([own()]), Some("multi-arch"));
+fn later_pass_with_an_unknown_image_removes_the_toleration() {
+    let again = pod(json!([managed()]), Some("multi-arch"));
     let seen = decide(
         &multi_arch(),
         &again,
@@ -317,9 +315,9 @@ fn a_later_pass_that_knows_less_opens_less() {
 }
 
 #[test]
-fn takes_back_one_pool_and_keeps_the_other() {
+fn closed_pool_is_removed_and_open_pool_stays() {
     let arm = json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"});
-    let again = pod(json!([own(), arm]), Some("multi-arch,arm"));
+    let again = pod(json!([managed(), arm]), Some("multi-arch,arm"));
     let seen = decide(&two_pools(), &again, &[runs("arm-only", &["linux/arm64"])]);
     assert_eq!(
         seen,
@@ -334,19 +332,19 @@ fn takes_back_one_pool_and_keeps_the_other() {
 }
 
 #[test]
-fn a_hostile_annotation_costs_little() {
+fn long_annotation_costs_little() {
     let names: Vec<String> = (0..300_000).map(|i| i.to_string()).collect();
     let long = pod(json!([]), Some(&names.join(",")));
     // A quadratic comparison would take minutes.
     assert_eq!(
         decide(&multi_arch(), &long, &[unknown(LookupError::Denied)]),
-        left(Reason::Unknown(LookupError::Denied), "unknown")
+        unchanged(Reason::Unknown(LookupError::Denied), "unknown")
     );
 }
 
 #[test]
-fn pools_of_another_configuration_stay_named() {
-    let again = pod(json!([own()]), Some("older,multi-arch"));
+fn annotation_keeps_pools_of_another_configuration() {
+    let again = pod(json!([managed()]), Some("older,multi-arch"));
     let seen = decide(&multi_arch(), &again, &[runs("amd", &["linux/amd64"])]);
     assert_eq!(
         seen,
@@ -361,7 +359,7 @@ fn pools_of_another_configuration_stay_named() {
 }
 
 #[test]
-fn a_toleration_of_the_user_is_never_taken_for_its_own() {
+fn user_toleration_is_never_removed() {
     let broad = pod(json!([{"operator": "Exists"}]), None);
     assert_eq!(
         decide(&multi_arch(), &broad, &[both()]),
@@ -369,14 +367,14 @@ fn a_toleration_of_the_user_is_never_taken_for_its_own() {
     );
     assert_eq!(
         decide(&multi_arch(), &broad, &[runs("amd", &["linux/amd64"])]),
-        left(Reason::PlatformMissing, "amd")
+        unchanged(Reason::PlatformMissing, "amd")
     );
 }
 
 /// A numeric comparison (alpha since Kubernetes 1.35) may be off in the scheduler, so the pool's toleration is added
 /// beside it.
 #[test]
-fn a_comparison_of_the_user_neither_covers_the_pool_nor_is_taken_back() {
+fn numeric_toleration_of_the_user_does_not_cover_the_pool() {
     let mut policy = multi_arch();
     let exact = json!({"key": "sla", "operator": "Equal", "value": "950", "effect": "NoSchedule"});
     policy.pools[0].tolerations = vec![toleration(&exact)];
@@ -392,16 +390,16 @@ fn a_comparison_of_the_user_neither_covers_the_pool_nor_is_taken_back() {
 }
 
 #[test]
-fn what_the_user_had_of_a_pool_stays_when_the_pool_is_taken_back() {
+fn users_part_of_a_pools_tolerations_stays_after_removal() {
     let mut policy = two_pools();
-    let both_keys = json!([own(), {"key": "extra", "operator": "Exists"}]);
+    let both_keys = json!([managed(), {"key": "extra", "operator": "Exists"}]);
     policy.pools[0] = pool("multi-arch", &["linux/amd64", "linux/arm64"], both_keys);
     policy.pools.truncate(1);
-    // The user has one of the pool's two: both are added, so that both can be taken back.
-    let seen = decide(&policy, &pod(json!([own()]), None), &[both()]);
+    // The user has one of the pool's two tolerations. Both are added, so that both can be removed.
+    let seen = decide(&policy, &pod(json!([managed()]), None), &[both()]);
     assert_eq!((seen.0, seen.3), (Reason::Tolerated, 2));
     let opened = pod(
-        json!([own(), own(), {"key": "extra", "operator": "Exists"}]),
+        json!([managed(), managed(), {"key": "extra", "operator": "Exists"}]),
         Some("multi-arch"),
     );
     assert_eq!(
@@ -411,13 +409,13 @@ fn what_the_user_had_of_a_pool_stays_when_the_pool_is_taken_back() {
 }
 
 #[test]
-fn a_lost_toleration_is_given_again_and_a_stale_mark_removed() {
-    let marked = pod(json!([]), Some("multi-arch"));
+fn lost_toleration_is_added_again_or_its_annotation_removed() {
+    let annotated = pod(json!([]), Some("multi-arch"));
     assert_eq!(
-        decide(&multi_arch(), &marked, &[both()]),
+        decide(&multi_arch(), &annotated, &[both()]),
         (Reason::Tolerated, None, vec![], 1, None)
     );
-    let seen = decide(&multi_arch(), &marked, &[runs("amd", &["linux/amd64"])]);
+    let seen = decide(&multi_arch(), &annotated, &[runs("amd", &["linux/amd64"])]);
     assert_eq!(
         seen,
         (
@@ -445,7 +443,7 @@ fn shared_tolerations_are_added_once() {
             Some("multi-arch,arm".into())
         )
     );
-    let again = pod(json!([own()]), Some("multi-arch,arm"));
+    let again = pod(json!([managed()]), Some("multi-arch,arm"));
     let seen = decide(&policy, &again, &[runs("arm-only", &["linux/arm64"])]);
     assert_eq!((seen.2, seen.3, seen.4), (vec![], 0, Some("arm".into())));
 }
@@ -461,67 +459,68 @@ fn observing_changes_nothing() {
     );
     assert_eq!(
         decide(&policy, &bare, &[runs("amd", &["linux/amd64"])]),
-        left(Reason::PlatformMissing, "amd")
+        unchanged(Reason::PlatformMissing, "amd")
     );
 }
 
 #[test]
-fn decides_without_images_where_nothing_can_be_gained() {
-    let unseen = |policy: &Policy, pod: &Value| {
+fn images_are_ignored_if_they_cannot_matter() {
+    let without_images = |policy: &Policy, pod: &Value| {
         let text = pod.to_string();
-        Decision::without_images(policy, &serde_json::from_str(&text).unwrap())
-            .map(|decision| decision.reason)
+        let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
+        Some(Decision::without_images(policy, &pod)?.reason)
     };
     let policy = two_pools();
     assert_eq!(
-        unseen(&policy, &pod(json!([{"operator": "Exists"}]), None)),
+        without_images(&policy, &pod(json!([{"operator": "Exists"}]), None)),
         Some(Reason::AlreadyTolerated)
     );
     assert_eq!(
-        unseen(
+        without_images(
             &policy,
             &pod(json!([{"operator": "Exists"}]), Some("multi-arch"))
         ),
         None
     );
-    assert_eq!(unseen(&policy, &pod(json!([own()]), None)), None);
-    assert_eq!(unseen(&policy, &pod(json!([]), None)), None);
     assert_eq!(
-        unseen(&policy, &json!({"spec": {"containers": []}})),
+        without_images(&policy, &pod(json!([managed()]), None)),
+        None
+    );
+    assert_eq!(without_images(&policy, &pod(json!([]), None)), None);
+    assert_eq!(
+        without_images(&policy, &json!({"spec": {"containers": []}})),
         Some(Reason::Malformed)
     );
     assert_eq!(
-        unseen(&policy, &json!({"spec": {"nodeName": "n"}})),
+        without_images(&policy, &json!({"spec": {"nodeName": "n"}})),
         Some(Reason::NodeAssigned)
     );
 }
 
 #[test]
-fn a_log_line_names_the_first_five_images() {
+fn log_line_names_the_first_five_images() {
     let images: Vec<ImageSupport<'static>> = (0..7)
         .map(|at| runs(&format!("app{at}"), &["linux/amd64"]))
         .collect();
     let text = pod(json!([]), None).to_string();
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
     let policy = multi_arch();
-    let told = |images: &[ImageSupport<'static>]| {
-        Decision::of(&policy, &pod, Rank::FIRST, images)
-            .blocker_list()
-            .map(|list| list.to_string())
+    let listed = |images: &[ImageSupport<'static>]| {
+        Decision::of(&policy, &pod, Rank::FIRST, images).blocker_list()
     };
     let five = "app0 (lacks linux/arm64), app1 (lacks linux/arm64), app2 (lacks linux/arm64), \
                 app3 (lacks linux/arm64), app4 (lacks linux/arm64), and 2 more";
-    assert_eq!(told(&images).as_deref(), Some(five));
+    assert_eq!(listed(&images).as_deref(), Some(five));
     let mixed = [both(), unknown(LookupError::NotFound), images[0]];
     assert_eq!(
-        told(&mixed).as_deref(),
+        listed(&mixed).as_deref(),
         Some("unknown (not-found), app0 (lacks linux/arm64)")
     );
-    assert_eq!(told(&[both()]), None);
+    assert_eq!(listed(&[both()]), None);
 }
 
 #[test]
-fn a_pod_says_itself_whether_it_is_changed() {
+fn mode_of_a_pod_overrides_the_policy() {
     let with = |kind: &str, value: &str| json!({"metadata": {kind: {"tolerarch.io/mode": value}}, "spec": {"containers": [{"image": "x"}]}});
     let mut observing = multi_arch();
     observing.mode = Mode::Observe;
@@ -544,9 +543,8 @@ fn a_pod_says_itself_whether_it_is_changed() {
                 (Reason::OptedOut, warned),
                 "{value}"
             );
-            assert!(warnings.iter().all(|told| {
-                told.contains(&format!("\"{value}\" is none of off, observe, enforce"))
-            }));
+            let text = format!("\"{value}\" is none of off, observe, enforce");
+            assert!(warnings.iter().all(|warning| warning.contains(&text)));
         }
     }
 }

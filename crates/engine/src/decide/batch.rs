@@ -1,4 +1,4 @@
-//! Lookups of many Pods for which no API server waits, as commands do them: a complete answer instead of a quick one.
+//! Lookups for commands, which examine many Pods while no API server waits: the answer is complete rather than quick.
 
 use std::borrow::Cow;
 
@@ -11,16 +11,16 @@ use tolerarch_images::credentials::CredentialCandidate;
 use tolerarch_images::resolver::{LookupSettings, Lookups, Outcome, Requester, Resolver, Tenant};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit};
 
-/// Time added to a lookup's timeout, so that the lookup's own outcome is seen.
+/// Time added to a lookup's timeout, so that the lookup ends first and gives the outcome.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Limits on the lookups of a batch. Each image has its own time. A lookup begins only with a permit, so that none is
-/// refused or times out in the queue. Cached images need no permit.
+/// Limits on the lookups of a batch. The time of each image starts with its lookup. A lookup begins only with a permit, so
+/// that no lookup is refused or times out in the queue. Cached images need no permit.
 pub struct BatchLimits {
-    /// Time for one image, once its lookup has begun.
+    /// Time for one image, from the start of its lookup.
     pub(super) time: Duration,
     limit: ConcurrencyLimit,
-    /// Time from which no more lookups begin: images that are not cached by then are unknown.
+    /// Time after which no lookup begins: images that are not cached by then are unknown.
     end: Option<Instant>,
 }
 
@@ -38,16 +38,14 @@ impl BatchLimits {
         }
     }
 
-    /// Lets no lookup begin from that time on.
+    /// Lets no lookup begin after `end`.
     #[must_use]
-    pub fn until(self, end: Instant) -> Self {
-        Self {
-            end: Some(end),
-            ..self
-        }
+    pub fn until(mut self, end: Instant) -> Self {
+        self.end = Some(end);
+        self
     }
 
-    /// Returns the outcomes of all images, each of which is awaited.
+    /// Returns the lookups of all images.
     pub(super) fn lookups<'r>(
         &'r self,
         resolver: &'r Resolver,
@@ -55,9 +53,12 @@ impl BatchLimits {
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
     ) -> Lookups<'r> {
         let mut lookups = Lookups::default();
-        for (place, &image) in images.iter().enumerate() {
+        for (index, &image) in images.iter().enumerate() {
             let candidates = candidates(image);
-            lookups.push(async move { (place, self.outcome(resolver, image, candidates).await) });
+            lookups.push(async move {
+                let outcome = self.outcome(resolver, image, candidates).await;
+                (index, outcome)
+            });
         }
         lookups
     }
@@ -86,19 +87,18 @@ impl BatchLimits {
 
     /// Waits for the permit to look up an image.
     pub(super) async fn permit(&self, image: &ImageRef) -> Result<Permit, LookupError> {
-        let queued = self
-            .limit
-            .queue(&Tenant::Operator, image.host())
-            .ok_or(LookupError::Overloaded)?;
+        let queued = self.limit.queue(&Tenant::Operator, image.host());
+        let queued = queued.ok_or(LookupError::Overloaded)?;
         let Some(end) = self.end else {
             return Ok(queued.await);
         };
         if Instant::now() >= end {
             return Err(LookupError::BudgetExceeded);
         }
-        timeout_at(end, queued)
-            .await
-            .map_err(|_| LookupError::BudgetExceeded)
+        match timeout_at(end, queued).await {
+            Ok(permit) => Ok(permit),
+            Err(_) => Err(LookupError::BudgetExceeded),
+        }
     }
 }
 
@@ -118,13 +118,11 @@ mod tests {
     use tolerarch_core::reason::Reason;
 
     #[tokio::test]
-    async fn what_is_cached_waits_for_no_lookup_and_counts_when_none_begins_any_more() {
+    async fn cached_image_needs_no_permit_even_after_the_end() {
         let bench = Bench::new().await;
-        let (cached, hanging, late) = (
-            bench.image("cached", &BOTH),
-            bench.image("hanging", &BOTH),
-            bench.image("late", &BOTH),
-        );
+        let cached = bench.image("cached", &BOTH);
+        let hanging = bench.image("hanging", &BOTH);
+        let late = bench.image("late", &BOTH);
         bench.remote.repo("hanging").fault(Some(Fault::hang()));
         let snapshot = bench.current.load_full();
         let one_at_a_time = || {
@@ -164,9 +162,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_wanted_is_asked() {
+    async fn only_images_of_the_given_usages_are_looked_up() {
         let bench = Bench::new().await;
-        let (wanted, other) = (bench.image("wanted", &BOTH), bench.image("other", &BOTH));
+        let wanted = bench.image("wanted", &BOTH);
+        let other = bench.image("other", &BOTH);
         let snapshot = bench.current.load_full();
         let limits = BatchLimits::new(&LookupSettings::default());
         let mut pod = pod(&[&wanted, &other]);

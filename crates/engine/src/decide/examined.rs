@@ -11,7 +11,7 @@ use tolerarch_core::policy::{Blocker, Cause, ImageSupport, Policy, Pool, Verdict
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
-/// Decision with the facts behind it, in the form of the commands' JSON. Members are added, never renamed.
+/// A decision with the facts behind it, as the commands print it as JSON. Users parse it: add members, never rename one.
 #[derive(Serialize)]
 pub struct Examined {
     pub decision: &'static str,
@@ -20,15 +20,15 @@ pub struct Examined {
     pub pools: Vec<PoolState>,
     /// Images in the order of the Pod, each once.
     pub images: Vec<ImageState>,
-    /// Reason why the Pod is not decided on, if it is not.
+    /// Reason why the Pod is not decided on; `None` if it is.
     #[serde(skip)]
     pub skipped: Option<Reason>,
-    /// Images that keep the Pod from every pool.
+    /// Images that keep the Pod ineligible for every pool.
     #[serde(skip)]
     pub blockers: Vec<BlockingImage>,
 }
 
-/// An image that keeps a Pod from pools, as commands show it.
+/// An image that keeps a Pod ineligible, as commands print it.
 #[derive(Clone)]
 pub struct BlockingImage {
     /// Image as the Pod names it, shortened.
@@ -68,7 +68,7 @@ impl Serialize for BlockingImage {
 pub struct PoolState {
     pub name: String,
     pub platforms: PlatformSet,
-    /// True if every image runs there, the pool is open to the workload, and the Pod's own node labels allow it.
+    /// Set if every image runs on the pool, the pool is open to the workload, and the Pod's own node labels allow it.
     #[serde(rename = "open")]
     pub is_open: bool,
     #[serde(rename = "tolerated")]
@@ -81,15 +81,15 @@ pub struct PoolState {
 pub struct ImageState {
     /// Image as the Pod names it, shortened.
     pub image: String,
-    /// Platforms of nodes on which the image runs, without those where the image has failed.
+    /// Platforms of nodes on which the image runs, except for those where the image has failed.
     pub platforms: Option<PlatformSet>,
-    /// Recorded failure on platforms of pools, whatever the manifest says.
+    /// Recorded failure on platforms of pools.
     pub failed: Option<Failure>,
     /// Platforms of any pool that the image lacks.
     pub lacks: PlatformSet,
     #[serde(rename = "reason")]
     pub unknown: Option<Reason>,
-    /// Why pull secrets of the Pod give no credential for the image, where its registry refuses it.
+    /// Reasons why the Pod's pull secrets gave no credential for the image, if its registry refused it.
     #[serde(skip)]
     pub unused_secrets: Vec<String>,
     /// Message of a failed lookup; set by commands that record its requests.
@@ -98,7 +98,7 @@ pub struct ImageState {
 }
 
 impl Examined {
-    /// Makes the result of a skipped Pod.
+    /// Returns the result for a skipped Pod.
     pub fn skipped(reason: Reason) -> Self {
         Self {
             decision: "unchanged",
@@ -157,26 +157,34 @@ impl Examined {
     }
 
     pub fn open_pools(&self) -> Vec<&str> {
-        let open = self.pools.iter().filter(|pool| pool.is_open);
-        open.map(|pool| pool.name.as_str()).collect()
+        let mut names = Vec::new();
+        for pool in &self.pools {
+            if pool.is_open {
+                names.push(pool.name.as_str());
+            }
+        }
+        names
     }
 }
 
 impl PoolState {
     fn of(pool: &Pool, pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Self {
-        let shared = verdicts.shared();
+        let mut lacks = None;
+        if let Some(shared) = verdicts.shared() {
+            lacks = Some(pool.platforms.difference(shared));
+        }
         Self {
             name: pool.name.clone(),
             platforms: pool.platforms,
             is_open: verdicts.is_open(pool),
             is_tolerated: is_tolerated(pod, pool),
-            lacks: shared.map(|shared| pool.platforms.difference(shared)),
+            lacks,
         }
     }
 }
 
 impl ImageState {
-    /// Returns the state of an image, by the platforms of all pools.
+    /// Returns the state of an image; `wanted` has the platforms of all pools.
     fn of(image: &ImageSupport<'_>, wanted: PlatformSet) -> Self {
         let mut state = Self {
             image: shortened(image.given).to_owned(),

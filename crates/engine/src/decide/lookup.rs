@@ -15,27 +15,33 @@ use tolerarch_images::resolver::{Outcome, Requester};
 /// Maximum number of different images of one Pod that are looked up.
 pub(super) const IMAGES: usize = 64;
 
-/// What is known of a Pod's images, and the credentials that they were looked up with.
+/// The platforms of a Pod's images, and the credentials with which the images were looked up.
 pub struct LookedUp<'a> {
-    /// One for each usage of an image, in the Pod's order; those that were not awaited are missing.
+    /// One item for each usage of an image, in the Pod's order, except for images that were not awaited.
     pub images: Vec<ImageSupport<'a>>,
     keyring: Keyring,
 }
 
 impl LookedUp<'_> {
-    /// Says why pull secrets of the Pod gave no credential for an image that its registry refuses for this reason.
+    /// Returns the reasons why the Pod's pull secrets gave no credential for an image; empty unless `reason` says that the
+    /// image's registry refused the lookup.
     pub(super) fn unused_secrets(&self, image: &str, reason: Reason) -> Vec<String> {
-        let (Reason::Unknown(LookupError::Denied | LookupError::NotFound), Ok(image)) =
-            (reason, image.parse())
-        else {
+        let is_refused = matches!(
+            reason,
+            Reason::Unknown(LookupError::Denied | LookupError::NotFound)
+        );
+        if !is_refused {
             return Vec::new();
-        };
-        self.keyring.unused_pull_secrets(&image)
+        }
+        match image.parse() {
+            Ok(image) => self.keyring.unused_pull_secrets(&image),
+            Err(_) => Vec::new(),
+        }
     }
 }
 
 impl Snapshot {
-    /// Looks up the images of these usages, until all are known, one of them is enough, or the wait ends.
+    /// Looks up the images of these usages, until all have an outcome, `is_decisive` holds for one, or the wait ends.
     pub async fn look_up<'a>(
         &self,
         policy: &Policy,
@@ -43,11 +49,11 @@ impl Snapshot {
         pod: &Pod<'_>,
         usages: &[Usage<'a>],
         wait: Wait<'_>,
-        is_enough: impl Fn(&ImageSupport<'_>) -> bool,
+        is_decisive: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> LookedUp<'a> {
-        let mut supports = Supports::of(usages);
-        let Some(images) = supports.set_known(policy, &is_enough) else {
-            return supports.into_looked_up(Keyring::default());
+        let mut outcomes = Outcomes::of(usages);
+        let Some(images) = outcomes.set_without_lookup(policy, &is_decisive) else {
+            return outcomes.into_looked_up(Keyring::default());
         };
         let deadline = match wait {
             Wait::Until { deadline, .. } => deadline,
@@ -70,20 +76,22 @@ impl Snapshot {
         while let Some((place, outcome)) = lookups.next().await {
             let image = images[place];
             let failure = self.failure(namespace, image, outcome, &keyring);
-            for (place, usage) in usages.iter().enumerate() {
-                if !supports.is_set(place) && usage.image.as_ref() == Ok(image) {
-                    is_decided |= is_enough(supports.set(place, outcome, failure));
+            for (index, usage) in usages.iter().enumerate() {
+                if outcomes.is_set(index) || usage.image.as_ref() != Ok(image) {
+                    continue;
                 }
+                let support = outcomes.set(index, outcome, failure);
+                is_decided |= is_decisive(support);
             }
-            // Outcomes that are known now all count, so that the reason does not depend on the images' order.
+            // All outcomes that are ready by now count, so that the reason does not depend on the images' order.
             if is_decided && !lookups.is_next_known() {
                 break;
             }
         }
-        supports.into_looked_up(keyring)
+        outcomes.into_looked_up(keyring)
     }
 
-    /// Returns the recorded failure of an image that was found, whatever its manifest says.
+    /// Returns the recorded failure of an image whose lookup succeeded, if there is one.
     fn failure(
         &self,
         namespace: &str,
@@ -98,8 +106,8 @@ impl Snapshot {
         self.lessons.failure(&digest, namespace, Timestamp::now())
     }
 
-    /// Returns the credentials that the Pod may use. Its pull secrets are read only if an image is unknown without
-    /// them. If they cannot be read in time, the operator's credentials have to do: the next Pod finds the secrets.
+    /// Returns the credentials that the Pod may use. The Pod's pull secrets are read only if an image is unknown without
+    /// them. If they cannot be read in time, only the operator's credentials are used; the next Pod gets the secrets.
     pub(super) async fn keyring(
         &self,
         namespace: &str,
@@ -112,8 +120,10 @@ impl Snapshot {
         if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
             return shared;
         }
-        let is_settled =
-            |image: &&ImageRef| self.resolver.is_settled(image, &shared.candidates(image));
+        let is_settled = |image: &&ImageRef| {
+            let candidates = shared.candidates(image);
+            self.resolver.is_settled(image, &candidates)
+        };
         if images.iter().all(is_settled) {
             return shared;
         }
@@ -122,29 +132,30 @@ impl Snapshot {
     }
 }
 
-/// The outcome for each usage of an image, as far as it has come.
-struct Supports<'u, 'a> {
+/// The outcomes so far, one for each usage of an image.
+struct Outcomes<'u, 'a> {
     usages: &'u [Usage<'a>],
-    outcomes: Vec<Option<ImageSupport<'a>>>,
+    supports: Vec<Option<ImageSupport<'a>>>,
 }
 
-impl<'u, 'a> Supports<'u, 'a> {
+impl<'u, 'a> Outcomes<'u, 'a> {
     fn of(usages: &'u [Usage<'a>]) -> Self {
         Self {
             usages,
-            outcomes: vec![None; usages.len()],
+            supports: vec![None; usages.len()],
         }
     }
 
-    /// Sets what is known without a lookup, and returns the images to look up, each once; `None` if one is enough.
-    fn set_known(
+    /// Sets the outcomes that need no lookup, and returns the images to look up, each once; `None` if an outcome is
+    /// decisive.
+    fn set_without_lookup(
         &mut self,
         policy: &Policy,
-        is_enough: impl Fn(&ImageSupport<'_>) -> bool,
+        is_decisive: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> Option<Vec<&'u ImageRef>> {
         let mut images: Vec<&ImageRef> = Vec::with_capacity(self.usages.len());
-        for (place, usage) in self.usages.iter().enumerate() {
-            let known = match (policy.override_for(usage), &usage.image) {
+        for (index, usage) in self.usages.iter().enumerate() {
+            let outcome = match (policy.override_for(usage), &usage.image) {
                 (Some(platforms), _) => Ok(Support::Index(platforms)),
                 (None, Ok(image)) if images.contains(&image) => continue,
                 (None, Ok(image)) if images.len() < IMAGES => {
@@ -154,25 +165,26 @@ impl<'u, 'a> Supports<'u, 'a> {
                 (None, Ok(_)) => Err(LookupError::TooMany),
                 (None, Err(error)) => Err(*error),
             };
-            if is_enough(self.set(place, known, None)) {
+            let support = self.set(index, outcome, None);
+            if is_decisive(support) {
                 return None;
             }
         }
         Some(images)
     }
 
-    fn is_set(&self, place: usize) -> bool {
-        self.outcomes[place].is_some()
+    fn is_set(&self, index: usize) -> bool {
+        self.supports[index].is_some()
     }
 
     fn set(
         &mut self,
-        place: usize,
+        index: usize,
         support: Outcome,
         failure: Option<Failure>,
     ) -> &ImageSupport<'a> {
-        let Usage { given, purpose, .. } = self.usages[place];
-        self.outcomes[place].insert(ImageSupport {
+        let Usage { given, purpose, .. } = self.usages[index];
+        self.supports[index].insert(ImageSupport {
             given,
             purpose,
             support,
@@ -181,9 +193,7 @@ impl<'u, 'a> Supports<'u, 'a> {
     }
 
     fn into_looked_up(self, keyring: Keyring) -> LookedUp<'a> {
-        LookedUp {
-            images: self.outcomes.into_iter().flatten().collect(),
-            keyring,
-        }
+        let images = self.supports.into_iter().flatten().collect();
+        LookedUp { images, keyring }
     }
 }

@@ -8,7 +8,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_images::registry::{Error, TagList};
 
 impl Snapshot {
-    /// Lists the tags of an image's repository, as the Pod could. A list counts as a lookup towards the limits.
+    /// Lists the tags of an image's repository with the Pod's credentials. A list counts as a lookup for the limits.
     ///
     /// # Errors
     /// The failure of the list's first page.

@@ -1,7 +1,7 @@
-//! Decides on a template. A change of a DaemonSet's is a rollout, so additions of an earlier review stay unchanged, to
-//! the byte, until the user changes the template. An update counts as unchanged if both templates are equal without
-//! managed additions and empty members. The old template also says which additions these are: an update may drop the
-//! annotations or the lists.
+//! The decision on a template. A change to a DaemonSet's template causes a rollout. So additions of an earlier review stay
+//! exactly as they are until the user changes the template. An update changes nothing if both templates are equal without
+//! managed additions and empty members. Which additions are managed follows from the old template as well, as an update
+//! may drop the annotations or the lists.
 
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ const MEMBERS: [&str; 3] = [TOLERATIONS, "nodeSelector", "affinity"];
 const TOLERATIONS: &str = "tolerations";
 
 impl Snapshot {
+    /// Decides on a template that is created or updated.
     pub async fn decide_template<'a>(
         &'a self,
         policy: &'a Policy,
@@ -43,9 +44,9 @@ impl Snapshot {
             return self.decide(policy, namespace, pod, wait).await;
         };
         if let Some(decision) = Decision::without_images(policy, pod) {
-            // Managed tolerations look like the user's if their annotation is gone.
-            let may_be_managed =
-                decision.reason == Reason::AlreadyTolerated && Ownership::is_claimed(&before.pod);
+            // Managed tolerations whose annotation is gone look like the user's.
+            let is_tolerated = decision.reason == Reason::AlreadyTolerated;
+            let may_be_managed = is_tolerated && Ownership::is_claimed(&before.pod);
             if !may_be_managed {
                 return decision;
             }
@@ -53,23 +54,23 @@ impl Snapshot {
         if let Some(decision) = without_change(policy, template, before) {
             return decision;
         }
-        // Every image is awaited: an unknown one preserves managed additions, whatever the others lack.
+        // No image is decisive: an unknown one preserves managed additions, even if another lacks a platform.
         let usages = pod.images();
-        let looked_up = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
-        let images = looked_up.await.images;
+        let lookup = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
+        let images = lookup.await.images;
         let ownership = Ownership::of_update(pod, &before.pod, policy);
         let rank = policy.rank(namespace, pod);
         Decision::with_ownership(&ownership, policy, pod, rank, &images)
     }
 }
 
-/// Decides on an update that changes nothing but managed additions, which are restored; `None` for any other.
+/// Decides on an update that changes only managed additions, which are restored; `None` for any other update.
 fn without_change<'a>(
     policy: &'a Policy,
     after: &Template<'_>,
     before: &Template<'_>,
 ) -> Option<Decision<'a>> {
-    // Templates that are too large, or nested too deep, cannot be compared: they may be equal.
+    // Templates that are too large or nested too deep cannot be compared: they may be equal.
     let incomparable = || Some(Decision::unchanged(Reason::NotApplicable));
     let Some(value) = after.value() else {
         return incomparable();
@@ -78,15 +79,15 @@ fn without_change<'a>(
         return incomparable();
     };
     let ownership = Ownership::of_update(&after.pod, &before.pod, policy);
-    let Some(users) = stripped(policy, &after.pod, &ownership, value.clone()) else {
+    let Some(users_part) = stripped(policy, &after.pod, &ownership, value.clone()) else {
         return incomparable();
     };
     let ownership = Ownership::of(&before.pod, &policy.pools);
-    let users_before = stripped(policy, &before.pod, &ownership, value_before.clone());
-    let Some(users_before) = users_before else {
+    let users_part_before = stripped(policy, &before.pod, &ownership, value_before.clone());
+    let Some(users_part_before) = users_part_before else {
         return incomparable();
     };
-    if users != users_before {
+    if users_part != users_part_before {
         return None;
     }
     let mut edits = Edits::default();
@@ -96,7 +97,7 @@ fn without_change<'a>(
             edits.annotations.insert(key, value.to_owned());
         }
     }
-    // The members fitted before, so that their size needs no check.
+    // The size of the members, which are added below, needs no check: they fitted before.
     if !edits.fit(&after.pod) {
         return Some(keep_additions(policy, &before.pod, Edits::default()));
     }
@@ -110,24 +111,24 @@ fn without_change<'a>(
     Some(keep_additions(policy, &before.pod, edits))
 }
 
-/// Decides to keep managed additions as they were before.
+/// Decides to keep managed additions as they were before. `edits` restores what the update has dropped.
 fn keep_additions<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<'a> {
     if !edits.is_empty() && policy.mode_for(before) == Mode::Observe {
         return Decision::unchanged(Reason::Observed);
     }
     let opened = Ownership::opened(before, &policy.pools);
-    let steering = [REQUIRED_KEY, PREFERRED_KEY];
-    let is_steered = steering
-        .iter()
-        .any(|key| !before.annotation(key).is_empty());
-    let reason = if opened.is_empty() && !is_steered {
-        Reason::NotApplicable
-    } else if opened.is_empty() {
+    let is_steered =
+        !before.annotation(REQUIRED_KEY).is_empty() || !before.annotation(PREFERRED_KEY).is_empty();
+    let reason = if !opened.is_empty() {
+        if edits.is_empty() {
+            Reason::AlreadyTolerated
+        } else {
+            Reason::Tolerated
+        }
+    } else if is_steered {
         Reason::Placed
-    } else if edits.is_empty() {
-        Reason::AlreadyTolerated
     } else {
-        Reason::Tolerated
+        Reason::NotApplicable
     };
     Decision {
         opened,
@@ -136,7 +137,7 @@ fn keep_additions<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) ->
     }
 }
 
-/// Returns the template of this Pod without managed additions.
+/// Returns the template of this Pod without managed additions; `None` if the patch that removes them does not apply.
 fn stripped(
     policy: &Policy,
     pod: &Pod<'_>,
@@ -154,12 +155,12 @@ fn stripped(
     if let Some(Value::Object(annotations)) = annotations {
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
-    // Members that were created for managed additions may be left, empty.
+    // Members that were created for managed additions may be empty now.
     prune(&mut template);
     Some(template)
 }
 
-/// Removes members that are empty, or have only empty members, outside of lists. Returns whether nothing is left.
+/// Removes members that are empty or have only empty members, except within lists. Returns whether nothing is left.
 fn prune(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {

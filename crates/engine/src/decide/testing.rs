@@ -1,4 +1,4 @@
-//! What decides, in front of a registry in this process.
+//! A snapshot whose registry is a test registry in this process.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use tolerarch_support::metrics::Metrics;
 
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
-/// What decides with the default pool, in front of a registry in this process.
+/// A snapshot with the default pool, and its test registry.
 pub struct Bench {
     pub remote: Remote,
     pub current: Current,
@@ -37,7 +37,7 @@ impl Bench {
     pub async fn with_cache(credentials: Credentials, cache: CacheSettings) -> Self {
         let remote = Remote::builder().plain_http().start().await;
         let metrics = Metrics::new([]).unwrap();
-        let current = in_front_of(&remote, credentials, cache, &metrics);
+        let current = snapshot_for(&remote, credentials, cache, &metrics);
         Self {
             remote,
             current,
@@ -45,23 +45,20 @@ impl Bench {
         }
     }
 
-    /// Decides by another policy from now on.
+    /// Replaces the policy, and removes credentials and lessons.
     pub fn decide_by(&self, policy: Policy) {
-        let (budget, resolver) = (
-            self.current.load_full().budget,
-            self.current.load_full().resolver.clone(),
-        );
+        let before = self.current.load_full();
         self.current.store(Arc::new(Snapshot {
             policy,
             profiles: BTreeMap::new(),
-            budget,
+            budget: before.budget,
             credentials: Credentials::default(),
-            resolver,
+            resolver: before.resolver.clone(),
             lessons: Arc::default(),
         }));
     }
 
-    /// Decides by these lessons from now on.
+    /// Replaces the lessons.
     pub fn learn(&self, lessons: Lessons) {
         let before = Snapshot::clone(&self.current.load_full());
         self.current.store(Arc::new(Snapshot {
@@ -70,7 +67,7 @@ impl Bench {
         }));
     }
 
-    /// The reference of an image with these platforms.
+    /// Adds an image with these platforms to the registry, and returns its reference.
     pub fn image(&self, name: &str, platforms: &[&str]) -> String {
         let repo = self.remote.repo(name);
         repo.index(Some("v1"), platforms.iter().copied());
@@ -79,20 +76,13 @@ impl Bench {
 
     pub async fn decide(&self, pod: &Value) -> &'static str {
         let snapshot = self.current.load_full();
-        let until = Wait::Until {
+        let wait = Wait::Until {
             deadline: Instant::now() + snapshot.budget,
             review: None,
         };
-        snapshot
-            .decide(
-                &snapshot.policy,
-                "shop",
-                &Pod::of_value(pod).unwrap(),
-                until,
-            )
-            .await
-            .reason
-            .as_str()
+        let pod = Pod::of_value(pod).unwrap();
+        let decision = snapshot.decide(&snapshot.policy, "shop", &pod, wait).await;
+        decision.reason.as_str()
     }
 
     pub async fn reason(&self, images: &[&str]) -> &'static str {
@@ -105,8 +95,8 @@ pub fn pod(images: &[&str]) -> Value {
     json!({"metadata": {"generateName": "web-"}, "spec": {"containers": containers}})
 }
 
-/// What decides with the default pool, in front of this registry, about which it knows nothing.
-pub fn in_front_of(
+/// Returns a snapshot with the default pool that looks up images in this registry, with an empty cache.
+pub fn snapshot_for(
     remote: &Remote,
     credentials: Credentials,
     cache: CacheSettings,
@@ -121,7 +111,7 @@ pub fn in_front_of(
         ..HostSettings::default()
     };
     let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-    // A machine under load is no registry that hangs.
+    // Long enough that a machine under load does not look like a registry that hangs.
     let budget = Duration::from_secs(60);
     let lookup = LookupSettings {
         budget,

@@ -13,25 +13,25 @@ use tolerarch_kubernetes::cluster::testing::ApiServer;
 use tolerarch_support::testing::StoppedClock;
 
 #[tokio::test]
-async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
+async fn pull_secrets_are_read_only_for_uncached_images() {
     let api = ApiServer::start().await;
     let bench = Bench::with(with_cluster(&api, &[])).await;
-    let known = bench.image("known", &BOTH);
-    assert_eq!(bench.reason(&[&known]).await, "tolerated");
+    let cached = bench.image("cached", &BOTH);
+    assert_eq!(bench.reason(&[&cached]).await, "tolerated");
     let with_secret = |images: &[&str]| {
         let mut pod = pod(images);
         pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
         pod
     };
-    let reason = bench.decide(&with_secret(&[&known, &known])).await;
+    let reason = bench.decide(&with_secret(&[&cached, &cached])).await;
     assert_eq!((reason, api.requests()), ("tolerated", 0));
     let fresh = bench.image("fresh", &BOTH);
-    let reason = bench.decide(&with_secret(&[&known, &fresh])).await;
+    let reason = bench.decide(&with_secret(&[&cached, &fresh])).await;
     assert_eq!((reason, api.requests()), ("tolerated", 1));
 }
 
 #[tokio::test]
-async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() {
+async fn refused_lookup_names_pull_secrets_without_a_credential() {
     let api = ApiServer::start().await;
     let secret = |config| secret("dockerconfigjson", &config);
     api.answer("shop", "empty", 200, &secret(json!({"auths": {}})));
@@ -48,11 +48,11 @@ async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() 
     created["spec"]["imagePullSecrets"] = json!([{"name": "empty"}, {"name": "other"}]);
     let snapshot = bench.current.load_full();
     let pod = Pod::of_value(&created).unwrap();
-    let until = Wait::Until {
+    let wait = Wait::Until {
         deadline: Instant::now() + Duration::from_secs(60),
         review: None,
     };
-    let decision = snapshot.decide(&snapshot.policy, "shop", &pod, until).await;
+    let decision = snapshot.decide(&snapshot.policy, "shop", &pod, wait).await;
     let expected = [
         "pull secret \"empty\" gives no credential: it has no entry for any registry".to_owned(),
         format!(
@@ -73,7 +73,7 @@ async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() 
 }
 
 #[tokio::test]
-async fn tags_are_listed_with_the_pull_secrets_of_the_pod_alone() {
+async fn tags_are_listed_only_with_pull_secrets_of_the_pod() {
     let api = ApiServer::start().await;
     let bench = Bench::with(with_cluster(&api, &[])).await;
     let auths = json!({bench.remote.address(): {"username": "ci", "password": "canary"}});
@@ -101,18 +101,17 @@ async fn tags_are_listed_with_the_pull_secrets_of_the_pod_alone() {
 }
 
 #[tokio::test]
-async fn a_pull_secret_is_waited_for_no_longer_than_the_pod_waits() {
+async fn pull_secret_is_awaited_only_until_the_deadline() {
     let api = ApiServer::start().await;
     api.answer("shop", "pull", 0, &json!(""));
     let bench = Bench::with(with_cluster(&api, &[])).await;
     let mut created = pod(&[&bench.image("fresh", &BOTH)]);
     created["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
-    let (pod, snapshot) = (Pod::of_value(&created).unwrap(), bench.current.load_full());
+    let pod = Pod::of_value(&created).unwrap();
+    let snapshot = bench.current.load_full();
     let _clock = StoppedClock::stop();
-    let (image, second) = (
-        pod.images().remove(0).image.unwrap(),
-        Duration::from_secs(1),
-    );
+    let image = pod.images().remove(0).image.unwrap();
+    let second = Duration::from_secs(1);
     let images = [&image];
     let reading = snapshot.keyring("shop", &pod, &images, Instant::now() + second);
     tokio::pin!(reading);
@@ -132,7 +131,7 @@ async fn equal_images_are_looked_up_once() {
 }
 
 #[tokio::test]
-async fn different_images_are_looked_up_at_once() {
+async fn different_images_are_looked_up_concurrently() {
     let bench = Bench::new().await;
     let images = ["a", "b", "c"].map(|name| bench.image(name, &BOTH));
     for name in ["a", "b", "c"] {
@@ -157,14 +156,12 @@ async fn too_many_images_are_not_looked_up() {
 }
 
 #[tokio::test]
-async fn what_is_lost_anyway_is_not_waited_for() {
+async fn decisive_image_ends_the_wait_for_the_others() {
     let bench = Bench::new().await;
-    let (hanging, amd) = (
-        bench.image("hanging", &BOTH),
-        bench.image("amd", &["linux/amd64"]),
-    );
+    let hanging = bench.image("hanging", &BOTH);
+    let amd = bench.image("amd", &["linux/amd64"]);
     bench.remote.repo("hanging").fault(Some(Fault::hang()));
-    // Not even the budget passes.
+    // The clock stands still, so the budget does not end the wait.
     let _clock = StoppedClock::stop();
     assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
     assert_eq!(
@@ -174,18 +171,18 @@ async fn what_is_lost_anyway_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn an_override_is_believed_and_nobody_is_asked() {
+async fn override_replaces_the_lookup() {
     let api = ApiServer::start().await;
     let bench = Bench::with(with_cluster(&api, &[])).await;
     let snapshot = bench.current.load_full();
     let host = bench.remote.address().to_string();
-    let known = |images: &str, platforms: &[&str]| Override {
+    let override_of = |images: &str, platforms: &[&str]| Override {
         images: format!("{host}/{images}").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(platforms),
     };
     let overrides = vec![
-        known("team/legacy*", &["linux/amd64"]),
-        known("team", &BOTH),
+        override_of("team/legacy*", &["linux/amd64"]),
+        override_of("team", &BOTH),
     ];
     let policy = Policy {
         overrides,
@@ -196,10 +193,11 @@ async fn an_override_is_believed_and_nobody_is_asked() {
         ..Snapshot::clone(&snapshot)
     }));
     let image = |name: &str| format!("{host}/team/{name}");
-    let (app, legacy) = (image("app:1"), image("legacy-app"));
+    let app = image("app:1");
+    let legacy = image("legacy-app");
     assert_eq!(bench.reason(&[&app]).await, "tolerated");
     assert_eq!(bench.reason(&[&app, &legacy]).await, "platform-missing");
-    // Of what the node has already, only the operator can tell; and they do not count as images that are asked for.
+    // An override applies even to images that are never pulled, and such images do not count as looked up.
     let mut pod = pod(&[app.as_str()]);
     pod["spec"]["containers"] = (0..=IMAGES)
         .map(|at| json!({"image": image(&format!("app:{at}")), "imagePullPolicy": "Never"}))
@@ -207,7 +205,7 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
     assert_eq!(bench.decide(&pod).await, "tolerated");
     assert_eq!((bench.remote.requests().len(), api.requests()), (0, 0));
-    // One that closes every pool is enough, without the others.
+    // An override that closes every pool decides without the other images.
     bench.remote.repo("hanging").fault(Some(Fault::hang()));
     assert_eq!(
         bench.reason(&[&format!("{host}/hanging"), &legacy]).await,
@@ -216,14 +214,12 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     assert_eq!(bench.remote.requests().len(), 0);
 }
 
-/// Which architectures are left can only be told from all images.
+/// The architectures for the node affinity follow only from all images.
 #[tokio::test]
-async fn what_a_pod_is_steered_by_is_waited_for() {
+async fn steering_awaits_every_image() {
     let bench = Bench::new().await;
-    let (arm, amd) = (
-        bench.image("arm", &["linux/arm64"]),
-        bench.image("amd", &["linux/amd64"]),
-    );
+    let arm = bench.image("arm", &["linux/arm64"]);
+    let amd = bench.image("amd", &["linux/amd64"]);
     let both = bench.image("both", &BOTH);
     let rules = json!({"placement": {"require": "affinity", "whenUnknown": ["linux/amd64"]}});
     bench.decide_by(tolerarch_core::testing::policy(&rules));
@@ -234,12 +230,10 @@ async fn what_a_pod_is_steered_by_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_image_that_failed_is_kept_from_where_it_did() {
+async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
     let bench = Bench::new().await;
-    let (lies, other) = (
-        bench.image("lies", &BOTH),
-        bench.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]),
-    );
+    let lies = bench.image("lies", &BOTH);
+    let other = bench.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]);
     let digest = bench.remote.repo("lies").digest_of("v1").unwrap();
     let pinned = bench.remote.repo("lies").reference(&digest);
     let fails = |namespace: &str, is_for_all: bool| {
@@ -274,22 +268,22 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
         }
         assert_eq!(bench.reason(&[&other]).await, "tolerated");
     }
-    // Nothing is lacking of what is mounted.
+    // A failure does not matter for an image that is only mounted.
     fails("shop", true);
     let mut volume = pod(&[&other]);
     volume["spec"]["volumes"] = json!([{"name": "v", "image": {"reference": lies}}]);
     assert_eq!(bench.decide(&volume).await, "tolerated");
-    // Where nodes are required it is left out, and people know better.
+    // A required affinity leaves the architecture out. An override counts more than the recorded failure.
     let mut policy = Policy::default();
     policy.placement.require = tolerarch_core::policy::Require::Affinity;
     bench.decide_by(policy.clone());
     fails("shop", true);
     let snapshot = bench.current.load_full();
-    let own = pod(&[&lies]);
-    let own = Pod::of_value(&own).unwrap();
+    let created = pod(&[&lies]);
+    let pod = Pod::of_value(&created).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
     let decision = snapshot
-        .decide(&snapshot.policy, "shop", &own, Wait::ForAll(&limits))
+        .decide(&snapshot.policy, "shop", &pod, Wait::ForAll(&limits))
         .await;
     let required = decision.edits.annotations.get("tolerarch.io/required");
     assert_eq!(
@@ -313,7 +307,7 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
 }
 
 #[tokio::test]
-async fn pods_of_an_owner_that_deletes_changed_ones_stay_unchanged() {
+async fn pods_of_a_recreating_owner_stay_unchanged() {
     let bench = Bench::new().await;
     let image = bench.image("app", &BOTH);
     let owned = |kind: &str, controller: bool| {
@@ -341,12 +335,11 @@ async fn pods_of_an_owner_that_deletes_changed_ones_stay_unchanged() {
     for other in [owned("Broker", false), owned("Other", true), pod(&[&image])] {
         assert_eq!(bench.decide(&other).await, "tolerated", "{other}");
     }
-    // The command line looks at the images as well.
-    let (created, snapshot) = (owned("Broker", true), bench.current.load_full());
-    let (pod, limits) = (
-        Pod::of_value(&created).unwrap(),
-        BatchLimits::new(&LookupSettings::default()),
-    );
+    // Commands look up the images all the same.
+    let created = owned("Broker", true);
+    let snapshot = bench.current.load_full();
+    let pod = Pod::of_value(&created).unwrap();
+    let limits = BatchLimits::new(&LookupSettings::default());
     let examined = snapshot
         .examine(&snapshot.policy, "shop", &pod, &limits)
         .await;

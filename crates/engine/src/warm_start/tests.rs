@@ -2,20 +2,20 @@ use serde_json::{Value, json};
 use testregistry::{Fault, Kind, Registry as Remote};
 
 use super::*;
-use crate::decide::testing::in_front_of;
+use crate::decide::testing::snapshot_for;
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_support::metrics::Metrics;
 
 /// A cluster with running Pods, and a registry.
-struct World {
+struct TestCluster {
     api: Lists,
     remote: Remote,
     state: Reported,
 }
 
-impl World {
+impl TestCluster {
     async fn new() -> Self {
         let remote = Remote::builder().plain_http().start().await;
         Self {
@@ -50,7 +50,7 @@ impl World {
 
     fn current(&self) -> Current {
         let metrics = Metrics::new([]).unwrap();
-        in_front_of(
+        snapshot_for(
             &self.remote,
             Credentials::default(),
             CacheSettings::default(),
@@ -72,7 +72,7 @@ impl World {
         .await;
     }
 
-    fn asked(&self) -> usize {
+    fn lookups(&self) -> usize {
         self.remote.count(|request| request.kind == Kind::Manifest)
     }
 
@@ -89,99 +89,103 @@ impl World {
 }
 
 #[tokio::test]
-async fn images_of_running_pods_are_known_before_the_next_pod() {
-    let world = World::new().await;
-    world.images(&["a", "b", "c"]);
+async fn images_of_running_pods_are_cached() {
+    let cluster = TestCluster::new().await;
+    cluster.images(&["a", "b", "c"]);
     for replica in 0..150 {
-        world.pod(&format!("one-{replica}"), &["a", "b"]);
+        cluster.pod(&format!("one-{replica}"), &["a", "b"]);
     }
-    world.pod("other", &["c", "missing"]);
-    let current = world.current();
-    world.warm(&current).await;
+    cluster.pod("other", &["c", "missing"]);
+    let current = cluster.current();
+    cluster.warm(&current).await;
     for name in ["a", "b", "c"] {
-        assert!(world.is_known(&current, name), "{name}");
+        assert!(cluster.is_known(&current, name), "{name}");
     }
-    assert!(!world.is_known(&current, "missing"));
-    assert_eq!(world.asked(), 4, "each image once");
-    world.warm(&current).await;
-    assert_eq!(world.asked(), 4, "and what is known not at all");
+    assert!(!cluster.is_known(&current, "missing"));
+    assert_eq!(cluster.lookups(), 4, "each image is looked up once");
+    cluster.warm(&current).await;
+    assert_eq!(cluster.lookups(), 4, "cached images are not looked up");
 }
 
 #[tokio::test]
-async fn a_registry_that_limits_requests_is_left_out() {
-    let world = World::new().await;
+async fn throttling_registry_is_left_out() {
+    let cluster = TestCluster::new().await;
     let names: Vec<String> = (0..50).map(|name| format!("app-{name}")).collect();
     for name in &names {
-        world.images(&[name]);
-        world.remote.repo(name).fault(Some(Fault::status(429)));
-        world.pod(name, &[name]);
+        cluster.images(&[name]);
+        cluster.remote.repo(name).fault(Some(Fault::status(429)));
+        cluster.pod(name, &[name]);
     }
-    world.warm(&world.current()).await;
-    assert!(world.asked() <= LOOKUPS, "{} requests", world.asked());
-    assert_eq!(world.state.get(), State::Healthy);
+    cluster.warm(&cluster.current()).await;
+    assert!(
+        cluster.lookups() <= LOOKUPS,
+        "{} requests",
+        cluster.lookups()
+    );
+    assert_eq!(cluster.state.get(), State::Healthy);
 }
 
 #[tokio::test]
-async fn most_of_a_rate_limit_is_left_to_pods() {
+async fn registry_is_left_out_below_three_quarters_of_its_limit() {
     for (left, expected) in [("75;w=21600", 50..=50), ("74;w=21600", 1..=LOOKUPS)] {
-        let world = World::new().await;
+        let cluster = TestCluster::new().await;
         let names: Vec<String> = (0..50).map(|name| format!("app-{name}")).collect();
         for name in &names {
-            world.images(&[name]);
-            let repo = world.remote.repo(name);
+            cluster.images(&[name]);
+            let repo = cluster.remote.repo(name);
             repo.header("ratelimit-limit", Some("100;w=21600"));
             repo.header("ratelimit-remaining", Some(left));
-            world.pod(name, &[name]);
+            cluster.pod(name, &[name]);
         }
-        world.warm(&world.current()).await;
+        cluster.warm(&cluster.current()).await;
         assert!(
-            expected.contains(&world.asked()),
+            expected.contains(&cluster.lookups()),
             "{left}: {} requests",
-            world.asked()
+            cluster.lookups()
         );
     }
 }
 
 #[tokio::test]
-async fn without_the_right_to_list_pods_it_gives_up() {
-    let world = World::new().await;
-    world.images(&["a"]);
-    world.pod("one", &["a"]);
-    world.api.refuse(StoredPod::PATH, Some(403));
-    world.warm(&world.current()).await;
-    assert_eq!(world.asked(), 0);
-    assert_eq!(world.state.get(), State::Degraded(NOT_LISTED));
+async fn missing_right_to_list_pods_ends_the_warm_start() {
+    let cluster = TestCluster::new().await;
+    cluster.images(&["a"]);
+    cluster.pod("one", &["a"]);
+    cluster.api.refuse(StoredPod::PATH, Some(403));
+    cluster.warm(&cluster.current()).await;
+    assert_eq!(cluster.lookups(), 0);
+    assert_eq!(cluster.state.get(), State::Degraded(NOT_LISTED));
 }
 
 #[tokio::test]
-async fn a_list_that_fails_is_tried_again() {
-    let world = World::new().await;
-    world.images(&["a"]);
-    world.pod("one", &["a"]);
-    world.api.refuse(StoredPod::PATH, Some(500));
-    let current = world.current();
+async fn failed_list_is_tried_again() {
+    let cluster = TestCluster::new().await;
+    cluster.images(&["a"]);
+    cluster.pod("one", &["a"]);
+    cluster.api.refuse(StoredPod::PATH, Some(500));
+    let current = cluster.current();
     let heal = async {
-        while world.state.get() == State::Healthy {
+        while cluster.state.get() == State::Healthy {
             tokio::task::yield_now().await;
         }
-        world.api.refuse(StoredPod::PATH, None);
+        cluster.api.refuse(StoredPod::PATH, None);
     };
-    tokio::join!(world.warm(&current), heal);
-    assert!(world.is_known(&current, "a"));
-    assert_eq!(world.state.get(), State::Healthy);
+    tokio::join!(cluster.warm(&current), heal);
+    assert!(cluster.is_known(&current, "a"));
+    assert_eq!(cluster.state.get(), State::Healthy);
 }
 
-/// The images of a cluster are not the operator's choice.
+/// Whoever creates Pods chooses the images.
 #[tokio::test]
-async fn what_is_kept_is_bounded() {
-    let mut found = Found::default();
+async fn number_and_bytes_of_images_are_bounded() {
+    let mut running = RunningImages::default();
     for pod in 0..IMAGES / 50 + 1 {
         let containers: Vec<Value> = (0..50)
             .map(|at| json!({"name": "c", "image": format!("{}-{pod}-{at}", "x".repeat(200))}))
             .collect();
         let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": containers}});
-        found.add(&StoredPod::of_value(&pod).unwrap(), false);
+        running.add(&StoredPod::of_value(&pod).unwrap(), false);
     }
-    assert!(found.seen.len() <= IMAGES && found.bytes <= BYTES);
-    assert!(found.seen.len() > IMAGES / 2);
+    assert!(running.images.len() <= IMAGES && running.bytes <= BYTES);
+    assert!(running.images.len() > IMAGES / 2);
 }

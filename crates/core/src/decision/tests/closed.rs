@@ -1,9 +1,9 @@
-//! What a Pod says of itself that stays closed.
+//! The annotation with the reason, and the limits on a Pod's size.
 
 use super::*;
 use crate::policy::Require;
 
-/// (reason, what is done, value of the annotation after the pass)
+/// (reason, outcome, value of the annotation after the pass)
 fn explained(
     policy: &Policy,
     pod: &mut Value,
@@ -14,11 +14,9 @@ fn explained(
     let decision = Decision::without_images(policy, &decoded)
         .unwrap_or_else(|| Decision::of(policy, &decoded, Rank::FIRST, images));
     if !decision.edits.is_empty() {
-        *pod = crate::decision::testing::applied(
-            &crate::patch::build("", &decoded, &decision.edits),
-            pod,
-        )
-        .0;
+        let patch = crate::patch::build("", &decoded, &decision.edits);
+        let (patched, _) = crate::decision::testing::applied(&patch, pod);
+        *pod = patched;
     }
     (
         decision.reason,
@@ -28,7 +26,7 @@ fn explained(
 }
 
 #[test]
-fn a_closed_pod_says_why_until_it_is_open() {
+fn ineligible_pod_has_the_reason_until_it_is_eligible() {
     let policy = Policy {
         explain: true,
         ..multi_arch()
@@ -53,7 +51,7 @@ fn a_closed_pod_says_why_until_it_is_open() {
         seen.2,
         json!("platform-missing: amd lacks linux/arm64 (and 2 more images)")
     );
-    // Opened, also by a replica that no longer explains; and closed again.
+    // The Pod becomes eligible, also for a replica that does not explain, and then ineligible again.
     let mut opened = bare.clone();
     assert_eq!(
         explained(&multi_arch(), &mut opened, &[both()]),
@@ -68,7 +66,7 @@ fn a_closed_pod_says_why_until_it_is_open() {
         seen,
         (Reason::Retracted, "retracted", json!("not-found: unknown"))
     );
-    // It tolerates the pool by itself by now.
+    // Now the user's tolerations cover the pool.
     bare["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     assert_eq!(
         explained(&policy, &mut bare, &[both()]),
@@ -77,7 +75,7 @@ fn a_closed_pod_says_why_until_it_is_open() {
 }
 
 #[test]
-fn a_forged_mark_does_not_change_the_reason() {
+fn forged_annotation_does_not_change_the_reason() {
     let mut policy = Policy {
         explain: true,
         ..multi_arch()
@@ -94,7 +92,7 @@ fn a_forged_mark_does_not_change_the_reason() {
 }
 
 #[test]
-fn only_a_pod_that_was_decided_on_says_why() {
+fn reason_is_written_only_if_the_policy_explains_and_enforces() {
     let amd = runs("amd", &["linux/amd64"]);
     let explain = |policy: Policy| Policy {
         explain: true,
@@ -118,7 +116,7 @@ fn only_a_pod_that_was_decided_on_says_why() {
 }
 
 #[test]
-fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
+fn reason_is_left_out_near_the_limit_of_annotations() {
     let policy = Policy {
         explain: true,
         ..multi_arch()
@@ -130,8 +128,8 @@ fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
         explained(&policy, &mut full, &amd),
         (Reason::NoRoom, "unchanged", Value::Null)
     );
-    // What is taken back always fits.
-    let mut opened = pod(json!([own()]), Some("multi-arch"));
+    // A removal always fits.
+    let mut opened = pod(json!([managed()]), Some("multi-arch"));
     opened["metadata"]["annotations"]["a"] = json!("x".repeat((256 << 10) - 60));
     assert_eq!(
         explained(&policy, &mut opened, &amd),
@@ -141,24 +139,24 @@ fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
 }
 
 #[test]
-fn a_wrong_toleration_goes_even_without_room_for_a_requirement() {
+fn toleration_is_removed_without_room_for_a_requirement() {
     let mut policy = multi_arch();
     policy.placement.require = Require::Affinity;
     let amd = [runs("amd", &["linux/amd64"])];
-    let mut opened = pod(json!([own()]), Some("multi-arch"));
+    let mut opened = pod(json!([managed()]), Some("multi-arch"));
     let room = (256 << 10) - "a".len() - "tolerarch.io/pools".len() - "multi-arch".len();
     opened["metadata"]["annotations"]["a"] = json!("x".repeat(room));
     let seen = explained(&policy, &mut opened, &amd);
     assert_eq!(seen, (Reason::Retracted, "retracted", Value::Null));
     assert_eq!(opened["spec"]["tolerations"], json!([]));
-    // What went has left room for it.
+    // The removal has left room for the requirement.
     assert_eq!(explained(&policy, &mut opened, &amd).0, Reason::Placed);
 }
 
-/// The API server checks it after webhooks, and a Pod can have a million names of pools until then.
+/// The API server checks the size after webhooks, so a webhook may get a Pod with a million names of pools.
 #[test]
-fn annotations_that_are_too_long_are_not_read() {
-    let mut long = pod(json!([own()]), Some("multi-arch"));
+fn too_long_annotations_leave_the_pod_unchanged() {
+    let mut long = pod(json!([managed()]), Some("multi-arch"));
     long["metadata"]["annotations"]["tolerarch.io/pools"] = json!("a,".repeat(128 << 10));
     let long = Pod::of_value(&long).unwrap();
     let decision = Decision::without_images(&multi_arch(), &long).unwrap();
@@ -169,38 +167,38 @@ fn annotations_that_are_too_long_are_not_read() {
 }
 
 #[test]
-fn a_pool_that_is_not_open_to_all_workloads_is_closed_to_the_others() {
+fn pool_is_closed_to_workloads_outside_its_share() {
     let mut policy = Policy {
         explain: true,
         ..multi_arch()
     };
     policy.pools[0].share = 0;
     let mut bare = pod(json!([]), None);
-    let told = json!("not-in-share: the pool multi-arch is open to 0 % of the workloads");
+    let text = json!("not-in-share: the pool multi-arch is open to 0 % of the workloads");
     let seen = explained(&policy, &mut bare, &[both()]);
-    assert_eq!(seen, (Reason::NotInShare, "unchanged", told.clone()));
+    assert_eq!(seen, (Reason::NotInShare, "unchanged", text.clone()));
     let decided = decide(&policy, &pod(json!([]), None), &[both()]);
     assert_eq!(
         (decided.0, decided.1, decided.3),
         (Reason::NotInShare, None, 0)
     );
-    // A share changes no reason of Pods that do not qualify, or that need nothing.
+    // A share changes no reason of Pods that are ineligible, or that tolerate the pool already.
     let seen = explained(
         &policy,
         &mut pod(json!([]), None),
         &[runs("amd", &["linux/amd64"])],
     );
     assert_eq!(seen.0, Reason::PlatformMissing);
-    let mut tolerant = pod(json!([own()]), None);
+    let mut tolerant = pod(json!([managed()]), None);
     assert_eq!(
         explained(&policy, &mut tolerant, &[both()]).0,
         Reason::AlreadyTolerated
     );
-    // A share that has become smaller takes back what was opened.
-    let mut opened = pod(json!([own()]), Some("multi-arch"));
+    // A smaller share removes the additions.
+    let mut opened = pod(json!([managed()]), Some("multi-arch"));
     assert_eq!(
         explained(&policy, &mut opened, &[both()]),
-        (Reason::Retracted, "retracted", told)
+        (Reason::Retracted, "retracted", text)
     );
     // Another pool may be open.
     let mut two = two_pools();

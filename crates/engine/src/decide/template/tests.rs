@@ -19,12 +19,12 @@ fn policy(keys: Value) -> Policy {
     tolerarch_core::testing::policy(&config)
 }
 
-/// What a review shows of a DaemonSet with this template.
+/// A DaemonSet with this template, as it is in a review.
 fn daemon_set(template: &Value) -> Value {
     json!({"metadata": {"name": "agent"}, "spec": {"template": template}})
 }
 
-/// What a review shows of a PodTemplate with this template.
+/// A PodTemplate with this template, as it is in a review.
 fn pod_template(template: &Value) -> Value {
     json!({"metadata": {"name": "buffer"}, "template": template})
 }
@@ -47,7 +47,7 @@ fn body(after: &Value, before: Option<&Value>) -> String {
     review.to_string()
 }
 
-/// The reason, and the template as it is stored after the review.
+/// The reason, and the DaemonSet's template as it is stored after the review.
 async fn decide(
     bench: &Bench,
     policy: &Policy,
@@ -63,7 +63,7 @@ async fn decide(
     .await
 }
 
-/// The same for objects with more than a template.
+/// The same as [`decide`] for whole objects.
 async fn decide_object(
     bench: &Bench,
     policy: &Policy,
@@ -76,11 +76,11 @@ async fn decide_object(
         panic!("{body}")
     };
     let snapshot = bench.current.load_full();
-    let until = Wait::Until {
+    let wait = Wait::Until {
         deadline: Instant::now() + snapshot.budget,
         review: None,
     };
-    let decision = snapshot.decide_template(policy, "ops", change, until).await;
+    let decision = snapshot.decide_template(policy, "ops", change, wait).await;
     let pod = &change.template.pod;
     let patch = patch::build(change.kind.pointer(), pod, &decision.edits);
     let mut stored = after.clone();
@@ -89,7 +89,7 @@ async fn decide_object(
         json_patch::patch(&mut stored, &patch).unwrap();
     }
     if change.kind == TemplateKind::PodTemplate {
-        // Kubernetes' type takes what is stored.
+        // The stored object decodes as Kubernetes' type.
         TypedPodTemplate::deserialize(&stored).unwrap();
     }
     let stored = stored.pointer_mut(change.kind.pointer()).unwrap();
@@ -123,12 +123,10 @@ fn template(image: &str, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_new_one_gets_what_its_pods_would_get() {
+async fn new_template_gets_the_additions_of_its_pods() {
     let bench = Bench::new().await;
-    let (both, amd64) = (
-        bench.image("agent", &["linux/amd64", "linux/arm64"]),
-        bench.image("old", &["linux/amd64"]),
-    );
+    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = bench.image("old", &["linux/amd64"]);
     let policy = policy(
         json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
     );
@@ -162,7 +160,7 @@ async fn a_new_one_gets_what_its_pods_would_get() {
 }
 
 #[tokio::test]
-async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
+async fn update_without_change_keeps_managed_additions() {
     let bench = Bench::new().await;
     let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
     let amd64 = bench.image("old", &["linux/amd64"]);
@@ -180,7 +178,7 @@ async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
         assert_ne!(before, users);
 
         let (reason, stored) = decide(&bench, &policy, &before, Some(&before)).await;
-        assert_eq!(stored, before, "{require}: as it was");
+        assert_eq!(stored, before, "{require}: sent with the additions");
         assert_eq!(
             reason,
             if require == "off" {
@@ -191,7 +189,7 @@ async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
         );
 
         let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
-        assert_eq!(stored, before, "{require}: sent without ours");
+        assert_eq!(stored, before, "{require}: sent without the additions");
         assert_eq!(
             reason,
             if require == "off" {
@@ -224,20 +222,18 @@ async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
         assert_eq!(
             (reason.as_str(), stored),
             ("not-applicable", users),
-            "{require}: no rollout of our own"
+            "{require}: nothing was managed, so nothing is rolled out"
         );
     }
 }
 
 #[tokio::test]
-async fn ours_stay_where_the_user_has_put_something_behind_them() {
+async fn managed_toleration_keeps_its_place_before_a_later_one() {
     let bench = Bench::new().await;
     let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
     let policy = policy(json!({}));
-    let (gpu, spot) = (
-        json!({"key": "gpu", "operator": "Exists"}),
-        json!({"key": "spot", "operator": "Exists"}),
-    );
+    let gpu = json!({"key": "gpu", "operator": "Exists"});
+    let spot = json!({"key": "spot", "operator": "Exists"});
     let mut before = template(&image, json!({"tolerations": [gpu, own(), spot]}));
     before["metadata"]["annotations"] = json!({"a": "b", "tolerarch.io/pools": "multi-arch"});
     let mut users = template(&image, json!({"tolerations": [gpu, spot]}));
@@ -248,12 +244,10 @@ async fn ours_stay_where_the_user_has_put_something_behind_them() {
 }
 
 #[tokio::test]
-async fn a_changed_template_is_decided_anew() {
+async fn changed_template_is_decided_again() {
     let bench = Bench::new().await;
-    let (both, amd64) = (
-        bench.image("agent", &["linux/amd64", "linux/arm64"]),
-        bench.image("old", &["linux/amd64"]),
-    );
+    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = bench.image("old", &["linux/amd64"]);
     let policy = policy(json!({}));
     let (_, before) = decide(&bench, &policy, &template(&both, json!({})), None).await;
 
@@ -287,7 +281,7 @@ async fn a_changed_template_is_decided_anew() {
 }
 
 #[tokio::test]
-async fn an_unknown_image_keeps_what_was_there() {
+async fn unknown_image_keeps_managed_additions() {
     let bench = Bench::new().await;
     let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
     let unknown = both.replace("v1", "v2");
@@ -300,7 +294,7 @@ async fn an_unknown_image_keeps_what_was_there() {
     assert_eq!(
         (reason.as_str(), stored),
         ("not-found", after.clone()),
-        "it has them"
+        "sent with the additions"
     );
 
     let (reason, stored) = decide(
@@ -313,7 +307,7 @@ async fn an_unknown_image_keeps_what_was_there() {
     assert_eq!(
         (reason.as_str(), stored),
         ("tolerated", after),
-        "it gets them back"
+        "sent without the additions"
     );
 
     let gpu = json!({"key": "gpu", "operator": "Exists"});
@@ -331,20 +325,20 @@ async fn an_unknown_image_keeps_what_was_there() {
     assert_eq!(
         (reason.as_str(), stored),
         ("not-found", never),
-        "there was nothing"
+        "nothing was managed"
     );
 }
 
-/// The template `users` as it comes in an update, if what is stored is `before`.
+/// The way in which a client sends the template `users` in an update of the stored template `before`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sent {
-    /// By `kubectl edit` or a client-side apply: lists and annotations are there.
+    /// By `kubectl edit` or a client-side apply: with lists and annotations.
     Whole,
     /// By a server-side apply: lists are replaced by the user's, annotations stay.
     Applied,
     /// By a tool that manages annotations and no lists.
     Unmarked,
-    /// By one that replaces everything.
+    /// By a tool that replaces everything.
     Replaced,
 }
 
@@ -369,7 +363,7 @@ impl Sent {
     }
 }
 
-/// What of a template is managed: whether the pool is open, and the required architectures.
+/// The managed additions of a template: whether it has the pool's toleration, and the required architectures.
 fn managed(template: &Value) -> (bool, Vec<&str>) {
     let is_open = template["spec"]["tolerations"]
         .as_array()
@@ -383,14 +377,12 @@ fn managed(template: &Value) -> (bool, Vec<&str>) {
         .flatten()
         .map(|value| value.as_str().unwrap())
         .collect();
-    let marks = &template["metadata"]["annotations"];
+    let annotations = &template["metadata"]["annotations"];
+    let is_recorded = annotations["tolerarch.io/pools"] == "multi-arch";
+    assert_eq!(is_recorded, is_open, "{template}");
+    let recorded = annotations["tolerarch.io/required"].as_str();
     assert_eq!(
-        marks["tolerarch.io/pools"] == "multi-arch",
-        is_open,
-        "{template}"
-    );
-    assert_eq!(
-        marks["tolerarch.io/required"].as_str().unwrap_or_default(),
+        recorded.unwrap_or_default(),
         required.join(","),
         "{template}"
     );
@@ -398,14 +390,13 @@ fn managed(template: &Value) -> (bool, Vec<&str>) {
 }
 
 #[tokio::test]
-async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
+async fn unknown_image_keeps_additions_that_known_images_allow() {
     let bench = Bench::new().await;
     let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let (amd64, arm64) = (
-        bench.image("old", &["linux/amd64"]),
-        bench.image("edge", &["linux/arm64"]),
-    );
-    let (unknown, nothing) = (both.replace("v1", "v2"), || template(&both, json!({})));
+    let amd64 = bench.image("old", &["linux/amd64"]);
+    let arm64 = bench.image("edge", &["linux/arm64"]);
+    let unknown = both.replace("v1", "v2");
+    let nothing = || template(&both, json!({}));
     let policy = policy(json!({"placement": {"require": "affinity"}}));
     let (_, opened) = decide(&bench, &policy, &nothing(), None).await;
     let (_, required) = decide(&bench, &policy, &template(&amd64, json!({})), None).await;
@@ -427,10 +418,10 @@ async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
         ),
         (vec![&unknown], &closed, &open, &only("amd64")),
         (vec![&both, &unknown], &closed, &open, &only("amd64")),
-        // An image that is known to lack an architecture of the pool closes it, whatever the other one is.
+        // An image that lacks an architecture of the pool closes the pool, even beside an unknown image.
         (vec![&amd64, &unknown], &closed, &closed, &only("amd64")),
         (vec![&unknown, &amd64], &closed, &closed, &only("amd64")),
-        // What was required would keep it off all nodes.
+        // The recorded requirement would leave the Pod no node.
         (vec![&arm64, &unknown], &closed, &closed, &closed),
     ] {
         let mut users = template(images[0], json!({}));
@@ -457,18 +448,14 @@ async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
     }
 }
 
-/// Two tolerations open the pool, and the user has one of them, in other words.
+/// The pool has two tolerations, and the user has one of them, written in another form.
 #[tokio::test]
-async fn the_users_own_toleration_stays_the_users() {
+async fn equal_toleration_of_the_user_stays() {
     let bench = Bench::new().await;
-    let (both, amd64) = (
-        bench.image("agent", &["linux/amd64", "linux/arm64"]),
-        bench.image("old", &["linux/amd64"]),
-    );
-    let (arch, team) = (
-        json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}),
-        json!({"key": "team", "operator": "Exists"}),
-    );
+    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = bench.image("old", &["linux/amd64"]);
+    let arch = json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"});
+    let team = json!({"key": "team", "operator": "Exists"});
     let policy = policy(json!({"pools": [
         {"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [arch, team]},
     ]}));
@@ -490,7 +477,7 @@ async fn the_users_own_toleration_stays_the_users() {
         assert_eq!(
             stored["spec"]["tolerations"],
             json!([users_own]),
-            "{sent:?}: only what was added goes"
+            "{sent:?}: only managed tolerations are removed"
         );
 
         let mut other = after.clone();
@@ -503,9 +490,9 @@ async fn the_users_own_toleration_stays_the_users() {
     }
 }
 
-/// How docs/uninstall.md takes out what was added.
+/// docs/uninstall.md removes managed additions in this way.
 #[tokio::test]
-async fn a_pool_that_is_open_to_no_workload_is_taken_back_by_the_next_rollout() {
+async fn share_of_zero_removes_additions_with_the_next_rollout() {
     let bench = Bench::new().await;
     let users = template(
         &bench.image("agent", &["linux/amd64", "linux/arm64"]),
@@ -528,7 +515,7 @@ async fn a_pool_that_is_open_to_no_workload_is_taken_back_by_the_next_rollout() 
 }
 
 #[tokio::test]
-async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
+async fn opted_out_observed_or_large_template_stays_unchanged() {
     let bench = Bench::new().await;
     let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
     let policy = policy(json!({}));
@@ -558,18 +545,16 @@ async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
 }
 
 #[tokio::test]
-async fn hostile_annotations_cost_little() {
+async fn long_annotations_cost_little() {
     let bench = Bench::new().await;
     let policy = policy(json!({}));
-    let named = |from: u32| {
-        (from..from + 30_000)
-            .map(|name| name.to_string())
-            .collect::<Vec<_>>()
-            .join(",")
+    let pools = |from: u32| {
+        let names: Vec<String> = (from..from + 30_000).map(|name| name.to_string()).collect();
+        names.join(",")
     };
     let long = |from: u32| {
         let mut template = template(&bench.image("agent", &["linux/amd64"]), json!({}));
-        template["metadata"]["annotations"] = json!({"tolerarch.io/pools": named(from)});
+        template["metadata"]["annotations"] = json!({"tolerarch.io/pools": pools(from)});
         template
     };
     // A quadratic comparison would take minutes.
@@ -627,7 +612,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn whatever_it_has_comes_back_to_the_byte(
+    fn update_without_change_restores_the_template_exactly(
         spec in users_spec(),
         is_small in any::<bool>(),
         require in proptest::sample::select(vec!["off", "affinity", "nodeSelector"]),
@@ -660,7 +645,7 @@ proptest! {
     }
 }
 
-/// A DaemonSet with this template, after its owner has applied one with this spec.
+/// A DaemonSet with this template, after its owner has applied a template with this spec.
 fn applied(template: &Value, spec: &Value, time: &str) -> Value {
     let mut fields = json!({});
     for name in ["nodeSelector", "tolerations"]
@@ -681,23 +666,19 @@ fn applied(template: &Value, spec: &Value, time: &str) -> Value {
     set
 }
 
-/// Whether all that a template says of nodes and taints is its owner's, and says nothing else.
+/// Whether the template has no managed additions: its constraints and tolerations are the owner's.
 fn is_of_owner(template: &Value, users: &Value) -> bool {
-    let marks = &template["metadata"]["annotations"];
-    let is_marked = ANNOTATIONS.iter().any(|key| !marks[*key].is_null());
-    !is_marked
-        && MEMBERS
-            .iter()
-            .all(|name| template["spec"][name] == users["spec"][name])
+    let annotations = &template["metadata"]["annotations"];
+    let is_managed = ANNOTATIONS.iter().any(|key| !annotations[*key].is_null());
+    let mut members = MEMBERS.iter();
+    !is_managed && members.all(|name| template["spec"][name] == users["spec"][name])
 }
 
 #[tokio::test]
-async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
+async fn applied_constraints_are_the_owners_even_if_they_look_managed() {
     let bench = Bench::new().await;
-    let (amd64, arm64) = (
-        bench.image("old", &["linux/amd64"]),
-        bench.image("edge", &["linux/arm64"]),
-    );
+    let amd64 = bench.image("old", &["linux/amd64"]);
+    let arm64 = bench.image("edge", &["linux/arm64"]);
     let arch = || json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
     let zone = || json!({"key": "zone", "operator": "In", "values": ["a"]});
     let affinity = |terms: Value| {
@@ -729,13 +710,11 @@ async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
                 before["metadata"]["annotations"],
                 json!({"tolerarch.io/required": "amd64"})
             );
-            let (owners, others) = (
-                template(&amd64, names.clone()),
-                template(&arm64, names.clone()),
-            );
+            let owners = template(&amd64, names.clone());
+            let others = template(&arm64, names.clone());
             let sent = |users| Sent::Applied.template(users, &before);
 
-            // Of a template that stays as it is, an API server does not even ask.
+            // The API server sends no review for an update that changes nothing.
             let mut stored = sent(&owners);
             if stored != before {
                 let (old, new) = (applied(&before, users, "1"), applied(&stored, names, "2"));
@@ -754,7 +733,7 @@ async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
                 is_of_owner(&next, &others),
                 "{case}, then another image: {next}"
             );
-            // What an earlier request applied may have been completed by us, but for terms that had nothing to complete.
+            // tolerarch may have added to terms that an earlier request applied, except to terms that were complete.
             if stored != before || names == &bound[2] {
                 let mut edited = old.clone();
                 edited["spec"]["template"]["spec"]["containers"] =
@@ -762,7 +741,7 @@ async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
                 let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
                 assert!(
                     is_of_owner(&next, &others),
-                    "{case}, then another image by another one: {next}"
+                    "{case}, then another image from another client: {next}"
                 );
             }
         }
@@ -770,7 +749,7 @@ async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
 }
 
 #[tokio::test]
-async fn what_stands_where_ours_did_not_is_the_users() {
+async fn constraint_in_another_place_is_the_users() {
     let bench = Bench::new().await;
     let image = bench.image("old", &["linux/amd64"]);
     let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
@@ -800,31 +779,28 @@ async fn what_stands_where_ours_did_not_is_the_users() {
 }
 
 #[tokio::test]
-async fn a_toleration_that_an_owner_applies_is_the_owners() {
+async fn applied_toleration_is_the_owners() {
     let bench = Bench::new().await;
-    let (both, amd64) = (
-        bench.image("agent", &["linux/amd64", "linux/arm64"]),
-        bench.image("old", &["linux/amd64"]),
-    );
-    let (policy, gpu) = (
-        policy(json!({})),
-        json!({"key": "gpu", "operator": "Exists"}),
-    );
+    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = bench.image("old", &["linux/amd64"]);
+    let policy = policy(json!({}));
+    let gpu = json!({"key": "gpu", "operator": "Exists"});
     for (first, then) in [
         (json!({}), json!([own()])),
         (json!({"tolerations": [gpu]}), json!([gpu, own()])),
     ] {
         let then = json!({"tolerations": then});
         let (_, before) = decide(&bench, &policy, &template(&both, first.clone()), None).await;
-        // The template stays as it is. Then there comes an image for one architecture.
-        let (old, others) = (applied(&before, &then, "2"), template(&amd64, then.clone()));
+        // An update that changes nothing, and then one to an image for one architecture.
+        let old = applied(&before, &then, "2");
+        let others = template(&amd64, then.clone());
         let mut edited = old.clone();
         edited["spec"]["template"]["spec"]["containers"] = others["spec"]["containers"].clone();
         let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
         assert_eq!(
             managed(&next),
             (false, vec![]),
-            "by another one: the owner may have applied an empty list"
+            "by another client: the owner may have applied an empty list"
         );
         let mut sent = edited;
         sent["metadata"]["managedFields"][0]["time"] = json!("3");
@@ -839,12 +815,10 @@ fn pod_template_policy(mut keys: Value) -> Policy {
 }
 
 #[tokio::test]
-async fn a_pod_template_gets_what_its_pods_would_get() {
+async fn pod_template_gets_the_additions_of_its_pods() {
     let bench = Bench::new().await;
-    let (both, amd64) = (
-        bench.image("web", &["linux/amd64", "linux/arm64"]),
-        bench.image("old", &["linux/amd64"]),
-    );
+    let both = bench.image("web", &["linux/amd64", "linux/arm64"]);
+    let amd64 = bench.image("old", &["linux/amd64"]);
     let policy = pod_template_policy(
         json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
     );
@@ -856,7 +830,7 @@ async fn a_pod_template_gets_what_its_pods_would_get() {
     assert_eq!(
         stored["metadata"]["annotations"],
         json!({"tolerarch.io/pools": "multi-arch", "tolerarch.io/preferred": "arm64=9"}),
-        "the scheduler knows preferences"
+        "the scheduler heeds preferences"
     );
 
     let bound = template(&amd64, json!({}));
@@ -874,13 +848,11 @@ async fn a_pod_template_gets_what_its_pods_would_get() {
 }
 
 #[tokio::test]
-async fn what_a_pod_template_prefers_stays_like_the_rest() {
+async fn preferences_of_a_pod_template_stay() {
     let bench = Bench::new().await;
     let both = bench.image("web", &["linux/amd64", "linux/arm64"]);
-    let (amd64, unknown) = (
-        bench.image("old", &["linux/amd64"]),
-        both.replace("v1", "v2"),
-    );
+    let amd64 = bench.image("old", &["linux/amd64"]);
+    let unknown = both.replace("v1", "v2");
     let pool = json!({
         "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()],
         "prefer": {"weight": 5, "labels": {"pool": "multi"}},
@@ -929,7 +901,7 @@ async fn what_a_pod_template_prefers_stays_like_the_rest() {
 
 /// A share counts a PodTemplate by its name, whatever owns it.
 #[tokio::test]
-async fn a_pod_template_is_a_workload_by_itself() {
+async fn pod_template_is_its_own_workload_for_a_share() {
     let bench = Bench::new().await;
     let image = bench.image("web", &["linux/amd64", "linux/arm64"]);
     let pool = json!({
