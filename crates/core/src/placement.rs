@@ -1,5 +1,5 @@
-//! From verdicts to edits of the Pod, pure: adds what each open pool needs, and removes what an earlier pass added for
-//! a pool that has closed since. [`Ownership`] tells managed additions from the user's own.
+//! From verdicts to edits of the Pod. Pure. Adds the tolerations and node labels of each open pool, and removes those that
+//! an earlier pass added for a pool that has closed since. [`Ownership`] tells managed additions from the user's own.
 
 mod edits;
 mod managed;
@@ -21,19 +21,22 @@ use selection::Selection;
 
 /// Returns whether the Pod tolerates every pool by itself and is not steered, so that its images do not matter.
 pub(crate) fn is_needless(pod: &Pod<'_>, policy: &Policy) -> bool {
-    !policy.placement.steer(pod)
-        && !Ownership::is_claimed(pod)
-        && policy.pools.iter().all(|pool| is_tolerated(pod, pool))
+    if policy.placement.steer(pod) || Ownership::is_claimed(pod) {
+        return false;
+    }
+    policy.pools.iter().all(|pool| is_tolerated(pod, pool))
 }
 
-/// Returns whether the Pod's tolerations, managed ones and the user's, cover all those of the pool, and its node selector
+/// Returns whether the Pod's tolerations, both managed and the user's, cover all those of the pool, and its node selector
 /// has the labels by which the pool is selected.
 pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
-    let is_covered = |toleration| {
+    for toleration in &pool.tolerations {
         let mut present = pod.tolerations().iter();
-        present.any(|other| other.covers(toleration))
-    };
-    pool.tolerations.iter().all(is_covered) && is_selected(pod, pool)
+        if !present.any(|other| other.covers(toleration)) {
+            return false;
+        }
+    }
+    is_selected(pod, pool)
 }
 
 fn is_selected(pod: &Pod<'_>, pool: &Pool) -> bool {
@@ -41,24 +44,33 @@ fn is_selected(pod: &Pod<'_>, pool: &Pool) -> bool {
         return true;
     }
     let selector = Scheduling::selector_of(pod).unwrap_or_default();
-    let mut labels = pool.select.iter();
-    labels.all(|(key, value)| {
-        let own = selector.get(key.as_str());
-        own.is_some_and(|own| *own == **value)
-    })
+    for (key, value) in &pool.select {
+        let Some(selected) = selector.get(key.as_str()) else {
+            return false;
+        };
+        if *selected != **value {
+            return false;
+        }
+    }
+    true
 }
 
-/// Returns the pools that the node labels which the Pod itself names keep closed, whatever its images are.
+/// Returns the pools that are closed to the Pod, whatever its images are, because the Pod itself names their node labels.
 pub fn contradicted<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
     let ownership = Ownership::of(pod, pools);
     let Some(selection) = Selection::of(pod, &ownership, pools) else {
         return Vec::new();
     };
-    let is_closed = |pool: &&Pool| !selection.allows(pool);
-    pools.iter().filter(is_closed).collect()
+    let mut contradicted = Vec::new();
+    for pool in pools {
+        if !selection.allows(pool) {
+            contradicted.push(pool);
+        }
+    }
+    contradicted
 }
 
-/// Places a Pod by what its images mean for the pools.
+/// Places a Pod by the verdicts on its images.
 pub fn place<'a>(
     pod: &Pod<'_>,
     ownership: &Ownership<'_>,
@@ -101,7 +113,7 @@ fn member<T: Serialize + Default + PartialEq>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Finds the pools that are open to the Pod by managed additions after this pass.
+/// Returns a placement with the pools that are open to the Pod by managed additions after this pass, and without edits.
 fn open<'a>(
     pod: &Pod<'_>,
     ownership: &Ownership<'_>,
@@ -132,17 +144,17 @@ fn open<'a>(
                 continue;
             }
             selects = !pool.select.is_empty();
-            // No node need have the labels of two pools.
+            // There may be no node with the labels of two pools.
             if selects && is_selecting {
                 continue;
             }
             is_selecting |= selects;
         }
         placement.is_open |= is_open;
-        // A pool gets all of its tolerations, even those that the user covers in part: the annotation names pools, and a
+        // All of a pool's tolerations are added, even if the user's cover some of them: the annotation names pools, and a
         // removal takes whole pools.
-        let covers = |toleration| is_covered_by_user(pod, ownership, toleration);
-        if selects || !pool.tolerations.iter().all(covers) {
+        let is_covered = |toleration| is_covered_by_user(pod, ownership, toleration);
+        if selects || !pool.tolerations.iter().all(is_covered) {
             placement.opened.push(pool);
         }
     }
@@ -155,12 +167,15 @@ fn is_covered_by_user(
     ownership: &Ownership<'_>,
     toleration: &Toleration<'_>,
 ) -> bool {
-    let mut present = pod.tolerations().iter().enumerate();
-    present
-        .any(|(place, other)| other.covers(toleration) && !ownership.tolerations.contains(&place))
+    for (index, other) in pod.tolerations().iter().enumerate() {
+        if other.covers(toleration) && !ownership.tolerations.contains(&index) {
+            return true;
+        }
+    }
+    false
 }
 
-/// Returns the edits by which the managed tolerations, and their annotation, become those of the opened pools.
+/// Returns the edits that make the managed tolerations, and their annotation, those of the opened pools.
 fn toleration_edits<'a>(
     pod: &Pod<'_>,
     ownership: &Ownership<'_>,
@@ -172,14 +187,15 @@ fn toleration_edits<'a>(
         add: distinct(opened.iter().copied()),
         ..Edits::default()
     };
-    for &place in &ownership.tolerations {
-        if !edits.add.iter().any(|wanted| present[place].same(wanted)) {
-            edits.remove.push(place);
+    for &index in &ownership.tolerations {
+        let managed = &present[index];
+        if !edits.add.iter().any(|wanted| managed.same(wanted)) {
+            edits.remove.push(index);
         }
     }
     edits.add.retain(|wanted| {
         let mut managed = ownership.tolerations.iter();
-        !managed.any(|&place| present[place].same(wanted))
+        !managed.any(|&index| present[index].same(wanted))
     });
     edits.annotations.extend(ownership.record(pools, opened));
     edits

@@ -1,6 +1,6 @@
-//! Facts of a Pod: the images that it runs, the taints that it tolerates, the reasons to skip it. Decoded partially,
-//! and borrowed from the bytes of a review or from a value. Fields that a decision does not need are ignored, so that
-//! fields of newer Kubernetes versions neither matter nor get lost. A Pod is never written back.
+//! The facts of a Pod: its images, its tolerations, and the reasons to skip it. A Pod is decoded in part, and borrows from
+//! the bytes of a review or from a value. Fields that a decision does not need are ignored, so that fields of newer
+//! Kubernetes versions neither matter nor get lost. A Pod is never written back.
 
 mod applied;
 mod json;
@@ -47,9 +47,9 @@ const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
 /// The controller whose Pods are skipped: it chooses their nodes itself.
 pub(crate) const DAEMON_SET: &str = "DaemonSet";
-/// Maximal number of pull secrets of one Pod that are used.
+/// Maximum number of pull secrets of one Pod that are used.
 const PULL_SECRETS: usize = 16;
-/// Bytes for each image beside its text, while it is looked up: its usage, and the rest of the full reference.
+/// Bytes that the lookup of an image holds beside the image's text: the usage, and the rest of the full reference.
 const USAGE: usize = size_of::<Usage<'_>>() + 96;
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
@@ -62,15 +62,15 @@ pub struct Pod<'a> {
     /// Upper bound of the bytes that the Pod takes in etcd.
     #[serde(skip)]
     pub(crate) bytes: usize,
-    /// The controller, if this is the template of its Pods; without a kind if there is no controller.
+    /// The controller, if this is the template of the controller's Pods; with an empty kind if there is no controller.
     #[serde(skip)]
     template_of: Option<Owner<'a>>,
-    /// Lists that the template's owner has set by server-side apply, if an update of a template is decided.
+    /// Lists that the template's owner has set by server-side apply; only set for an update of a template.
     #[serde(skip)]
     pub(crate) applied: AppliedLists,
 }
 
-/// Path of a field, `spec.containers[0].image`, for which the API server would not take a value for a Pod.
+/// Path of a field, such as `spec.containers[0].image`, whose type makes a value no Pod for the API server.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} has another type than it should")]
 pub struct PodError(String);
@@ -87,11 +87,11 @@ struct Metadata<'a> {
     #[serde(deserialize_with = "or_default")]
     annotations: Picked<'a>,
     /// Unset if the metadata is absent or null.
-    #[serde(skip, default = "is_there")]
-    is_there: bool,
+    #[serde(skip, default = "is_present")]
+    is_present: bool,
 }
 
-fn is_there() -> bool {
+fn is_present() -> bool {
     true
 }
 
@@ -122,7 +122,7 @@ struct Spec<'a> {
     tolerations: Vec<Toleration<'a>>,
 }
 
-/// Operating system, or reference to a Secret.
+/// An operating system, or a reference to a Secret.
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Named<'a> {
@@ -170,9 +170,9 @@ kept! {
     Text { 0 }
     Unread { 0 }
     Pod { metadata, spec, template_of; bytes, applied }
-    Metadata { name, generate_name, owner_references, labels, annotations; is_there }
+    Metadata { name, generate_name, owner_references, labels, annotations; is_present }
     Owner { kind, name; controller }
-    Labels { own, all }
+    Labels { picked, all }
     Picked { members; count, bytes }
     Member { text; key }
     Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
@@ -184,57 +184,52 @@ kept! {
 }
 
 impl<'a> Pod<'a> {
-    /// Reads a Pod of a list or a file, unless a field that matters has another type than it should.
+    /// Reads a Pod of a list or a file. An error names a field that has another type than it should.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
-        let Object(pod) =
-            serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
+        let Object(mut pod) = match serde_path_to_error::deserialize::<_, Object<Self>>(value) {
+            Ok(pod) => pod,
+            Err(error) => {
                 let path = error.path().to_string();
-                PodError(if path == "." {
-                    "the Pod".to_owned()
-                } else {
-                    path
-                })
-            })?;
-        Ok(Self {
-            bytes: size_of_json(value.to_string().as_bytes()),
-            ..pod
-        })
+                if path == "." {
+                    return Err(PodError("the Pod".to_owned()));
+                }
+                return Err(PodError(path));
+            }
+        };
+        pod.bytes = size_of_json(value.to_string().as_bytes());
+        Ok(pod)
     }
 
     /// Reads a Pod as the API server writes it; `None` if it exceeds the limits on untrusted input, or is malformed.
     pub fn of_json(json: &'a str) -> Option<Pod<'static>> {
-        let Object(pod) = read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
-        Some(
-            Self {
-                bytes: size_of_json(json.as_bytes()),
-                ..pod
-            }
-            .into_owned(),
-        )
+        let Object(mut pod) = read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
+        pod.bytes = size_of_json(json.as_bytes());
+        Some(pod.into_owned())
     }
 
-    /// Returns the Pod that this controller would create by a template; of no controller if kind and name are empty.
+    /// Returns the Pod that this controller would create from a template, or that no controller would create if kind and
+    /// name are empty.
     #[must_use]
-    pub fn created_by(self, kind: impl Into<Text<'a>>, name: impl Into<Text<'a>>) -> Self {
-        Self {
-            template_of: Some(Owner {
-                kind: kind.into(),
-                name: name.into(),
-                controller: None,
-            }),
-            ..self
-        }
+    pub fn created_by(mut self, kind: impl Into<Text<'a>>, name: impl Into<Text<'a>>) -> Self {
+        self.template_of = Some(Owner {
+            kind: kind.into(),
+            name: name.into(),
+            controller: None,
+        });
+        self
     }
 }
 
 impl Pod<'_> {
-    /// Returns whether this is the template of a DaemonSet's Pods, which is decided only if the policy says so.
+    /// Returns whether this is the template of a DaemonSet's Pods, which is decided on only if the policy says so.
     pub(crate) fn is_of_daemon_set(&self) -> bool {
-        let owner = self.template_of.as_ref();
-        owner.is_some_and(|owner| owner.kind == *DAEMON_SET)
+        match &self.template_of {
+            Some(owner) => owner.kind == *DAEMON_SET,
+            None => false,
+        }
     }
 
-    /// Returns the reason to skip the Pod without a look at its images, if there is one.
+    /// Returns the reason to skip the Pod, if one of its fields is a reason; the images do not matter then.
     pub fn skipped(&self) -> Option<Reason> {
         if self.has_annotation(MIRROR_KEY) {
             return Some(Reason::MirrorPod);
@@ -254,20 +249,29 @@ impl Pod<'_> {
         if self.template_of.is_none() && self.has_controller_of(DAEMON_SET) {
             return Some(Reason::DaemonSet);
         }
-        if os.as_ref().is_some_and(|os| os.name == *WINDOWS) {
+        if let Some(os) = os
+            && os.name == *WINDOWS
+        {
             return Some(Reason::Windows);
         }
         let selector = node_selector.as_ref()?;
         if !selector.may_have(WINDOWS) {
             return None;
         }
-        let selector: Texts<'_> = read_small(Some(selector)).unwrap_or_default();
-        let is_windows = selector.get(OS_KEY).is_some_and(|os| *os == *WINDOWS);
-        is_windows.then_some(Reason::Windows)
+        let selector: Texts<'_> = read_small(Some(selector))?;
+        let os = selector.get(OS_KEY)?;
+        if *os == *WINDOWS {
+            Some(Reason::Windows)
+        } else {
+            None
+        }
     }
 
     fn has_controller_of(&self, kind: &str) -> bool {
-        matches!(self.controller(), Some((own, _)) if own == kind)
+        match self.controller() {
+            Some((controller, _)) => controller == kind,
+            None => false,
+        }
     }
 
     pub fn mode(&self) -> PodMode<'_> {
@@ -280,12 +284,12 @@ impl Pod<'_> {
 
     /// Returns the values of the label and of the annotation with this key.
     fn label_and_annotation(&self, key: &str) -> impl Iterator<Item = &str> {
-        let label = self.metadata.labels.own.get(key);
+        let label = self.metadata.labels.picked.get(key);
         let annotation = self.metadata.annotations.get(key);
         label.into_iter().chain(annotation)
     }
 
-    /// Returns every image that counts, in the order of the Pod: init containers, containers, image volumes.
+    /// Returns the usages of images in the Pod: of init containers, then containers, then image volumes.
     pub fn images(&self) -> Vec<Usage<'_>> {
         let Spec {
             init_containers,
@@ -306,12 +310,12 @@ impl Pod<'_> {
         usages
     }
 
-    /// Returns whether there is a container at all; a Pod without one is not valid.
+    /// Returns whether the Pod has a container; a Pod without one is not valid.
     pub fn has_containers(&self) -> bool {
         !self.spec.containers.is_empty()
     }
 
-    /// Returns the unchecked names of the first pull secrets, those of the service account among them.
+    /// Returns the names of the first pull secrets, unchecked. The API server has added those of the service account.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
         let secrets = self.spec.image_pull_secrets.iter();
         let names = secrets.map(|secret| secret.name.as_str());
@@ -344,10 +348,10 @@ impl Pod<'_> {
     }
 
     pub(crate) fn has_metadata(&self) -> bool {
-        self.metadata.is_there
+        self.metadata.is_present
     }
 
-    /// Returns the name by which people know the Pod: its controller as `Kind/name`, else its name or name's prefix.
+    /// Returns the Pod's name for people: its controller as `Kind/name`, else its own name or the prefix of its name.
     pub fn described(&self) -> String {
         match self.controller() {
             Some((kind, name)) => [kind, "/", name].concat(),
@@ -378,7 +382,8 @@ impl Pod<'_> {
                 owners.find(|owner| owner.controller == Some(true))?
             }
         };
-        Some((owner.kind.as_str(), owner.name.as_str()))
+        let Owner { kind, name, .. } = owner;
+        Some((kind.as_str(), name.as_str()))
     }
 }
 

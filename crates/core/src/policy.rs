@@ -1,5 +1,5 @@
-//! From the platforms of a Pod's images to a verdict for each pool: pure, and from scratch for each review. An unknown
-//! platform never fails a Pod: it only keeps tolerations off.
+//! From the platforms of a Pod's images to a verdict for each pool. Pure, and without state between reviews. An unknown
+//! platform never fails a Pod: the Pod only gets no tolerations.
 
 mod rules;
 mod share;
@@ -15,7 +15,7 @@ use crate::image::{Failure, LookupError, NamePattern, PlatformSet, Support};
 use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
 use crate::reason::Reason;
 
-/// Name in metrics of profiles that do not exist; no profile has this name.
+/// Name in metrics for all profiles that do not exist. No profile may have this name.
 pub const UNKNOWN_PROFILE: &str = "unknown";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub struct Policy {
     pub overrides: Vec<Override>,
     /// Set if a Pod that stays ineligible gets an annotation that says why.
     pub explain: bool,
-    /// Set if the templates of DaemonSets are decided like Pods.
+    /// Set if templates of DaemonSets are decided on like Pods.
     pub daemon_sets: bool,
-    /// Set if PodTemplates are decided like Pods.
+    /// Set if PodTemplates are decided on like Pods.
     pub pod_templates: bool,
 }
 
-/// Platforms that the operator states for some images, so that no registry is contacted for them.
+/// Platforms that the operator configures for some images. No registry is contacted for these images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Override {
     pub images: NamePattern,
@@ -46,28 +46,28 @@ pub struct Override {
 pub enum Mode {
     #[default]
     Enforce,
-    /// Decisions are counted and logged, and change nothing.
+    /// Decisions are counted and logged, but change nothing.
     Observe,
 }
 
 /// A group of nodes behind taints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The pool's name, as in the annotation of opened Pods.
+    /// The pool's name, as annotations of Pods name it.
     pub name: String,
-    /// The platforms that the pool's nodes can have: an image has to run on all of them.
+    /// The platforms that the pool's nodes can have. An eligible image runs on all of them.
     pub platforms: PlatformSet,
     pub tolerations: Vec<Toleration<'static>>,
-    /// Share of the workloads to which the pool is open if they could use it, in percent.
+    /// Share of the eligible workloads to which the pool is open, in percent.
     pub share: u8,
-    /// Preference for the pool's nodes, for Pods to which the pool is opened.
+    /// Preference for the pool's nodes, added with the pool's tolerations.
     pub prefer: Option<PoolPreference>,
-    /// Labels of the pool's nodes, which Pods to which the pool is opened select; empty if tolerations suffice.
+    /// Labels of the pool's nodes, added to the node selector with the pool's tolerations; empty if tolerations suffice.
     pub select: BTreeMap<String, String>,
 }
 
 impl Pool {
-    /// The share of all workloads.
+    /// The share that has all workloads.
     pub const ALL: u8 = 100;
 }
 
@@ -104,10 +104,10 @@ impl Default for Pool {
     }
 }
 
-/// Returns whether `name` can name a pool in the annotation.
+/// Returns whether an annotation can name a pool by `name`.
 pub fn is_pool_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
-    (1..=63).contains(&name.len()) && name.bytes().all(allowed)
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    (1..=63).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +128,7 @@ pub struct ImageSupport<'a> {
 }
 
 impl<'a> ImageSupport<'a> {
-    /// Returns the nodes on which the Pod could use this image; an error if that is unknown of some.
+    /// Returns the nodes on which the Pod can use this image; an error if some nodes are unknown.
     pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
         let usable = self.usable();
         match usable.error {
@@ -154,7 +154,7 @@ impl<'a> ImageSupport<'a> {
                 Usable::on(PlatformSet::ALL)
             }
         };
-        // A failure says nothing about other nodes: what is unknown stays unknown.
+        // A failure says nothing about other nodes: unknown nodes stay unknown.
         if let Some(failure) = self.failure
             && self.purpose == Purpose::Run
         {
@@ -178,43 +178,52 @@ impl<'a> ImageSupport<'a> {
         })
     }
 
-    /// Returns what keeps the image from the pool's nodes for certain: platforms that it lacks.
+    /// Returns the image as a blocker if it certainly lacks a platform of the pool.
     fn lacking(&self, pool: &Pool) -> Option<Blocker<'a>> {
         let blocker = self.blocker(pool.platforms)?;
-        blocker.is_known().then_some(blocker)
+        if !blocker.is_certain() {
+            return None;
+        }
+        Some(blocker)
     }
 
-    /// Returns what keeps the image from nodes with all of these platforms, if anything; without any, whether the image
-    /// is unknown.
+    /// Returns the image as a blocker unless it runs on all of these platforms. If `platforms` is empty, only an unknown
+    /// image is a blocker.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
-        let usable = self.usable();
-        let lacks = platforms.difference(usable.nodes.union(usable.unknown));
-        let cause = if !lacks.is_empty() {
-            match self.failure {
-                Some(failure) if failure.platforms.contains(lacks) => Cause::Failed(Failure {
-                    platforms: lacks,
-                    ..failure
-                }),
-                _ => Cause::Lacks(lacks),
-            }
-        } else if platforms.is_empty() || usable.unknown.intersects(platforms) {
-            Cause::Unknown(usable.error?)
-        } else {
-            return None;
-        };
         Some(Blocker {
             image: self.given,
-            cause,
+            cause: self.cause(platforms)?,
         })
+    }
+
+    fn cause(&self, platforms: PlatformSet) -> Option<Cause> {
+        let usable = self.usable();
+        let possible = usable.nodes.union(usable.unknown);
+        let lacks = platforms.difference(possible);
+        if lacks.is_empty() {
+            if platforms.is_empty() || usable.unknown.intersects(platforms) {
+                return Some(Cause::Unknown(usable.error?));
+            }
+            return None;
+        }
+        if let Some(failure) = self.failure
+            && failure.platforms.contains(lacks)
+        {
+            return Some(Cause::Failed(Failure {
+                platforms: lacks,
+                ..failure
+            }));
+        }
+        Some(Cause::Lacks(lacks))
     }
 }
 
 /// The nodes on which a Pod can use an image.
 struct Usable {
     nodes: PlatformSet,
-    /// Nodes for which this is unknown.
+    /// Nodes on which the Pod may be able to use the image.
     unknown: PlatformSet,
-    /// Reason why it is unknown; `None` if it is known of all nodes.
+    /// Reason why nodes are unknown; `None` if none are.
     error: Option<LookupError>,
 }
 
@@ -236,7 +245,7 @@ impl Usable {
     }
 }
 
-/// Reason why an image keeps a pool closed.
+/// Reason why an image is a blocker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The image does not run on these platforms of the pool.
@@ -262,18 +271,15 @@ impl fmt::Display for Cause {
         match self {
             Self::Lacks(platforms) => write!(f, "lacks {platforms}"),
             Self::Failed(Failure { platforms, since }) => {
-                write!(
-                    f,
-                    "failed on {platforms} at {}",
-                    humantime::format_rfc3339_seconds(*since)
-                )
+                let since = humantime::format_rfc3339_seconds(*since);
+                write!(f, "failed on {platforms} at {since}")
             }
             Self::Unknown(error) => Reason::Unknown(*error).fmt(f),
         }
     }
 }
 
-/// An image that keeps a pool closed.
+/// An image that keeps a Pod ineligible, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocker<'a> {
     pub image: &'a str,
@@ -281,13 +287,13 @@ pub struct Blocker<'a> {
 }
 
 impl Blocker<'_> {
-    /// Returns whether the image certainly does not run on some platform, rather than is unknown.
-    fn is_known(&self) -> bool {
+    /// Returns whether the image certainly does not run on some platform, rather than being unknown.
+    fn is_certain(&self) -> bool {
         self.cause.lacks().is_some()
     }
 }
 
-/// What the images of a Pod mean for each pool.
+/// The images of a Pod, judged for each pool of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdicts<'a, 'i> {
     pub(crate) policy: &'a Policy,
@@ -296,7 +302,7 @@ pub struct Verdicts<'a, 'i> {
 }
 
 impl Policy {
-    /// Judges `images`, one for each image of the Pod that counts. Some may be missing if one image closes every pool.
+    /// Judges `images`, one for each usage of an image in the Pod. Some may be missing if one image closes every pool.
     pub fn verdicts<'a, 'i>(
         &'a self,
         rank: Rank,
@@ -309,18 +315,22 @@ impl Policy {
         }
     }
 
+    /// Returns the platforms that the operator has configured for an image, if there are any.
     pub fn override_for(&self, usage: &Usage<'_>) -> Option<PlatformSet> {
         if self.overrides.is_empty() {
             return None;
         }
         let image = match &usage.image {
             Ok(image) => Cow::Borrowed(image),
-            // The node has an image that is never pulled; the operator knows on which platforms it runs.
+            // An override also covers an image that is never pulled: the operator may know its platforms.
             Err(_) => Cow::Owned(usage.given.parse().ok()?),
         };
-        let mut overrides = self.overrides.iter();
-        let first = overrides.find(|stated| stated.images.covers(&image))?;
-        Some(first.platforms)
+        for configured in &self.overrides {
+            if configured.images.covers(&image) {
+                return Some(configured.platforms);
+            }
+        }
+        None
     }
 
     pub fn mode_for(&self, pod: &Pod<'_>) -> Mode {
@@ -331,7 +341,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether this image alone closes every pool and prevents steering, so that no other has to be awaited.
+    /// Returns whether this image alone closes every pool and prevents steering. If so, no other image is awaited.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
         for pool in &self.pools {
             if image.blocker(pool.platforms).is_none() {
@@ -347,8 +357,8 @@ impl Policy {
         }
     }
 
-    /// Returns the policy for a Pod that exists, which gets no node selector any more: without the pools whose nodes are
-    /// selected by labels.
+    /// Returns the policy for a Pod that exists. Such a Pod can get no node selector, so the policy has no pools whose
+    /// nodes are selected by labels.
     pub fn for_existing(&self) -> Cow<'_, Self> {
         if self.pools.iter().all(|pool| pool.select.is_empty()) {
             return Cow::Borrowed(self);
@@ -358,9 +368,10 @@ impl Policy {
         Cow::Owned(policy)
     }
 
-    /// Returns the rank of a Pod's workload; computed only if a pool needs it.
+    /// Returns the rank of a Pod's workload. The rank is computed only if a pool needs it.
     pub fn rank(&self, namespace: &str, pod: &Pod<'_>) -> Rank {
-        if self.pools.iter().all(|pool| pool.share == Pool::ALL) {
+        let is_needed = self.pools.iter().any(|pool| pool.share != Pool::ALL);
+        if !is_needed {
             return Rank::FIRST;
         }
         let (kind, name) = pod.workload();
@@ -369,7 +380,7 @@ impl Policy {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    /// Returns whether every image runs on every platform of the pool, and the pool is open to the Pod's workload.
+    /// Returns whether the Pod is eligible for the pool, and the pool is open to the Pod's workload.
     pub fn is_open(&self, pool: &Pool) -> bool {
         self.is_eligible(pool) && self.rank.is_within(pool.share)
     }
@@ -382,7 +393,7 @@ impl<'a> Verdicts<'a, '_> {
         Some(self.possible_nodes())
     }
 
-    /// Returns the platforms on which every image may run: those of an unknown image are any.
+    /// Returns the platforms on which every image may run. An unknown image may run on any platform.
     fn possible_nodes(&self) -> PlatformSet {
         let mut nodes = PlatformSet::ALL;
         for image in self.images {
@@ -403,8 +414,8 @@ impl<'a> Verdicts<'a, '_> {
         images.find_map(ImageSupport::unknown)
     }
 
-    /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
-    /// they are unknown. If known images leave no nodes, unknown ones change nothing.
+    /// Returns the platforms of the cluster's nodes that the images allow, which may be none; `None` if they are unknown.
+    /// If the known images allow none, unknown images do not matter.
     pub(crate) fn nodes(&self) -> Option<PlatformSet> {
         if self.images.is_empty() {
             return None;
@@ -416,36 +427,47 @@ impl<'a> Verdicts<'a, '_> {
             return Some(allowed);
         }
         let allowed = rules.within(possible.intersection(rules.when_unknown));
-        (!allowed.is_empty()).then_some(allowed)
+        if allowed.is_empty() {
+            return None;
+        }
+        Some(allowed)
     }
 
-    /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
+    /// Returns the first image that lacks some of the cluster's platforms, or else the first unknown image.
     pub(crate) fn narrowing_image(&self) -> Option<Blocker<'a>> {
         let mut unknown = None;
         for image in self.images {
-            let blocker = image.blocker(self.policy.placement.platforms);
-            if blocker.is_some_and(|blocker| blocker.is_known()) {
-                return blocker;
+            let Some(blocker) = image.blocker(self.policy.placement.platforms) else {
+                continue;
+            };
+            if blocker.is_certain() {
+                return Some(blocker);
             }
-            unknown = unknown.or(blocker);
+            if unknown.is_none() {
+                unknown = Some(blocker);
+            }
         }
         unknown
     }
 
     /// Returns whether every image runs on every platform of the pool.
     fn is_eligible(&self, pool: &Pool) -> bool {
-        let mut images = self.images.iter();
-        !self.images.is_empty() && images.all(|image| image.blocker(pool.platforms).is_none())
+        for image in self.images {
+            if image.blocker(pool.platforms).is_some() {
+                return false;
+            }
+        }
+        !self.images.is_empty()
     }
 
-    /// Returns the first pool that the Pod could use, but that is not open to its workload yet.
+    /// Returns the first pool for which the Pod is eligible, but which is not open to the Pod's workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
         let mut pools = self.policy.pools.iter();
         pools.find(|pool| self.is_eligible(pool) && !self.rank.is_within(pool.share))
     }
 
-    /// Returns the blocker that decides; `None` if no image keeps the Pod ineligible for a pool. If known images close
-    /// every pool, unknown ones change nothing, so that among the images that were awaited the order does not matter.
+    /// Returns the decisive blocker; `None` if no image keeps the Pod ineligible for a pool. If known images close every
+    /// pool, unknown images do not matter, so that the result does not depend on the order of the awaited images.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
         let pools = &self.policy.pools;
         let first = pools.first()?;
@@ -466,14 +488,15 @@ impl<'a> Verdicts<'a, '_> {
         self.images.iter().find_map(|image| image.lacking(pool))
     }
 
-    /// Returns every image that keeps the Pod ineligible, each once and in the Pod's order, with all that it lacks.
+    /// Returns every image that keeps the Pod ineligible, each once and in the Pod's order, with all platforms that it
+    /// lacks.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
         if self.policy.pools.iter().any(|pool| self.is_eligible(pool)) {
             return Vec::new();
         }
         let pools = &self.policy.pools;
         let wanted: PlatformSet = pools.iter().map(|pool| pool.platforms).collect();
-        // A Pod may name one image under thousands of tags that its digest overrides.
+        // A list would be slow: a Pod may name one image thousands of times, with different tags beside one digest.
         let mut listed = HashSet::new();
         let mut blockers = Vec::new();
         for image in self.images {

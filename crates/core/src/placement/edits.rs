@@ -1,4 +1,4 @@
-//! Edits of a Pod, and the limits on its size: the API server would refuse one that managed additions make too large.
+//! Edits of a Pod, and the limits on the Pod's size: the API server would refuse a Pod that the additions make too large.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use crate::policy::Pool;
 
 /// Maximum bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub const ANNOTATION_BYTES: usize = 256 << 10;
-/// Maximum bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are
-/// kept for what surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for
-/// encryption at rest. An API request may have 3 MiB and binds less.
+/// Maximum bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`). 16 KiB of them are
+/// reserved for the rest of the request, for fields that the API server or later webhooks add, and for encryption at
+/// rest. The limit of API requests, 3 MiB, is looser.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const OVERHEAD: usize = 128;
@@ -18,9 +18,9 @@ const OVERHEAD: usize = 128;
 pub struct Placement<'a> {
     /// The pools that are open to the Pod by managed additions after this pass.
     pub opened: Vec<&'a Pool>,
-    /// Set if the images open a pool to the Pod, whether additions are needed for it or not.
+    /// Set if a pool is open to the Pod by its images, whether or not the Pod needs additions for the pool.
     pub is_open: bool,
-    /// The first pool that only the node labels that the Pod itself names keep closed.
+    /// The first pool that would be open if the Pod itself did not name its node labels.
     pub contradicted: Option<&'a Pool>,
     /// Set if a managed addition steers the Pod after this pass.
     pub is_steered: bool,
@@ -31,16 +31,16 @@ pub struct Placement<'a> {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edits<'a> {
-    /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
+    /// Indices in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
     /// Members of the Pod's spec that are replaced as a whole, as JSON; `null` removes the member.
     pub spec: BTreeMap<&'static str, String>,
     /// Set if a member is replaced to add something that steers the Pod, rather than only to remove it.
     pub steers: bool,
-    /// Set if the Pod newly selects the nodes of a pool that is opened.
+    /// Set if the node selector gets labels of a pool that is opened.
     pub selects: bool,
-    /// Annotations to set, or to remove where the text is empty.
+    /// Annotations to set, or to remove if the text is empty.
     pub annotations: BTreeMap<&'static str, String>,
 }
 
@@ -57,11 +57,10 @@ impl Edits<'_> {
         !self.remove.is_empty() || !self.spec.is_empty()
     }
 
-    /// Sets the annotation with the reason to a text, or removes it if the text is empty. Leaves the annotation out if
-    /// there is no room for it beside the other edits. Returns false only if the annotation was the sole edit and has no
-    /// room.
+    /// Sets the annotation with the reason to `text`, or removes the annotation if `text` is empty. Leaves the annotation
+    /// out if it does not fit beside the other edits. Returns false only if it was the sole edit and does not fit.
     pub(crate) fn explain(&mut self, pod: &Pod<'_>, text: String) -> bool {
-        // An empty annotation is removed, too.
+        // An annotation with an empty text is removed, too.
         let is_wanted = !text.is_empty();
         if pod.has_annotation(REASON_KEY) == is_wanted && pod.annotation(REASON_KEY) == text {
             return true;
@@ -75,8 +74,8 @@ impl Edits<'_> {
         !is_alone
     }
 
-    /// Returns whether the API server still stores the Pod with the additions, for certain. Removals always fit. A Pod
-    /// that is too large by itself gets nothing either: only etcd knows for certain that it is.
+    /// Returns whether the API server certainly still stores the Pod with the additions. Removals always fit. Nothing fits
+    /// a Pod that is too large by itself: the bound is an estimate, and etcd may take the Pod unchanged.
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
         let mut count = self.add.len();
         let mut written = 0;
@@ -91,21 +90,26 @@ impl Edits<'_> {
         if written > 0 && pod.annotation_bytes() + written > ANNOTATION_BYTES {
             return false;
         }
-        // Removals alone shorten the Pod; only an explanation can lengthen it.
-        if self.add.is_empty() && !self.steers && !self.remove.is_empty() && !explains {
+        // Removals shorten the Pod; beside them only the reason can lengthen it.
+        let only_removes = self.add.is_empty() && !self.steers && !self.remove.is_empty();
+        if only_removes && !explains {
             return true;
         }
-        // JSON is longer than the stored form.
-        let steering: usize = if self.steers {
-            self.spec.values().map(String::len).sum()
-        } else {
-            0
-        };
+        let mut steering = 0;
+        if self.steers {
+            for json in self.spec.values() {
+                // The stored form is shorter.
+                steering += json.len();
+            }
+        }
         if count == 0 && steering == 0 {
             // Nothing is added.
             return true;
         }
-        let tolerations: usize = self.add.iter().map(|it| it.held()).sum();
+        let mut tolerations = 0;
+        for toleration in &self.add {
+            tolerations += toleration.held();
+        }
         let added = tolerations + steering + written + count * OVERHEAD;
         pod.bytes.saturating_add(added) <= OBJECT
     }

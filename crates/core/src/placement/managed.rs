@@ -1,5 +1,6 @@
-//! Managed constraints and preferences: how they are removed from a Pod and added to it. Terms of an affinity are
-//! alternatives, so a managed term would bypass the user's: each gets the requirements; one is added if there is none.
+//! Managed constraints and preferences, and how they are removed from a Pod and added to it. Terms of an affinity are
+//! alternatives, so a term of its own would bypass the user's terms. Hence each term gets the managed requirements, and a
+//! term is added only if there is none.
 
 use super::preference::Preferred;
 use crate::pod::{ARCH_KEY, Expression, NodeSelector, Scheduling, Term, names_architecture};
@@ -14,7 +15,8 @@ pub(super) struct Managed {
 }
 
 impl Managed {
-    /// Requires one of these architectures, a single one by the node selector if `selects`, and values of labels.
+    /// Requires one of these architectures, and values of labels. If `selects`, the node selector requires a single
+    /// architecture.
     pub(super) fn requiring(
         architectures: &[&'static str],
         selects: bool,
@@ -23,9 +25,9 @@ impl Managed {
         let mut managed = Self::default();
         match architectures {
             [] => {}
-            [one] if selects => managed.selected = Some(*one),
-            several => {
-                let values = several.iter().copied();
+            [architecture] if selects => managed.selected = Some(*architecture),
+            architectures => {
+                let values = architectures.iter().copied();
                 managed.required.push(Expression::is_in(ARCH_KEY, values));
             }
         }
@@ -35,13 +37,14 @@ impl Managed {
         managed
     }
 
-    /// Removes what the user's constraints exclude. Removes everything, and returns false, if they name the architecture
-    /// or match no node.
+    /// Removes the parts on labels that the user constrains. Removes everything, and returns false, if the user's
+    /// constraints name the architecture or match no node.
     pub(super) fn restrict(&mut self, users: &Scheduling<'_>) -> bool {
-        let matches_nothing = users
-            .required()
-            .is_some_and(|terms| terms.iter().all(Term::is_empty));
-        if matches_nothing || users.keys().any(names_architecture) {
+        let matches_no_node = match users.required() {
+            Some(terms) => terms.iter().all(Term::is_empty),
+            None => false,
+        };
+        if matches_no_node || users.keys().any(names_architecture) {
             *self = Self::default();
             return false;
         }
@@ -65,10 +68,9 @@ impl Managed {
         let terms_before = before.terms();
         let terms = after.terms();
         for managed in &self.required {
-            // If the managed term is dropped, the user's terms carry its requirements.
-            if count_with(managed, terms) > count_with(managed, terms_before)
-                || terms.len() < terms_before.len()
-            {
+            // If the managed term is removed, the user's terms get its requirements.
+            let is_removed = terms.len() < terms_before.len();
+            if is_removed || count_with(managed, terms) > count_with(managed, terms_before) {
                 return true;
             }
         }
@@ -79,13 +81,21 @@ impl Managed {
 
     /// Renders the annotation: architectures, then labels.
     pub(super) fn required_text(&self) -> String {
-        let mut names: Vec<String> = self.selected.map(str::to_owned).into_iter().collect();
-        names.extend(self.required.iter().flat_map(Expression::names));
+        let mut names = Vec::new();
+        if let Some(architecture) = self.selected {
+            names.push(architecture.to_owned());
+        }
+        for expression in &self.required {
+            names.extend(expression.names());
+        }
         names.join(",")
     }
 
     pub(super) fn preferred_text(&self) -> String {
-        let names: Vec<&str> = self.preferred.iter().map(|it| it.name.as_str()).collect();
+        let mut names = Vec::new();
+        for preferred in &self.preferred {
+            names.push(preferred.name.as_str());
+        }
         names.join(",")
     }
 
@@ -104,7 +114,7 @@ impl Managed {
         users
     }
 
-    /// Returns the terms without the managed expressions; `None` if nothing else was required.
+    /// Returns the terms without the managed expressions; `None` if the terms required nothing else.
     pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
         let mut users = Vec::new();
         for term in terms {
@@ -117,10 +127,13 @@ impl Managed {
                 users.push(term);
             }
         }
-        (!users.is_empty() || terms.is_empty()).then_some(users)
+        if users.is_empty() && !terms.is_empty() {
+            return None;
+        }
+        Some(users)
     }
 
-    /// Adds all managed parts to the user's constraints. An empty term matches no node, so it stays.
+    /// Adds all managed parts to the user's constraints. An empty term matches no node, so it stays empty.
     pub(super) fn with_managed<'p>(&self, mut users: Scheduling<'p>) -> Scheduling<'p> {
         if let Some(architecture) = self.selected {
             users.selector.insert(ARCH_KEY.into(), architecture.into());
@@ -153,11 +166,12 @@ fn count_with(expression: &Expression<'_>, terms: &[Term<'_>]) -> usize {
     terms.iter().filter(has_expression).count()
 }
 
-/// Removes an item, and returns whether there was one. Of equal items the last is managed: it was appended.
+/// Removes the last item equal to this one, and returns whether there was one. The last of equal items is managed: it was
+/// appended.
 fn remove_last<T: PartialEq>(items: &mut Vec<T>, item: &T) -> bool {
-    let Some(place) = items.iter().rposition(|other| other == item) else {
+    let Some(index) = items.iter().rposition(|other| other == item) else {
         return false;
     };
-    items.remove(place);
+    items.remove(index);
     true
 }

@@ -1,4 +1,4 @@
-//! Additions of tolerarch to a Pod, known by the Pod's annotations.
+//! The managed additions to a Pod, recognised by the Pod's annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +10,20 @@ use crate::policy::Pool;
 pub struct Ownership<'p> {
     /// The annotation's list of opened pools, as text.
     pub(super) pools: &'p str,
-    /// Places of these pools' tolerations in the Pod's list, ascending. All other tolerations are the user's.
+    /// Indices of these pools' tolerations in the Pod's list, ascending. All other tolerations are the user's.
     pub(super) tolerations: Vec<usize>,
-    /// Labels of these pools' nodes that the Pod may select.
+    /// Labels of these pools' nodes, which the Pod's node selector may have.
     pub(super) labels: BTreeMap<String, String>,
     /// The annotation's list of managed requirements, as text.
     pub(super) required: &'p str,
     /// The annotation's list of managed preferences, as text.
     pub(super) preferred: &'p str,
-    /// Additions that stay while an image is unknown, as far as the known images do not contradict them; `None` for a
-    /// Pod, which loses them.
+    /// Additions that stay while an image is unknown, as far as the known images allow them; `None` for a Pod, which loses
+    /// its additions.
     pub(super) lasting: Option<Lasting<'p>>,
 }
 
-/// Additions that a rollout would be needed to remove.
+/// Additions whose removal would cause a rollout.
 #[derive(Debug)]
 pub(super) struct Lasting<'p> {
     /// List of opened pools, as text.
@@ -32,13 +32,13 @@ pub(super) struct Lasting<'p> {
     pub(super) required: &'p str,
     /// List of managed preferences, as text.
     pub(super) preferred: &'p str,
-    /// Whether the node selector, rather than the affinity, has the managed architecture; `None` if neither has anything
-    /// managed.
+    /// Whether the node selector, rather than the affinity, has the managed architecture; `None` if neither has a managed
+    /// constraint.
     pub(super) is_selected: Option<bool>,
 }
 
 impl<'p> Ownership<'p> {
-    /// Reads the additions for `pools`.
+    /// Reads the additions for `pools` from the Pod.
     pub fn of(pod: &'p Pod<'_>, pools: &[Pool]) -> Self {
         let opened = Self::opened(pod, pools);
         Self {
@@ -54,8 +54,13 @@ impl<'p> Ownership<'p> {
     /// Returns the pools that the Pod's annotation names as opened.
     pub fn opened<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
         let annotation = pod.annotation(POOLS_KEY);
-        let is_named = |pool: &&Pool| names(annotation).any(|name| name == pool.name);
-        pools.iter().filter(is_named).collect()
+        let mut opened = Vec::new();
+        for pool in pools {
+            if names(annotation).any(|name| name == pool.name) {
+                opened.push(pool);
+            }
+        }
+        opened
     }
 
     /// Returns whether the Pod's annotation names any pool as opened.
@@ -80,8 +85,8 @@ impl<'p> Ownership<'p> {
         }
     }
 
-    /// Edits the annotation to name these pools; `None` if it does already. Pools that only another version of the
-    /// configuration knows stay named, as the tolerations that were added for them are unknown here.
+    /// Returns the edit after which the annotation names these pools; `None` if it already does. Pools that are only in
+    /// another version of the configuration stay named, as their tolerations are unknown here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<(&'static str, String)> {
         // The annotation is untrusted input and may be long.
         let mut listed = BTreeSet::new();
@@ -98,34 +103,37 @@ impl<'p> Ownership<'p> {
             }
         }
         let before: BTreeSet<&str> = names(self.pools).collect();
-        (before != listed).then(|| (POOLS_KEY, after.join(",")))
+        if before == listed {
+            return None;
+        }
+        Some((POOLS_KEY, after.join(",")))
     }
 }
 
-/// Returns the places of the opened pools' tolerations in the Pod's list, ascending. `users` counts how many
-/// tolerations equal to a pool's are the user's.
+/// Returns the indices of the opened pools' tolerations in the Pod's list, ascending. `users` returns how many
+/// tolerations equal to the given one are the user's.
 pub(super) fn managed_tolerations(
     pod: &Pod<'_>,
     opened: &[&Pool],
     users: impl Fn(&Toleration<'_>) -> usize,
 ) -> Vec<usize> {
-    let mut places = Vec::new();
-    // What the owner has set by server-side apply is the user's.
+    let mut indices = Vec::new();
+    // A list that the owner has set by server-side apply is the user's.
     if pod.applied.tolerations {
-        return places;
+        return indices;
     }
     for toleration in distinct(opened.iter().copied()) {
         let present = pod.tolerations();
-        // Of equal tolerations the last is managed: it was appended.
-        let Some(place) = present.iter().rposition(|other| other.same(toleration)) else {
+        // The last of equal tolerations is managed: it was appended.
+        let Some(index) = present.iter().rposition(|other| other.same(toleration)) else {
             continue;
         };
         if count(pod, toleration) > users(toleration) {
-            places.push(place);
+            indices.push(index);
         }
     }
-    places.sort_unstable();
-    places
+    indices.sort_unstable();
+    indices
 }
 
 /// Returns the labels of these pools' nodes.
@@ -143,7 +151,7 @@ pub(super) fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
     tolerations.filter(|other| other.same(toleration)).count()
 }
 
-/// Returns the parts of a managed annotation.
+/// Returns the comma-separated names in a managed annotation.
 pub(super) fn names(annotation: &str) -> impl Iterator<Item = &str> {
     let parts = annotation.split(',').map(str::trim);
     parts.filter(|name| !name.is_empty())

@@ -1,10 +1,10 @@
-//! Preferences of a Pod for nodes, beside its requirements: an architecture, or the nodes of an open pool.
+//! Managed preferences of a Pod for nodes: for an architecture, or for the nodes of an open pool.
 
 use crate::image::PlatformSet;
 use crate::pod::{ARCH_KEY, Expression, PodPreference, WeightedTerm};
 use crate::policy::{Pool, Verdicts};
 
-/// Begins the name of a preference for a pool.
+/// Prefix of the name of a preference for a pool.
 const POOL: &str = "pool/";
 
 /// A managed weighted term.
@@ -46,31 +46,29 @@ impl Preferred {
     /// Returns whether the preference stays while an image is unknown: its pool is open, or its architecture has one of
     /// these platforms.
     pub(super) fn lasts(&self, platforms: PlatformSet, opened: &[&Pool]) -> bool {
-        let Some((what, _)) = self.name.split_once('=') else {
+        let Some((target, _)) = self.name.split_once('=') else {
             return false;
         };
-        match what.strip_prefix(POOL) {
+        match target.strip_prefix(POOL) {
             Some(pool) => opened.iter().any(|opened| opened.name == pool),
-            None => {
-                let nodes = PlatformSet::of_architecture(what);
-                !platforms.intersection(nodes).is_empty()
-            }
+            None => PlatformSet::of_architecture(target).intersects(platforms),
         }
     }
 
-    /// Parses a name of the annotation; `None` if it is no managed preference.
+    /// Parses a name of the annotation; `None` if it names no managed preference.
     pub(super) fn named(name: &str, pools: &[Pool]) -> Option<Self> {
-        let (what, weight) = name.split_once('=')?;
+        let (target, weight) = name.split_once('=')?;
         let weight = weight.parse().ok()?;
-        let Some(pool) = what.strip_prefix(POOL) else {
-            let arch = PlatformSet::of_architecture(what).architectures().pop()?;
-            return Some(Self::of_architecture(arch, weight));
-        };
-        Self::of_pool(pools.iter().find(|other| other.name == pool)?, weight)
+        if let Some(name) = target.strip_prefix(POOL) {
+            let pool = pools.iter().find(|pool| pool.name == name)?;
+            return Self::of_pool(pool, weight);
+        }
+        let architecture = PlatformSet::of_architecture(target).architectures().pop()?;
+        Some(Self::of_architecture(architecture, weight))
     }
 }
 
-/// Returns the preferences that the images allow, whatever the Pod says of its nodes, sorted by name.
+/// Returns the preferences that the images allow, sorted by name. The user's constraints on nodes are not considered.
 pub(super) fn possible(
     preference: PodPreference<'_>,
     verdicts: &Verdicts<'_, '_>,

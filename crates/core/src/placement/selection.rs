@@ -1,5 +1,5 @@
-//! The node selector of pools whose nodes are selected by labels. Where a toleration alone creates no node, as for a
-//! ComputeClass of GKE, a Pod gets selector and tolerations together, or neither.
+//! The node selector for pools whose nodes are selected by labels. Some autoscalers create no node for a toleration alone,
+//! for example for a ComputeClass of GKE. So a Pod gets the selector and the tolerations together, or neither.
 
 use super::ownership::{Ownership, labels_of};
 use super::steering::managed_preferences;
@@ -9,9 +9,9 @@ use crate::policy::Pool;
 /// Label by which Pods select a ComputeClass. GKE rejects a Pod that selects Spot VMs or a machine family as well
 /// (cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes).
 const COMPUTE_CLASS: &str = "cloud.google.com/compute-class";
-const OF_GKE: &str = "cloud.google.com/";
+const GKE_PREFIX: &str = "cloud.google.com/";
 
-/// The node labels that a Pod selects and names.
+/// The node labels that a Pod selects, requires or prefers.
 pub(super) struct Selection<'p> {
     /// The node selector; empty if it cannot be parsed.
     selector: Texts<'p>,
@@ -22,20 +22,19 @@ pub(super) struct Selection<'p> {
 }
 
 impl<'p> Selection<'p> {
-    /// Reads the Pod's node labels. `None` if no pool is selected by labels, or for the template of a DaemonSet, which
-    /// the selector would take off all other nodes.
+    /// Reads the Pod's node labels; `None` if no pool is selected by labels. `None` also for the template of a DaemonSet: a
+    /// selector would remove the DaemonSet from all other nodes.
     pub(super) fn of(pod: &'p Pod<'_>, ownership: &Ownership<'_>, pools: &[Pool]) -> Option<Self> {
         if pod.is_of_daemon_set() || pools.iter().all(|pool| pool.select.is_empty()) {
             return None;
         }
         let selector = Scheduling::selector_of(pod).unwrap_or_default();
         let mut managed = Vec::new();
-        // What the owner has set by server-side apply is the user's.
+        // A selector that the owner has set by server-side apply is the user's.
         if !pod.applied.node_selector {
             for (key, value) in &ownership.labels {
-                if selector
-                    .get(key.as_str())
-                    .is_some_and(|own| *own == **value)
+                if let Some(selected) = selector.get(key.as_str())
+                    && *selected == **value
                 {
                     managed.push(key.clone());
                 }
@@ -49,38 +48,51 @@ impl<'p> Selection<'p> {
         })
     }
 
-    /// Returns whether the Pod may select the pool's nodes: it names none of their labels itself.
+    /// Returns whether the Pod may select the pool's nodes: the user names none of the pool's labels.
     pub(super) fn allows(&self, pool: &Pool) -> bool {
         if pool.select.is_empty() {
             return true;
         }
-        let Some(users) = &self.users else {
+        let Some(users_keys) = &self.users else {
             return false;
         };
-        let is_users = |key: &String| users.iter().any(|own| contradicts(key, own.as_str()));
-        !pool.select.keys().any(is_users)
+        for key in pool.select.keys() {
+            let mut users_keys = users_keys.iter();
+            if users_keys.any(|users_key| contradicts(key, users_key.as_str())) {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Returns the node selector with the labels of the opened pools, on top of `steered`, the selector after steering.
-    /// `None` if the Pod has it already.
+    /// Returns the node selector with the labels of the opened pools; `None` if it is the Pod's present one. `steered` is
+    /// the selector after steering, if steering changes it.
     pub(super) fn after(&self, steered: Option<Texts<'p>>, opened: &[&Pool]) -> Option<Texts<'p>> {
-        let mut after = steered.unwrap_or_else(|| self.selector.clone());
+        let mut after = match steered {
+            Some(steered) => steered,
+            None => self.selector.clone(),
+        };
         for key in &self.managed {
             after.remove(key.as_str());
         }
         for (key, value) in labels_of(opened) {
             after.insert(key.into(), value.into());
         }
-        (after != self.selector).then_some(after)
+        if after == self.selector {
+            return None;
+        }
+        Some(after)
     }
 
     /// Returns whether the opened pools have a label that the Pod does not select yet.
     pub(super) fn is_new(&self, opened: &[&Pool]) -> bool {
-        let mut labels = labels_of(opened).into_iter();
-        labels.any(|(key, value)| {
-            let own = self.selector.get(key.as_str());
-            own.is_none_or(|own| *own != *value)
-        })
+        for (key, value) in labels_of(opened) {
+            match self.selector.get(key.as_str()) {
+                Some(selected) if *selected == *value => {}
+                _ => return true,
+            }
+        }
+        false
     }
 }
 
@@ -108,7 +120,7 @@ fn users_keys<'p>(
     Some(keys)
 }
 
-/// Returns whether a Pod whose user names the label `own` cannot select nodes by the label `key`.
-fn contradicts(key: &str, own: &str) -> bool {
-    key == own || key == COMPUTE_CLASS && own.starts_with(OF_GKE)
+/// Returns whether a Pod whose user names the label `users_key` cannot select nodes by the label `key`.
+fn contradicts(key: &str, users_key: &str) -> bool {
+    key == users_key || key == COMPUTE_CLASS && users_key.starts_with(GKE_PREFIX)
 }

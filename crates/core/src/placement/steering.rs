@@ -1,4 +1,4 @@
-//! The nodes on which a Pod is to run: its node selector and node affinity after this pass.
+//! The constraints and preferences of a Pod for nodes: its node selector and node affinity after this pass.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::policy::{PlacementRules, Policy, Pool, Require, Verdicts};
 /// Maximum number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const PREFERENCES: usize = 128;
 
-/// How the Pod is steered after this pass, and the edits for that.
+/// The steering of a Pod after this pass, and the edits that lead to it.
 pub(super) struct Steering<'p> {
     /// Set if a managed constraint or preference steers the Pod after this pass.
     pub(super) is_steered: bool,
-    /// Set if the edits add something that steers the Pod, rather than only remove it.
+    /// Set if the edits add a constraint or preference, rather than only remove some.
     pub(super) is_addition: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
     pub(super) is_nowhere: bool,
@@ -27,32 +27,32 @@ pub(super) struct Steering<'p> {
     pub(super) selector: Option<Texts<'p>>,
     /// The affinity, if it changes.
     pub(super) affinity: Option<Affinity<'p>>,
-    /// Annotations to set, or to remove where the text is empty.
+    /// Annotations to set, or to remove if the text is empty.
     pub(super) annotations: BTreeMap<&'static str, String>,
 }
 
 /// The nodes to which a Pod's images confine the Pod.
 #[derive(Clone, Copy, Default)]
 struct Confinement {
-    /// The platforms of these nodes; `None` if every node of the cluster will do, or if the nodes are unknown.
+    /// The platforms of these nodes; `None` if any node of the cluster will do, or if the nodes are unknown.
     nodes: Option<PlatformSet>,
-    /// Set if the Pod's labels are required of its nodes as well.
+    /// Set if the nodes must have the Pod's labels as well.
     by_labels: bool,
 }
 
-/// The managed annotations of the features that are on; additions of a feature that is off are not looked for.
+/// The managed annotations of the features that are on. Additions of a feature that is off stay unnoticed.
 #[derive(Default)]
 struct Annotations<'p> {
     required: &'p str,
     preferred: &'p str,
-    /// Requirements that may be managed: those of the Pod, or those before an update.
+    /// Requirements that may be managed: those that the Pod's annotation names, or the annotation before an update.
     recorded: &'p str,
-    /// Preferences that may be managed, likewise.
+    /// Preferences that may be managed, from the same source.
     recorded_preferred: &'p str,
 }
 
 /// Steers the Pod; `None` if there is nothing to add and nothing managed to remove, or if the Pod's constraints cannot be
-/// read.
+/// parsed.
 pub(super) fn steer<'p>(
     pod: &'p Pod<'_>,
     ownership: &Ownership<'_>,
@@ -87,26 +87,36 @@ pub(super) fn steer<'p>(
     }
 
     let current = Scheduling::of(pod)?;
-    let was_selected = ownership.lasting.as_ref().and_then(|it| it.is_selected);
+    let mut was_selected = None;
+    if let Some(lasting) = &ownership.lasting {
+        was_selected = lasting.is_selected;
+    }
     let recorded = annotations.recorded;
     let mut managed = managed_requirements(&current, rules, recorded, pod.applied, was_selected);
     managed.preferred = managed_preferences(annotations.recorded_preferred, &verdicts.policy.pools);
-    let user = managed.without_managed(&current);
-    let is_free = desired.restrict(&user);
-    let after = desired.with_managed(user);
+    let users = managed.without_managed(&current);
+    let may_require = desired.restrict(&users);
+    let after = desired.with_managed(users);
 
-    Some(Steering {
+    let mut steering = Steering {
         is_steered: desired != Managed::default(),
         is_addition: desired.is_added(&current, &after),
-        is_nowhere: is_nowhere && is_free,
-        affinity: has_other_terms(&current, &after).then_some(after.affinity),
-        selector: (current.selector != after.selector).then_some(after.selector),
+        is_nowhere: is_nowhere && may_require,
+        affinity: None,
+        selector: None,
         annotations: annotations.edits(&desired),
-    })
+    };
+    if has_other_terms(&current, &after) {
+        steering.affinity = Some(after.affinity);
+    }
+    if current.selector != after.selector {
+        steering.selector = Some(after.selector);
+    }
+    Some(steering)
 }
 
 impl Annotations<'_> {
-    /// Returns the edits by which the annotations name what is desired.
+    /// Returns the edits after which the annotations name the desired additions.
     fn edits(&self, desired: &Managed) -> BTreeMap<&'static str, String> {
         let mut edits = BTreeMap::new();
         for (key, annotation, text) in [
@@ -121,7 +131,7 @@ impl Annotations<'_> {
     }
 }
 
-/// Returns the preferences that follow from the images, or those of an earlier pass that last.
+/// Returns the preferences that follow from the images, or the lasting ones of an earlier pass if an image is unknown.
 fn desired_preferences(
     pod: &Pod<'_>,
     ownership: &Ownership<'_>,
@@ -131,7 +141,7 @@ fn desired_preferences(
     if let Some(lasting) = &ownership.lasting
         && let Some(possible) = verdicts.possible_if_unknown()
     {
-        // A Pod that asks for no preference may still prefer a pool.
+        // A Pod that sets its preference to `none` may still prefer a pool.
         let platforms = match pod.preference() {
             PodPreference::None => PlatformSet::EMPTY,
             _ => possible,
@@ -149,32 +159,31 @@ pub(super) fn managed_preferences(preferred: &str, pools: &[Pool]) -> Vec<Prefer
     preferences.take(PREFERENCES).collect()
 }
 
-/// Returns whether the Pod, its pools or the rules prefer some nodes, or the Pod asks for no preference.
+/// Returns whether preferences are managed for this Pod: the policy has some, or the Pod sets a preference or `none`.
 pub fn prefers(pod: &Pod<'_>, policy: &Policy) -> bool {
     // The controller of a DaemonSet chooses the nodes, and ignores preferences.
     if pod.is_of_daemon_set() {
         return false;
     }
-    let is_set = matches!(
-        pod.preference(),
-        PodPreference::None | PodPreference::Architecture(_)
-    );
-    is_set
-        || !policy.placement.prefer.is_empty()
-        || policy.pools.iter().any(|pool| pool.prefer.is_some())
+    match pod.preference() {
+        PodPreference::None | PodPreference::Architecture(_) => return true,
+        PodPreference::Unset | PodPreference::Unknown(_) => {}
+    }
+    !policy.placement.prefer.is_empty() || policy.pools.iter().any(|pool| pool.prefer.is_some())
 }
 
-/// Returns whether the requirements or the preferences, which have no order, differ.
+/// Returns whether the requirements or the preferences differ. The order of preferences does not matter.
 fn has_other_terms(before: &Scheduling<'_>, after: &Scheduling<'_>) -> bool {
     let before = &before.affinity.nodes;
     let after = &after.affinity.nodes;
+    if before.required != after.required || before.preferred.len() != after.preferred.len() {
+        return true;
+    }
     let mut preferred = after.preferred.iter();
-    let has_same_preferences = preferred.len() == before.preferred.len()
-        && preferred.all(|term| before.preferred.contains(term));
-    before.required != after.required || !has_same_preferences
+    preferred.any(|term| !before.preferred.contains(term))
 }
 
-/// Returns the nodes to which the images confine the Pod, or to which an earlier pass did if that lasts.
+/// Returns the nodes to which the images confine the Pod, or those of an earlier pass if its requirements stay.
 fn confine(ownership: &Ownership<'_>, verdicts: &Verdicts<'_, '_>) -> Confinement {
     if let Some(lasting) = &ownership.lasting
         && let Some(confinement) = lasting_confinement(lasting.required, verdicts)
@@ -190,14 +199,19 @@ fn confine(ownership: &Ownership<'_>, verdicts: &Verdicts<'_, '_>) -> Confinemen
     }
     match verdicts.nodes() {
         None => Confinement::default(),
+        Some(nodes) if nodes == rules.platforms => Confinement {
+            nodes: None,
+            by_labels: !nodes.is_empty(),
+        },
         Some(nodes) => Confinement {
-            nodes: (nodes != rules.platforms).then_some(nodes),
+            nodes: Some(nodes),
             by_labels: !nodes.is_empty(),
         },
     }
 }
 
-/// Returns the earlier requirements that stay: an image is unknown, and the known images run there.
+/// Returns the requirements of an earlier pass that stay because an image is unknown; `None` if none is, or if the known
+/// images run on none of the required nodes.
 fn lasting_confinement(required: &str, verdicts: &Verdicts<'_, '_>) -> Option<Confinement> {
     let possible = verdicts.possible_if_unknown()?;
     let by_labels = names(required).any(|name| name.contains('='));
@@ -220,7 +234,7 @@ fn lasting_confinement(required: &str, verdicts: &Verdicts<'_, '_>) -> Option<Co
     })
 }
 
-/// Returns the requirements that follow from the images, whatever the Pod says of its nodes.
+/// Returns the requirements that follow from the images. The user's constraints on nodes are not considered.
 fn desired_requirements(
     pod: &Pod<'_>,
     rules: &PlacementRules,
@@ -233,7 +247,7 @@ fn desired_requirements(
     let mut labels = Vec::new();
     if confinement.by_labels {
         for key in &rules.pod_labels {
-            // A Pod with a label that is no valid value is no valid Pod, either.
+            // The API server refuses a Pod with an invalid label value anyway.
             if let Some(value) = pod.label(key)
                 && is_label_value(&value)
             {
@@ -246,8 +260,8 @@ fn desired_requirements(
     Managed::requiring(&nodes.architectures(), selects, labels)
 }
 
-/// Returns the managed part of the current constraints. `recorded` is the annotation that names it, and `was_selected`
-/// whether the node selector had it before an update, rather than the affinity.
+/// Returns the managed part of the current constraints, which the annotation `recorded` names. `was_selected` tells
+/// whether, before an update, the node selector had that part rather than the affinity.
 fn managed_requirements(
     current: &Scheduling<'_>,
     rules: &PlacementRules,
@@ -257,7 +271,7 @@ fn managed_requirements(
 ) -> Managed {
     let mut architectures = platforms(recorded).architectures();
     let is_selected = is_managed_selector(current, rules, &architectures, applied, was_selected);
-    // What an update has moved from the selector to the affinity is the user's.
+    // A constraint that an update has moved from the selector to the affinity is the user's.
     if was_selected == Some(true) && !is_selected {
         architectures.clear();
     }
@@ -269,11 +283,11 @@ fn managed_requirements(
     }
     let mut managed = Managed::requiring(&architectures, is_selected, labels);
     // A field manager that applied a required affinity owns at least one term.
-    let is_alone = || {
-        let terms = current.required();
-        terms.is_some_and(|terms| managed.users_terms(terms).is_none())
+    let has_only_managed_terms = || match current.required() {
+        Some(terms) => managed.users_terms(terms).is_none(),
+        None => false,
     };
-    if applied.required || applied.required_before && is_alone() {
+    if applied.required || applied.required_before && has_only_managed_terms() {
         managed.required.clear();
     }
     managed
@@ -293,19 +307,21 @@ fn is_managed_selector(
     if applied.node_selector || current.architecture() != Some(architecture) {
         return false;
     }
-    // A constraint that an update has in another place than before is the user's.
+    // A constraint that was not in this place before an update is the user's.
     if let Some(was_selected) = was_selected {
         return was_selected;
     }
-    // The node selector may be the user's if the affinity has the managed constraint.
+    if rules.require == Require::NodeSelector {
+        return true;
+    }
+    // The node selector is the user's if the affinity has the managed constraint.
     let expression = Expression::is_in(ARCH_KEY, [*architecture]);
     let mut terms = current.terms().iter();
-    rules.require == Require::NodeSelector
-        || !terms.any(|term| term.match_expressions.contains(&expression))
+    !terms.any(|term| term.match_expressions.contains(&expression))
 }
 
 /// Returns whether the node selector of a template, rather than the affinity, has the managed architecture; `None` if
-/// neither has anything managed.
+/// neither has a managed constraint.
 pub(super) fn is_selected(template: &Pod<'_>, rules: &PlacementRules) -> Option<bool> {
     let current = Scheduling::of(template)?;
     let recorded = template.annotation(REQUIRED_KEY);
@@ -318,9 +334,11 @@ pub(super) fn is_selected(template: &Pod<'_>, rules: &PlacementRules) -> Option<
 
 /// Returns the platforms of the architectures that a managed annotation names.
 fn platforms(annotation: &str) -> PlatformSet {
-    names(annotation)
-        .map(PlatformSet::of_architecture)
-        .collect()
+    let mut platforms = PlatformSet::EMPTY;
+    for name in names(annotation) {
+        platforms |= PlatformSet::of_architecture(name);
+    }
+    platforms
 }
 
 /// Returns the value of a label that a managed annotation names.

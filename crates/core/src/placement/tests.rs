@@ -19,22 +19,20 @@ fn annotated(value: &str) -> BTreeMap<&'static str, String> {
 }
 
 #[test]
-fn nothing_is_added_to_a_pod_that_would_become_too_large() {
-    let own = toleration(&json!({"key": "a", "operator": "Exists"}));
+fn additions_fit_only_within_the_limit_of_the_object() {
+    let pools = toleration(&json!({"key": "a", "operator": "Exists"}));
     let adds = || Edits {
-        add: vec![&own],
+        add: vec![&pools],
         annotations: annotated("multi-arch"),
         ..Edits::default()
     };
-    let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)}))
-        .unwrap()
-        .bytes
-        - OBJECT;
+    let largest = json!({"x": "v".repeat(OBJECT)});
+    let around = Pod::of_value(&largest).unwrap().bytes - OBJECT;
     let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - around)});
     assert!(adds().fit(&Pod::of_value(&of_bytes(OBJECT - 1024)).unwrap()));
-    // With what is around it in a request to etcd, and with what is added: see `pod/stored/tests.rs`.
+    // A request to etcd has room for the rest of the request and for additions: see `pod/stored/tests.rs`.
     const { assert!(OBJECT + 2048 <= 3 << 19) };
-    // However large: that it would be refused without us is nothing that can be known here.
+    // Also far beyond the limit of etcd: whether the API server refuses the Pod anyway is unknown here.
     for bytes in [OBJECT - 100, OBJECT, 2 << 20, 3 << 20] {
         let pod = of_bytes(bytes);
         let pod = Pod::of_value(&pod).unwrap();
@@ -47,7 +45,7 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
             .fit(&pod),
             "{bytes}"
         );
-        // What is taken back makes room.
+        // Removals make room.
         for left in ["", "arm"] {
             let less = Edits {
                 remove: vec![0],
@@ -55,7 +53,7 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
                 ..Edits::default()
             };
             assert!(less.fit(&pod), "{bytes}");
-            // An explanation may be longer than that.
+            // An explanation may be longer than the removed parts.
             let explained = (REASON_KEY, "x".repeat(200));
             let annotations = annotated(left).into_iter().chain([explained]).collect();
             assert!(
@@ -93,7 +91,7 @@ fn annotations_stay_within_their_own_limit() {
 }
 
 #[test]
-fn knows_its_own_earlier_work() {
+fn managed_tolerations_follow_from_the_annotation() {
     let tolerates = |key: &str| json!({"key": key, "operator": "Exists"});
     let pools = ["multi-arch", "gpu", "other"].map(|name| Pool {
         name: name.into(),
@@ -113,13 +111,13 @@ fn knows_its_own_earlier_work() {
     assert_eq!(
         ownership.record(&pools, &[&pools[1], &pools[0]]),
         None,
-        "it stands there"
+        "the annotation names both already"
     );
     let fewer = ownership.record(&pools, &[&pools[1]]).unwrap();
     assert_eq!(fewer, ("tolerarch.io/pools", "gpu".to_owned()));
     // A pool of another configuration stays named, and its tolerations are not touched.
-    let known = &pools[1..2];
-    let ownership = Ownership::of(&pod, known);
+    let configured = &pools[1..2];
+    let ownership = Ownership::of(&pod, configured);
     assert_eq!(ownership.tolerations, [0]);
-    assert_eq!(ownership.record(known, &[]).unwrap().1, "multi-arch");
+    assert_eq!(ownership.record(configured, &[]).unwrap().1, "multi-arch");
 }

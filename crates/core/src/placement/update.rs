@@ -1,5 +1,5 @@
-//! The update of a template: its former version says, too, which additions are managed, as an update may drop the
-//! annotations or the lists. The rest of placement knows what is managed and what lasts, and no former version.
+//! Managed additions in the update of a template. They follow from the template's former version as well, as an update may
+//! drop the annotations or the lists. The rest of placement does not need the former version.
 
 use super::ownership::{Lasting, Ownership, count, has_names, labels_of, managed_tolerations};
 use super::steering;
@@ -7,18 +7,18 @@ use crate::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Policy;
 
 impl<'p> Ownership<'p> {
-    /// Reads the additions in `pod` by `before` as well: what was managed there still is, even if the annotation is
-    /// gone, and what was the user's still is the user's. Additions of `before` stay while an image is unknown.
+    /// Reads the additions in `pod`, with the help of its former version `before`. An addition that was managed in
+    /// `before` is still managed, even if its annotation is gone; one that was the user's is still the user's. Additions
+    /// of `before` stay while an image is unknown.
     pub fn of_update(pod: &'p Pod<'_>, before: &'p Pod<'_>, policy: &Policy) -> Self {
         let opened_before = Self::opened(before, &policy.pools);
         let users = |toleration: &Toleration<'_>| {
             let mut managed = opened_before.iter().flat_map(|pool| &pool.tolerations);
-            // Where the former annotation does not name the pool, no equal toleration is reserved for the user.
-            if managed.any(|other| other.same(toleration)) {
-                count(before, toleration).saturating_sub(1)
-            } else {
-                0
+            if !managed.any(|other| other.same(toleration)) {
+                // The former annotation does not name the pool, so no equal toleration is reserved for the user.
+                return 0;
             }
+            count(before, toleration).saturating_sub(1)
         };
         let mut opened = Self::opened(pod, &policy.pools);
         opened.extend_from_slice(&opened_before);

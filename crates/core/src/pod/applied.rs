@@ -1,5 +1,5 @@
 //! Lists of a template that its owner has set by server-side apply. An apply sends such a list as a whole, and the API
-//! server stores it in place of the one before, so nothing in the list is managed, even if it looks so. Source:
+//! server replaces the stored list. So nothing in the list is managed, even if an item looks managed. Source:
 //! `managedFields` of k8s.io/apimachinery meta/v1, and the lists that k8s.io/api core/v1 marks as atomic.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 use super::Text;
 use tolerarch_text::json;
 
-/// Lists that can hold managed items, each set if the request under review has applied it with its content.
+/// The lists that can hold managed items. Each is set if the request under review has applied the list as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AppliedLists {
     pub(crate) tolerations: bool,
     pub(crate) node_selector: bool,
     /// The terms of the required node affinity.
     pub(crate) required: bool,
-    /// Set if an earlier request has applied these terms. Since then tolerarch may have added to them, even to none.
+    /// Set if an earlier request has applied these terms, to which tolerarch may have added since.
     pub(crate) required_before: bool,
 }
 
@@ -36,8 +36,8 @@ struct Entry<'a> {
 }
 
 impl AppliedLists {
-    /// Reads the `managedFields` of an object that has a template, and those before the request that changes it. `spec` is
-    /// the JSON pointer to the template's spec in `fieldsV1`.
+    /// Reads the `managedFields` of an object with a template, after and before the request that changes the object. `spec`
+    /// is the JSON pointer to the template's spec in `fieldsV1`.
     pub(crate) fn of<'a>(after: &'a RawValue, before: &'a RawValue, spec: &str) -> Self {
         let before = applies(before);
         let mut times: HashMap<&Text<'_>, &Text<'_>> = HashMap::new();
@@ -46,8 +46,10 @@ impl AppliedLists {
         }
         let mut lists = Self::default();
         for entry in applies(after) {
-            let applied = entry.fields.and_then(|fields| member(fields, spec));
-            let Some(applied) = applied else { continue };
+            let Some(fields) = entry.fields else { continue };
+            let Some(applied) = member(fields, spec) else {
+                continue;
+            };
             let is_required = member(applied, REQUIRED).is_some();
             // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
             if times.get(&entry.manager) == Some(&&entry.time) {
@@ -62,6 +64,7 @@ impl AppliedLists {
     }
 }
 
+/// Reads the entries of server-side applies of an object, except for those of subresources.
 fn applies(object: &RawValue) -> Vec<Entry<'_>> {
     let Some(entries) = member(object, "/metadata/managedFields") else {
         return Vec::new();
@@ -71,22 +74,22 @@ fn applies(object: &RawValue) -> Vec<Entry<'_>> {
     entries
 }
 
-/// Returns the member at a JSON pointer, if there are objects on the way. No other is kept: a hostile object may have a
-/// million.
+/// Returns the member at a JSON pointer; `None` if it is absent, or if a value on the way is no object. No other member is
+/// stored, as an object of untrusted input may have a million.
 pub(crate) fn member<'a>(json: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
-    pointer.split('/').skip(1).try_fold(json, |object, wanted| {
-        let mut found = None;
-        json::members(
-            &mut serde_json::Deserializer::from_str(object.get()),
-            |name: Text<'a>, value| {
-                if name == *wanted {
-                    found = Some(value);
-                }
-            },
-        )
-        .ok()?;
-        found
-    })
+    let mut value = json;
+    for wanted in pointer.split('/').skip(1) {
+        let mut deserializer = serde_json::Deserializer::from_str(value.get());
+        let mut member = None;
+        let read = json::members(&mut deserializer, |name: Text<'a>, value| {
+            if name == *wanted {
+                member = Some(value);
+            }
+        });
+        read.ok()?;
+        value = member?;
+    }
+    Some(value)
 }
 
 #[cfg(test)]
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_applies_owns_lists_and_the_time_says_whether_it_was_now() {
+    fn applied_lists_follow_from_managers_and_their_times() {
         let containers = json!({"f:containers": {"k:{\"name\":\"c0\"}": {".": {}}}});
         let tolerations = json!({"f:tolerations": {}});
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
@@ -162,18 +165,18 @@ mod tests {
                 required,
                 required_before,
             } = of(&after, &before);
-            let all = [
+            let mut names = Vec::new();
+            for (name, is_set) in [
                 ("tolerations", tolerations),
                 ("selector", node_selector),
                 ("required", required),
                 ("required before", required_before),
-            ];
-            let seen: Vec<&str> = all
-                .iter()
-                .filter(|(_, is_set)| *is_set)
-                .map(|(name, _)| *name)
-                .collect();
-            assert_eq!(seen, expected, "{after}");
+            ] {
+                if is_set {
+                    names.push(name);
+                }
+            }
+            assert_eq!(names, expected, "{after}");
         }
         let mut status = flux("2026-01-01T00:00:01Z", &tolerations);
         status["subresource"] = json!("status");

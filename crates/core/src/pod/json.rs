@@ -1,4 +1,5 @@
-//! Reads parts of a Pod from JSON: borrowed, and null like an absent or empty member, as the API server reads it.
+//! Deserializers for parts of a Pod. Values borrow from the JSON, and null means the same as an absent or empty member, as
+//! for the API server.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -8,13 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use tolerarch_text::json::{self, First, Object, Unread};
 
-/// Maximal items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
+/// Maximum number of items in a list. No Pod has more: etcd takes 1.5 MB, and the API server 3 MiB.
 pub(super) const ITEMS: usize = 4096;
-/// Maximal bytes of labels, a node selector or an affinity that are read. Their lists take up to sixty times as many
-/// bytes until the Pod is decided; people write a few hundred.
+/// Maximum bytes of labels, of a node selector or of an affinity. Their lists take up to sixty times as many bytes while
+/// the Pod is decided on. People write a few hundred bytes.
 const SMALL: usize = 64 << 10;
 
-/// A text that borrows from the JSON unless it had to be unescaped; empty if it is null or absent.
+/// A text that borrows from the JSON unless it has escapes; empty if it is null or absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text<'a>(pub(super) Cow<'a, str>);
@@ -38,9 +39,10 @@ impl Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        Ok(Option::<Name<'a>>::deserialize(json)?
-            .map(|Name(text)| Self(text))
-            .unwrap_or_default())
+        match Option::<Name<'a>>::deserialize(json)? {
+            Some(Name(text)) => Ok(Self(text)),
+            None => Ok(Self::default()),
+        }
     }
 }
 
@@ -74,11 +76,15 @@ impl Borrow<str> for Text<'_> {
     }
 }
 
-/// Reads the API server's JSON fast, and any other JSON by serde_json.
+/// Reads the API server's JSON with the fast reader, and any other JSON with serde_json.
 pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result<T> {
-    json::read(json).or_else(|_| serde_json::from_slice(json))
+    match json::read(json) {
+        Ok(value) => Ok(value),
+        Err(_) => serde_json::from_slice(json),
+    }
 }
 
+/// Reads a member, whose default stands for an absent one; `None` if the JSON is too long, or cannot be parsed.
 pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(
     json: Option<&'p Unread<'_>>,
 ) -> Option<T> {
@@ -92,9 +98,10 @@ pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(
 pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     json: D,
 ) -> Result<T, D::Error> {
-    Ok(Option::deserialize(json)?
-        .map(|Object(members)| members)
-        .unwrap_or_default())
+    match Option::deserialize(json)? {
+        Some(Object(members)) => Ok(members),
+        None => Ok(T::default()),
+    }
 }
 
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
@@ -103,21 +110,23 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
     Ok(Option::deserialize(json)?.unwrap_or_default())
 }
 
+/// Reads a list, which may have at most `N` items.
 pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
     json: D,
 ) -> Result<Vec<T>, D::Error> {
     let items = first::<D, T, N>(json)?;
     if items.len() > N {
-        Err(D::Error::custom("too many items"))
-    } else {
-        Ok(items)
+        return Err(D::Error::custom("too many items"));
     }
+    Ok(items)
 }
 
+/// Reads the first items of a list: `N` of them, and one more if there is one.
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
     json: D,
 ) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(json)?
-        .map(|First::<T, N>(items)| items)
-        .unwrap_or_default())
+    match Option::deserialize(json)? {
+        Some(First::<T, N>(items)) => Ok(items),
+        None => Ok(Vec::new()),
+    }
 }

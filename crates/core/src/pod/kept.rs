@@ -1,13 +1,13 @@
-//! Memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which it waits. Most
-//! of a large review is nothing that a decision needs. Lists may be much larger decoded than as JSON (`{}`).
+//! The memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which the Pod waits.
+//! A decision needs only a small part of most large reviews. A decoded list may take much more memory than its JSON (`{}`).
 
 use std::borrow::Cow;
 
-/// A value that may have to wait: a decoded Pod, its parts, and types that hold one.
+/// A value that may have to wait: a decoded Pod, a part of one, or a type that contains one.
 pub trait Kept {
     type Owned;
     fn into_owned(self) -> Self::Owned;
-    /// Returns the bytes that the value holds elsewhere, or a few more: texts, borrowed or owned, and items of lists.
+    /// Returns the bytes that the value holds outside itself, or a few more: texts, borrowed or owned, and items of lists.
     fn held(&self) -> usize;
 }
 
@@ -27,7 +27,10 @@ impl<T: Kept> Kept for Option<T> {
         self.map(T::into_owned)
     }
     fn held(&self) -> usize {
-        self.as_ref().map_or(0, T::held)
+        match self {
+            Some(value) => value.held(),
+            None => 0,
+        }
     }
 }
 
@@ -37,12 +40,16 @@ impl<T: Kept> Kept for Vec<T> {
         self.into_iter().map(T::into_owned).collect()
     }
     fn held(&self) -> usize {
-        self.capacity() * size_of::<T>() + self.iter().map(T::held).sum::<usize>()
+        let mut bytes = self.capacity() * size_of::<T>();
+        for item in self {
+            bytes += item.held();
+        }
+        bytes
     }
 }
 
-/// Implements [`Kept`] for structs: their fields, behind a semicolon those that hold nothing elsewhere, and optionally
-/// bytes that each struct holds beside them.
+/// Implements [`Kept`] for structs. Fields after a semicolon hold nothing outside themselves. A number after `+` is added
+/// to the bytes of each struct.
 macro_rules! kept {
     ($($name:ident { $($field:tt),* $(; $($plain:ident),*)? } $(+ $more:ident)?)*) => {$(
         impl Kept for $name<'_> {

@@ -1,4 +1,4 @@
-//! The labels and annotations that concern tolerarch, picked from all those of a Pod.
+//! The labels and annotations of a Pod that concern tolerarch.
 
 use serde::de::{Deserialize, Deserializer, Error};
 
@@ -6,17 +6,17 @@ use super::json::{Name, Text, Texts, read_small};
 use super::kept::Kept;
 use tolerarch_text::json::{self, Unread};
 
-/// Label or annotation that excludes a Pod (or a namespace), `"off"`, or says whether its decisions are carried out.
+/// Label or annotation that excludes a Pod or namespace (`"off"`), or says whether decisions are carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
 /// Label by which a namespace chooses a profile.
 pub const PROFILE_KEY: &str = "tolerarch.io/profile";
-/// Annotation that names the pools opened by tolerarch, comma-separated. A later pass knows managed tolerations by it.
+/// Annotation with the names of the opened pools, comma-separated. A later pass recognises managed tolerations by it.
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
-/// Annotation that names the managed requirements on the Pod's nodes, comma-separated. A later pass knows them by it.
+/// Annotation with the managed requirements on nodes, comma-separated. A later pass recognises them by it.
 pub const REQUIRED_KEY: &str = "tolerarch.io/required";
-/// Annotation that names the managed preferences: architectures and pools with their weights.
+/// Annotation with the managed preferences: architectures and pools with their weights.
 pub const PREFERRED_KEY: &str = "tolerarch.io/preferred";
-/// Annotation that says why a Pod stays closed.
+/// Annotation that says why a Pod stays ineligible.
 pub const REASON_KEY: &str = "tolerarch.io/reason";
 /// The annotations that tolerarch itself writes.
 pub const ANNOTATIONS: [&str; 4] = [POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY];
@@ -38,7 +38,7 @@ const KEYS: [&str; 7] = [
 /// Prefix of all labels that concern tolerarch.
 const PREFIX: &str = "tolerarch.io/";
 
-/// The members of an object of texts that a decision reads, and the size of the object.
+/// The members of an object with text values that a decision reads, and the size of the object.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Picked<'a> {
     pub(super) members: Vec<Member<'a>>,
@@ -68,20 +68,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
         json::members(deserializer, |Name(name): Name<'a>, text: Text<'a>| {
             picked.count += 1;
             picked.bytes += name.len() + text.as_str().len();
-            if let Some(key) = KEYS.into_iter().find(|key| *key == name) {
-                // The last of several members with one name counts, as in Go.
-                picked.members.retain(|member| member.key != key);
-                picked.members.push(Member { key, text });
-            }
+            let Some(key) = KEYS.into_iter().find(|key| *key == name) else {
+                return;
+            };
+            // The last of several members with one name counts, as in Go.
+            picked.members.retain(|member| member.key != key);
+            picked.members.push(Member { key, text });
         })?;
         Ok(picked)
     }
 }
 
-/// The labels of a Pod. Most Pods have none that concerns tolerarch, so the labels are skipped, and read on demand.
+/// The labels of a Pod. Most Pods have no label that concerns tolerarch, so the labels stay unread until one is needed.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels<'a> {
-    pub(super) own: Picked<'a>,
+    /// The labels that concern tolerarch.
+    pub(super) picked: Picked<'a>,
     pub(super) all: Unread<'a>,
 }
 
@@ -98,16 +100,14 @@ impl Labels<'_> {
 impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = Unread::deserialize(deserializer)?;
-        if !all.may_have(PREFIX) {
-            return Ok(Self {
-                own: Picked::default(),
-                all,
-            });
+        let mut picked = Picked::default();
+        if all.may_have(PREFIX) {
+            let read: Option<Picked<'_>> = all.read();
+            let Some(read) = read else {
+                return Err(D::Error::custom("labels are texts"));
+            };
+            picked = read.into_owned();
         }
-        let own = all.read().map(Picked::into_owned);
-        Ok(Self {
-            own: own.ok_or_else(|| D::Error::custom("labels are texts"))?,
-            all,
-        })
+        Ok(Self { picked, all })
     }
 }

@@ -1,27 +1,31 @@
 //! Kubernetes' rules for names and labels.
 
-/// Checks by `IsValidLabelValue` of k8s.io/apimachinery.
+/// Checks the value of a label, as `IsValidLabelValue` of k8s.io/apimachinery does.
 pub fn is_label_value(text: &str) -> bool {
-    text.len() <= 63
-        && text.trim_matches(['-', '_', '.']) == text
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    if text.len() > 63 || text.trim_matches(['-', '_', '.']) != text {
+        return false;
+    }
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    text.bytes().all(is_allowed)
 }
 
-/// Checks by `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
+/// Checks the key of a label, as `IsQualifiedName` of k8s.io/apimachinery does: a name, or a DNS subdomain, a slash and a
+/// name.
 pub fn is_label_key(text: &str) -> bool {
-    let (prefix, name) = text
-        .rsplit_once('/')
-        .map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_name)
+    let name = match text.rsplit_once('/') {
+        None => text,
+        Some((prefix, name)) if is_name(prefix) => name,
+        Some(_) => return false,
+    };
+    !name.is_empty() && is_label_value(name)
 }
 
-/// Checks for a DNS subdomain, as most objects' names must be (RFC 1123). No such name is a step of a path.
+/// Checks for a DNS subdomain, which most objects' names must be (RFC 1123). Such a name is never `.` or `..` in a path.
 pub fn is_name(text: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let is_label = |label: &str| {
-        !label.is_empty() && label.trim_matches('-') == label && label.bytes().all(plain)
+        let has_hyphen_at_end = label.trim_matches('-') != label;
+        !label.is_empty() && !has_hyphen_at_end && label.bytes().all(is_allowed)
     };
     text.len() <= 253 && text.split('.').all(is_label)
 }

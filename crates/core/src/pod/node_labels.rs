@@ -1,18 +1,19 @@
-//! Whether a Pod fits a node by its labels, as the scheduler and the DaemonSet controller judge it
-//! (`GetRequiredNodeAffinity` of k8s.io/component-helpers). Of a node that is yet to come only some labels are known.
+//! Whether a Pod fits a node by the node's labels, as the scheduler and the DaemonSet controller decide
+//! (`GetRequiredNodeAffinity` of k8s.io/component-helpers). Only some labels are known of a node that does not exist yet.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::scheduling::{Expression, Scheduling, Term, names_architecture};
 use super::{ARCH_KEY, BETA_ARCH_KEY, Pod};
 use crate::image::PlatformSet;
 
-/// Labels of a node, as far as they are known.
+/// The labels of a node, some of which may be unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLabels {
     /// Values by key; `None` for a label that the node may or may not have.
     values: BTreeMap<String, Option<String>>,
-    /// Set if a key without an entry is none of the node's; otherwise nothing is known of it.
+    /// Set if the node certainly lacks a label without an entry. If unset, such a label is unknown.
     has_all: bool,
 }
 
@@ -20,11 +21,11 @@ pub struct NodeLabels {
 pub enum Fit {
     Yes,
     No,
-    /// The labels that decide are not known.
+    /// A decisive label is unknown.
     Unknown,
 }
 
-/// What is known of one label.
+/// One label of a node.
 enum Label<'n> {
     Value(&'n str),
     Absent,
@@ -32,14 +33,17 @@ enum Label<'n> {
 }
 
 impl NodeLabels {
-    /// Returns the labels of a node that is like all of these, as far as they agree; without nodes nothing is known.
+    /// Returns the labels of a node that is like all of these. Labels on which the nodes differ are unknown; without nodes,
+    /// all labels are.
     pub fn shared<'n>(nodes: impl IntoIterator<Item = &'n BTreeMap<String, String>>) -> Self {
         let mut nodes = nodes.into_iter();
         let Some(first) = nodes.next() else {
             return Self::default();
         };
-        let known = |(key, value): (&String, &String)| (key.clone(), Some(value.clone()));
-        let mut values: BTreeMap<String, Option<String>> = first.iter().map(known).collect();
+        let mut values = BTreeMap::new();
+        for (key, value) in first {
+            values.insert(key.clone(), Some(value.clone()));
+        }
         for node in nodes {
             for (key, value) in &mut values {
                 if node.get(key) != value.as_ref() {
@@ -80,14 +84,19 @@ impl NodeLabels {
         labels
     }
 
-    /// Returns whether the node has all of these labels, or may have those that are not known.
+    /// Returns whether the node may have all of these labels: it has them, or they are unknown.
     pub fn may_have(&self, labels: &BTreeMap<String, String>) -> bool {
-        let mut labels = labels.iter();
-        labels.all(|(key, value)| match self.get(key) {
-            Label::Value(known) => known == value,
-            Label::Absent => false,
-            Label::Unknown => true,
-        })
+        for (key, value) in labels {
+            let may_have = match self.get(key) {
+                Label::Value(nodes_value) => nodes_value == value,
+                Label::Absent => false,
+                Label::Unknown => true,
+            };
+            if !may_have {
+                return false;
+            }
+        }
+        true
     }
 
     fn get(&self, key: &str) -> Label<'_> {
@@ -107,15 +116,19 @@ impl Pod<'_> {
         };
         let mut fit = Fit::Yes;
         for (key, value) in &scheduling.selector {
-            fit = fit.and(match labels.get(key.as_str()) {
-                Label::Value(known) => Fit::of(known == value.as_str()),
+            let fit_of_label = match labels.get(key.as_str()) {
+                Label::Value(nodes_value) => Fit::of(nodes_value == value.as_str()),
                 Label::Absent => Fit::No,
                 Label::Unknown => Fit::Unknown,
-            });
+            };
+            fit = fit.and(fit_of_label);
         }
         if let Some(terms) = scheduling.required() {
-            let alternatives = terms.iter().map(|term| term.fits(labels));
-            fit = fit.and(alternatives.fold(Fit::No, Fit::or));
+            let mut fit_of_terms = Fit::No;
+            for term in terms {
+                fit_of_terms = fit_of_terms.or(term.fits(labels));
+            }
+            fit = fit.and(fit_of_terms);
         }
         fit
     }
@@ -169,15 +182,15 @@ impl Term<'_> {
         if self.is_empty() {
             return Fit::No;
         }
-        let expressions = self.match_expressions.iter();
-        let fit = expressions.map(|expression| expression.fits(labels));
-        // Fields are of the node's name, which is not known before it comes.
-        let of_fields = if self.has_fields() {
-            Fit::Unknown
-        } else {
-            Fit::Yes
-        };
-        fit.fold(of_fields, Fit::and)
+        let mut fit = Fit::Yes;
+        if self.has_fields() {
+            // Fields match the node's name, which is unknown before the node exists.
+            fit = Fit::Unknown;
+        }
+        for expression in &self.match_expressions {
+            fit = fit.and(expression.fits(labels));
+        }
+        fit
     }
 
     fn names_architecture(&self) -> bool {
@@ -187,30 +200,37 @@ impl Term<'_> {
 }
 
 impl Expression<'_> {
-    /// Judges by `labels.Requirement.Matches` of k8s.io/apimachinery.
+    /// Decides as `labels.Requirement.Matches` of k8s.io/apimachinery does.
     fn fits(&self, labels: &NodeLabels) -> Fit {
         let label = match labels.get(self.key()) {
             Label::Unknown => return Fit::Unknown,
             Label::Absent => None,
             Label::Value(value) => Some(value),
         };
-        let is_listed = |value: &str| self.values().any(|listed| listed == value);
-        let number = self
-            .values()
-            .next()
-            .and_then(|limit| limit.parse::<i64>().ok());
-        let compared = label
-            .and_then(|value| value.parse::<i64>().ok())
-            .zip(number);
         match self.operator() {
-            "In" => Fit::of(label.is_some_and(is_listed)),
-            "NotIn" => Fit::of(!label.is_some_and(is_listed)),
+            "In" => Fit::of(self.lists(label)),
+            "NotIn" => Fit::of(!self.lists(label)),
             "Exists" => Fit::of(label.is_some()),
             "DoesNotExist" => Fit::of(label.is_none()),
-            "Gt" => Fit::of(compared.is_some_and(|(value, limit)| value > limit)),
-            "Lt" => Fit::of(compared.is_some_and(|(value, limit)| value < limit)),
+            "Gt" => Fit::of(self.compare(label) == Some(Ordering::Greater)),
+            "Lt" => Fit::of(self.compare(label) == Some(Ordering::Less)),
             _ => Fit::Unknown,
         }
+    }
+
+    /// Returns whether the values have the label's value.
+    fn lists(&self, label: Option<&str>) -> bool {
+        match label {
+            Some(label) => self.values().any(|value| value == label),
+            None => false,
+        }
+    }
+
+    /// Compares the label's value with the first value, if both are numbers.
+    fn compare(&self, label: Option<&str>) -> Option<Ordering> {
+        let number: i64 = label?.parse().ok()?;
+        let limit: i64 = self.values().next()?.parse().ok()?;
+        Some(number.cmp(&limit))
     }
 }
 
@@ -221,8 +241,8 @@ mod tests {
     use super::*;
 
     fn node(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
-        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        labels.iter().map(own).collect()
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        labels.iter().map(owned).collect()
     }
 
     fn fit(spec: &Value, labels: &NodeLabels) -> Fit {
@@ -237,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_on_which_nodes_agree_are_known() {
+    fn labels_that_all_nodes_share_are_known() {
         let one = node(&[("os", "linux"), ("zone", "a"), ("gpu", "true")]);
         let other = node(&[("os", "linux"), ("zone", "b"), ("name", "x")]);
         let labels = NodeLabels::shared([&one, &other]);
@@ -290,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn one_term_suffices_and_all_expressions_count() {
+    fn one_term_is_enough_if_all_its_expressions_match() {
         let mut labels = NodeLabels::shared([&node(&[("os", "linux")])]);
         labels.set_architecture("arm64");
         labels.forget("zone");
@@ -319,8 +339,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_an_architecture_is_seen() {
-        let wish = |key: &str| {
+    fn preference_for_an_architecture_is_recognised() {
+        let preferring = |key: &str| {
             let preference =
                 json!({"matchExpressions": [{"key": key, "operator": "In", "values": ["amd64"]}]});
             let preferred = json!([{"weight": 1, "preference": preference}]);
@@ -328,13 +348,14 @@ mod tests {
             json!({"spec": {"affinity": {"nodeAffinity": nodes}}})
         };
         for (key, expected) in [(ARCH_KEY, true), (BETA_ARCH_KEY, true), ("zone", false)] {
-            let pod = wish(key);
+            let pod = preferring(key);
             let pod = Pod::of_value(&pod).unwrap();
             assert_eq!(pod.prefers_an_architecture(), expected, "{key}");
         }
     }
 
-    /// What the scheduler's own library makes of Pods and labels; a Pod whose affinity cannot be read is never for sure.
+    /// The cases and their results are those of the scheduler's own library. A Pod whose affinity cannot be read is
+    /// `Unknown`.
     #[test]
     fn pods_fit_as_upstream_says() {
         #[derive(serde::Deserialize)]

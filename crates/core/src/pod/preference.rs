@@ -1,16 +1,16 @@
-//! A Pod's own setting of the architecture that it prefers.
+//! A Pod's own setting of the architecture that the Pod prefers.
 
 use super::keys::PREFER_KEY;
 use super::mode::warning;
 use crate::image::PlatformSet;
 
-/// `tolerarch.io/prefer` of a Pod, its label or else its annotation.
+/// `tolerarch.io/prefer` of a Pod: the label, or else the annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodPreference<'p> {
     /// Neither label nor annotation: the configuration decides.
     Unset,
     None,
-    /// An architecture, as all its platforms.
+    /// An architecture, as the set of all its platforms.
     Architecture(PlatformSet),
     /// An invalid value, so the configuration decides.
     Unknown(&'p str),
@@ -18,23 +18,25 @@ pub enum PodPreference<'p> {
 
 impl<'p> PodPreference<'p> {
     pub(super) fn of(value: Option<&'p str>) -> Self {
-        match value.map(|value| (value, PlatformSet::of_architecture(value))) {
-            None => Self::Unset,
-            Some(("none", _)) => Self::None,
-            Some((value, PlatformSet::EMPTY)) => Self::Unknown(value),
-            Some((_, platforms)) => Self::Architecture(platforms),
+        let Some(value) = value else {
+            return Self::Unset;
+        };
+        if value == "none" {
+            return Self::None;
         }
+        let platforms = PlatformSet::of_architecture(value);
+        if platforms.is_empty() {
+            return Self::Unknown(value);
+        }
+        Self::Architecture(platforms)
     }
 
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else {
             return None;
         };
-        Some(warning(
-            PREFER_KEY,
-            value,
-            "is neither an architecture nor none; tolerarch ignored it",
-        ))
+        let effect = "is neither an architecture nor none; tolerarch ignored it";
+        Some(warning(PREFER_KEY, value, effect))
     }
 }
 
@@ -46,7 +48,7 @@ mod tests {
     use crate::pod::Pod;
 
     #[test]
-    fn a_label_beats_an_annotation_and_garbage_counts_for_nothing() {
+    fn label_overrides_annotation_and_invalid_value_is_ignored() {
         let of = |labels: &[&str], annotation: Option<&str>| {
             let label = labels
                 .first()

@@ -1,5 +1,5 @@
-//! Node selector and node affinity, read only if a placement needs them, and not edited if they cannot be parsed.
-//! Absent, null and empty mean the same, except for required terms: an empty list of them matches no node.
+//! Node selector and node affinity. They are read only if a placement needs them, and not edited if they cannot be parsed.
+//! Absent, null and empty mean the same, except for required terms: an empty list of terms matches no node.
 
 use serde::{Deserialize, Serialize};
 
@@ -107,10 +107,9 @@ pub(crate) struct Expression<'p> {
 impl<'p> Scheduling<'p> {
     /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
     pub(crate) fn of(pod: &'p Pod<'_>) -> Option<Self> {
-        Some(Self {
-            selector: Self::selector_of(pod)?,
-            affinity: read_small(pod.spec.affinity.as_ref())?,
-        })
+        let selector = Self::selector_of(pod)?;
+        let affinity = read_small(pod.spec.affinity.as_ref())?;
+        Some(Self { selector, affinity })
     }
 
     /// Returns the Pod's node selector; `None` if it cannot be parsed.
@@ -129,16 +128,16 @@ impl<'p> Scheduling<'p> {
     }
 
     pub(crate) fn architecture(&self) -> Option<&str> {
-        self.selector.get(ARCH_KEY).map(Text::as_str)
+        let architecture = self.selector.get(ARCH_KEY)?;
+        Some(architecture.as_str())
     }
 
     /// Returns the keys of the node labels that the selector and the required terms constrain.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
+        let selected = self.selector.keys().map(Text::as_str);
         let expressions = self.terms().iter().flat_map(|term| &term.match_expressions);
-        self.selector
-            .keys()
-            .map(Text::as_str)
-            .chain(expressions.map(Expression::key))
+        let required = expressions.map(Expression::key);
+        selected.chain(required)
     }
 }
 
@@ -171,24 +170,31 @@ impl Term<'_> {
     /// Returns whether the expressions of both terms constrain a node label in common.
     pub(crate) fn is_about_a_label_of(&self, other: &Term<'_>) -> bool {
         let others = &other.match_expressions;
-        let mut expressions = self.match_expressions.iter();
-        expressions.any(|own| others.iter().any(|other| own.is_about_the_same(other)))
+        for expression in &self.match_expressions {
+            let mut others = others.iter();
+            if others.any(|other| expression.is_about_the_same(other)) {
+                return true;
+            }
+        }
+        false
     }
 }
 
 /// Ignores the order of the expressions: a node has to match all of them.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
-        let own = &self.match_expressions;
+        let expressions = &self.match_expressions;
         let others = &other.match_expressions;
-        self.match_fields == other.match_fields
-            && own.len() == others.len()
-            && own.iter().all(|there| others.contains(there))
-            && others.iter().all(|there| own.contains(there))
+        if self.match_fields != other.match_fields || expressions.len() != others.len() {
+            return false;
+        }
+        let has_all = others.iter().all(|other| expressions.contains(other));
+        has_all && expressions.iter().all(|one| others.contains(one))
     }
 }
 
 impl<'p> Expression<'p> {
+    /// Returns the expression that a label has one of these values.
     pub(crate) fn is_in(
         key: impl Into<Text<'p>>,
         values: impl IntoIterator<Item = impl Into<Text<'p>>>,
@@ -224,7 +230,7 @@ impl<'p> Expression<'p> {
         values.map(move |value| [prefix.as_str(), value.as_str()].concat())
     }
 
-    /// Returns whether both expressions constrain the same node label; the two labels for architectures count as one.
+    /// Returns whether both expressions constrain the same node label. The two labels for architectures count as one.
     pub(crate) fn is_about_the_same(&self, other: &Expression<'_>) -> bool {
         self.key == other.key || names_architecture(self.key()) && names_architecture(other.key())
     }

@@ -1,10 +1,11 @@
-//! Tolerations, and the rule by which one makes another needless.
+//! Tolerations, and the rule by which one covers another.
 
 use serde::{Deserialize, Serialize};
 
 use super::json::Text;
 
-/// Empty texts mean absent, as in Kubernetes; operators and effects that are unknown here are kept unchanged.
+/// A toleration of a Pod or a pool. An empty text means the same as an absent one, as in Kubernetes. Operators and effects
+/// that are unknown here stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Toleration<'a> {
@@ -14,7 +15,7 @@ pub struct Toleration<'a> {
     /// `Exists`, `Equal`, `Lt` or `Gt`; empty means `Equal`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub operator: Text<'a>,
-    /// The taint's value, for `Equal`, or the number that it is compared with.
+    /// The taint's value for `Equal`, or the number that the taint's value is compared with.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub value: Text<'a>,
     /// The taint's effect; empty means every effect.
@@ -28,30 +29,31 @@ pub struct Toleration<'a> {
 impl Toleration<'_> {
     /// Returns whether this toleration covers every taint that `other` tolerates, for at least as long: the scheduler's
     /// `ToleratesTaint` (k8s.io/api core/v1 `toleration.go`), for all taints at once. `Lt` and `Gt` cover nothing, as
-    /// the scheduler may have them switched off.
+    /// they may be switched off in the scheduler.
     pub fn covers(&self, other: &Toleration<'_>) -> bool {
-        let effect = self.effect.is_empty() || self.effect == other.effect;
-        let long_enough = match (self.toleration_seconds, other.toleration_seconds) {
+        let has_effect = self.effect.is_empty() || self.effect == other.effect;
+        let is_long_enough = match (self.toleration_seconds, other.toleration_seconds) {
             (None, _) => true,
-            (Some(mine), Some(theirs)) => mine >= theirs,
+            (Some(seconds), Some(others)) => seconds >= others,
             (Some(_), None) => false,
         };
-        let taints = match self.operator() {
+        if !has_effect || !is_long_enough {
+            return false;
+        }
+        match self.operator() {
             "Exists" => self.key.is_empty() || self.key == other.key,
             "Equal" if self.key.is_empty() || other.operator() != "Equal" => false,
-            "Equal" => (&self.key, &self.value) == (&other.key, &other.value),
+            "Equal" => self.key == other.key && self.value == other.value,
             _ => false,
-        };
-        effect && long_enough && taints
+        }
     }
 
-    /// Returns whether a Pod with this toleration can be scheduled despite the taint, for however many seconds. `Lt` and
-    /// `Gt` count, as Pods with them exist only where API servers have them switched on.
+    /// Returns whether a Pod with this toleration can be scheduled despite the taint, for any number of seconds. `Lt` and
+    /// `Gt` count, as an API server accepts Pods with them only if they are switched on.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
         if matches!(self.operator(), "Lt" | "Gt") {
-            let is_about_it =
-                self.key == *key && (self.effect.is_empty() || self.effect == *effect);
-            return is_about_it && self.is_met_by(value);
+            let has_effect = self.effect.is_empty() || self.effect == *effect;
+            return has_effect && self.key == *key && self.is_met_by(value);
         }
         self.covers(&Toleration {
             key: key.into(),
@@ -62,12 +64,12 @@ impl Toleration<'_> {
         })
     }
 
-    /// Returns whether both mean the same, by which managed tolerations are recognised.
+    /// Returns whether both tolerations mean the same. Managed tolerations are recognised by this rule.
     pub fn same(&self, other: &Toleration<'_>) -> bool {
         self.covers(other) && other.covers(self)
     }
 
-    /// Returns whether a taint's value is less, or greater, than that of this toleration.
+    /// Returns whether a taint's value is less (`Lt`) or greater (`Gt`) than the value of this toleration.
     fn is_met_by(&self, value: &str) -> bool {
         let (Some(value), Some(limit)) = (number(value), number(self.value.as_str())) else {
             return false;
@@ -88,10 +90,13 @@ impl Toleration<'_> {
     }
 }
 
-/// Reads a number as the scheduler compares it: without a plus or leading zeros.
+/// Reads a number as the scheduler does: without a plus sign or leading zeros.
 fn number(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
-    (number.to_string() == text).then_some(number)
+    if number.to_string() != text {
+        return None;
+    }
+    Some(number)
 }
 
 #[cfg(test)]
@@ -103,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn covers_what_the_scheduler_would_let_pass() {
+    fn coverage_is_that_of_the_scheduler() {
         let pool = r#"{"key":"a/b","operator":"Exists","effect":"NoSchedule"}"#;
         let equal = r#"{"key":"arch","value":"arm64","effect":"NoSchedule"}"#;
         let brief =
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerates_taints_as_the_scheduler_does() {
+    fn taints_are_tolerated_as_by_the_scheduler() {
         let taint = ("arch", "arm64", "NoExecute");
         for (toleration, expected) in [
             (

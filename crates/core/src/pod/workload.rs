@@ -2,51 +2,71 @@
 
 use super::{Pod, Text};
 
-/// Digits that end the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
+/// Number of digits at the end of the name of a CronJob's Job: minutes or seconds since 1970
+/// (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
-/// Labels with the hash of a template, which ends the name of a ReplicaSet, and the kind of the ReplicaSet's owner.
+/// Labels with the hash of a template, with which the name of a ReplicaSet ends, and the kind of the ReplicaSet's owner.
 const HASHES: [(&str, &str); 2] = [
     ("pod-template-hash", "Deployment"),
     ("rollouts-pod-template-hash", "Rollout"),
 ];
 
 impl Pod<'_> {
-    /// Returns the Pod as at its creation: on no node, not stored, and without its own name if it has a controller.
+    /// Returns the Pod as it was at its creation: on no node, not stored, and without its own name if it has a controller.
     #[must_use]
     pub fn as_created(mut self) -> Self {
         if self.controller().is_some() {
             self.metadata.name = Text::default();
         }
         self.spec.node_name = Text::default();
-        // The Pod's size now says nothing of its size at its creation.
+        // The size at the creation is unknown.
         self.bytes = 0;
         self
     }
 
-    /// Returns kind and name of the Pod's controller, without what differs between rollouts or runs; else the Pod's.
+    /// Returns kind and name of the Pod's controller, without the part of the name that differs between rollouts or runs.
+    /// Without a controller: kind and name of the Pod.
     pub fn workload(&self) -> (&str, &str) {
-        match (self.controller(), self.owner_above()) {
-            (Some((kind, _)), Some((_, name))) => (kind, name),
-            (Some(controller), None) => controller,
-            (None, _) => ("Pod", self.name()),
+        let Some((kind, name)) = self.controller() else {
+            return ("Pod", self.name());
+        };
+        match self.owner_above() {
+            Some((_, owner)) => (kind, owner),
+            None => (kind, name),
         }
     }
 
-    /// Returns kind and name of the owner above the Pod's controller, as far as names reveal it.
+    /// Returns kind and name of the owner above the Pod's controller, if the controller's name reveals it.
     pub fn owner_above(&self) -> Option<(&'static str, &str)> {
         match self.controller()? {
-            ("ReplicaSet", name) => HASHES.iter().find_map(|(label, kind)| {
-                let hash = self.label(label).filter(|hash| !hash.is_empty())?;
-                Some((*kind, name.strip_suffix(&*hash)?.strip_suffix('-')?))
-            }),
+            ("ReplicaSet", name) => self.owner_of_replica_set(name),
             ("Job", name) => {
                 let (name, time) = name.rsplit_once('-')?;
-                let is_time =
-                    TIME.contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());
-                is_time.then_some(("CronJob", name))
+                if !TIME.contains(&time.len()) || !time.bytes().all(|b| b.is_ascii_digit()) {
+                    return None;
+                }
+                Some(("CronJob", name))
             }
             _ => None,
         }
+    }
+
+    fn owner_of_replica_set<'n>(&self, replica_set: &'n str) -> Option<(&'static str, &'n str)> {
+        for (label, kind) in HASHES {
+            let Some(hash) = self.label(label) else {
+                continue;
+            };
+            if hash.is_empty() {
+                continue;
+            }
+            let Some(prefix) = replica_set.strip_suffix(&*hash) else {
+                continue;
+            };
+            if let Some(name) = prefix.strip_suffix('-') {
+                return Some((kind, name));
+            }
+        }
+        None
     }
 }
 
@@ -57,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pods_of_a_workload_are_of_the_same() {
+    fn all_pods_of_a_workload_have_the_same_workload() {
         let pod = |kind: &str, name: &str, labels: Value| {
             json!({"metadata": {
                 "generateName": "x-", "labels": labels,

@@ -1,21 +1,21 @@
-//! Nodes on which a Pod may run at all, by the platforms of its images.
+//! Rules for node affinity and preferences: on which nodes a Pod may run, by the platforms of its images.
 
 use crate::image::PlatformSet;
 use crate::pod::{Pod, PodPreference};
 
-/// Rules of node affinity and preferences, beside the pools that are opened to Pods.
+/// Rules for node affinity, node selectors and preferences, which apply beside the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementRules {
     pub require: Require,
     /// The platforms that the cluster's nodes have.
     pub platforms: PlatformSet,
-    /// Set if `platforms` only counts until the platforms have been read from the cluster.
+    /// Set if `platforms` counts only until the platforms have been read from the cluster.
     pub discovered: bool,
     /// Platforms for a Pod with an unknown image; empty if such a Pod is not steered.
     pub when_unknown: PlatformSet,
     /// The platforms that Pods prefer if their images run there.
     pub prefer: Vec<Preference>,
-    /// Labels of Pods that are required of their nodes as well.
+    /// Keys of Pod labels that the nodes of the Pod must have with the same value.
     pub pod_labels: Vec<String>,
 }
 
@@ -26,13 +26,13 @@ pub struct Preference {
     pub weight: u8,
 }
 
-/// Means by which Pods are kept off the platforms that their images lack.
+/// The way in which Pods are kept off the platforms that their images lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Require {
     #[default]
     Off,
     Affinity,
-    /// The node selector if one architecture is left, else the affinity.
+    /// The node selector if only one architecture is left, else the affinity.
     NodeSelector,
 }
 
@@ -61,9 +61,10 @@ impl PlacementRules {
         self.require != Require::Off || !self.pod_labels.is_empty()
     }
 
-    /// Returns the cluster's platforms within `nodes`, by whole architectures: nodes are told apart by nothing else.
+    /// Returns the cluster's platforms within `nodes`, except for architectures of which `nodes` lacks a platform: the
+    /// labels of nodes only tell architectures apart.
     pub(super) fn within(&self, nodes: PlatformSet) -> PlatformSet {
-        self.platforms
-            .without_architectures_of(self.platforms.difference(nodes))
+        let lacking = self.platforms.difference(nodes);
+        self.platforms.without_architectures_of(lacking)
     }
 }

@@ -41,7 +41,7 @@ fn unknown(why: LookupError) -> ImageSupport<'static> {
 }
 
 #[test]
-fn names_every_image_that_keeps_a_pool_closed_and_why() {
+fn each_pool_has_its_blockers_with_their_causes() {
     let policy = two_pools();
     let images = [
         both(),
@@ -50,16 +50,11 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
         runs("none", &[]),
     ];
     let verdicts = policy.verdicts(Rank::FIRST, &images);
-    let blockers: Vec<Vec<Blocker<'_>>> = policy
-        .pools
-        .iter()
-        .map(|pool| {
-            images
-                .iter()
-                .filter_map(|image| image.blocker(pool.platforms))
-                .collect()
-        })
-        .collect();
+    let mut blockers: Vec<Vec<Blocker<'_>>> = Vec::new();
+    for pool in &policy.pools {
+        let of_pool = images.iter().filter_map(|it| it.blocker(pool.platforms));
+        blockers.push(of_pool.collect());
+    }
     let lacks = |image, platforms: &[&str]| Blocker {
         image,
         cause: Cause::Lacks(set(platforms)),
@@ -85,7 +80,7 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
 }
 
 #[test]
-fn a_pool_is_open_to_what_all_images_share() {
+fn pool_is_open_if_all_images_share_its_platforms() {
     let policy = two_pools();
     let of = |images: &[ImageSupport<'static>]| {
         let verdicts = policy.verdicts(Rank::FIRST, images);
@@ -126,7 +121,7 @@ fn one_image_may_close_every_pool() {
 }
 
 #[test]
-fn every_image_that_keeps_a_pod_closed_is_told_once_with_all_that_it_lacks() {
+fn each_blocker_is_listed_once_with_all_platforms_it_lacks() {
     let policy = two_pools();
     let blockers =
         |images: &[ImageSupport<'static>]| policy.verdicts(Rank::FIRST, images).blockers();
@@ -147,13 +142,13 @@ fn every_image_that_keeps_a_pod_closed_is_told_once_with_all_that_it_lacks() {
             lacks("none", &["linux/amd64", "linux/arm64"])
         ]
     );
-    // A pool for arm64 is open: the Pod is not closed.
+    // A pool for arm64 is open: the Pod is eligible.
     assert_eq!(blockers(&[runs("arm", &["linux/arm64"])]), []);
     assert_eq!(blockers(&[both()]), []);
 }
 
 #[test]
-fn what_failed_is_told_apart_from_what_is_lacking() {
+fn failed_platform_is_another_cause_than_a_missing_one() {
     let since = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
     let failed = |platforms: &[&str]| {
         Some(Failure {
@@ -178,7 +173,7 @@ fn what_failed_is_told_apart_from_what_is_lacking() {
         (cause.lacks(), Reason::from(cause)),
         (Some(set(&["linux/arm64"])), Reason::FailedThere)
     );
-    // Some of it is lacking whether or not it failed.
+    // The image lacks one of the platforms apart from the failure.
     let more = wants(&lies, &["linux/arm64", "linux/ppc64le"]).unwrap();
     assert_eq!(more, Cause::Lacks(set(&["linux/arm64", "linux/ppc64le"])));
     let volume = ImageSupport {
@@ -205,7 +200,7 @@ fn what_failed_is_told_apart_from_what_is_lacking() {
 }
 
 #[test]
-fn what_is_unknown_of_one_platform_closes_the_pools_that_have_it() {
+fn unknown_platform_closes_only_pools_with_that_platform() {
     let policy = two_pools();
     let partly = |runs: &[&str], unknown: &[&str]| ImageSupport {
         support: Ok(Support::Partial {
@@ -237,12 +232,12 @@ fn what_is_unknown_of_one_platform_closes_the_pools_that_have_it() {
         of(partly(&["linux/amd64", "linux/arm64"], &["linux/s390x"])).0,
         [true, true]
     );
-    // It is not known to lack anything: nothing is required of the Pod's nodes.
+    // The image lacks nothing for certain, so the Pod's nodes are unknown.
     assert_eq!(partly(&amd64, &arm64).nodes(), Err(LookupError::Throttled));
 }
 
 #[test]
-fn a_volume_is_bound_to_architectures_by_an_index_only() {
+fn only_an_index_binds_a_volume_to_architectures() {
     let amd64 = set(&["linux/amd64"]);
     let nodes = |purpose, support| {
         ImageSupport {

@@ -1,9 +1,9 @@
-//! What holds for any Pod that is steered: all of the user's constraints stay, and all of ours can be taken back.
+//! Laws for any Pod that is steered: all of the user's constraints stay, and all managed additions can be removed.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::model::{fitting, is_valid, names_architecture, normal, world};
+use super::model::{fitting, is_valid, names_architecture, nodes, normal};
 use crate::decision::testing::{self as patches, pass};
 use crate::image::{LookupError, Support};
 use crate::policy::Policy;
@@ -11,7 +11,7 @@ use crate::testing::{self, platforms};
 
 const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
 
-/// `is_full` is with preferences and labels of Pods, too.
+/// The policy has preferences and labels of Pods as well if `is_full`.
 fn policy(require: &str, unknown: &[&str], is_full: bool) -> Policy {
     let platforms = ARCHITECTURES.map(|arch| format!("linux/{arch}"));
     let unknown: Vec<String> = unknown.iter().map(|arch| format!("linux/{arch}")).collect();
@@ -23,7 +23,7 @@ fn policy(require: &str, unknown: &[&str], is_full: bool) -> Policy {
     testing::policy(&json!({"placement": placement}))
 }
 
-/// Absent, null, or there.
+/// A member that is absent, null, or has a value.
 fn sometimes(
     value: impl Strategy<Value = Value> + 'static,
 ) -> impl Strategy<Value = Option<Value>> {
@@ -38,10 +38,10 @@ fn object(members: Vec<(&str, Option<Value>)>) -> Value {
 }
 
 fn expression() -> impl Strategy<Value = Value> {
-    let of = |expressions: Vec<Value>| prop::sample::select(expressions);
+    let one_of = |expressions: Vec<Value>| prop::sample::select(expressions);
     let arch = |operator: &str, values: &[&str]| json!({"key": "kubernetes.io/arch", "operator": operator, "values": values});
     prop_oneof![
-        12 => of(vec![
+        12 => one_of(vec![
             json!({"key": "zone", "operator": "In", "values": ["a"]}),
             json!({"key": "zone", "operator": "NotIn", "values": ["b", "c"]}),
             json!({"key": "zone", "operator": "Exists"}),
@@ -49,7 +49,7 @@ fn expression() -> impl Strategy<Value = Value> {
             json!({"key": "size", "operator": "Gt", "values": ["2"]}),
             json!({"key": "size", "operator": "Lt", "values": ["2"]}),
         ]),
-        1 => of(vec![
+        1 => one_of(vec![
             arch("In", &["amd64"]), arch("In", &["amd64", "arm64"]), arch("NotIn", &["s390x"]), arch("Exists", &[]),
             json!({"key": "beta.kubernetes.io/arch", "operator": "In", "values": ["arm64"]}),
         ]),
@@ -138,7 +138,7 @@ fn pod_with_class() -> impl Strategy<Value = Value> {
         })
 }
 
-/// A pool that is selected by its class, one by its zone, and one that tolerations open.
+/// A pool that is selected by its class, one that is selected by its zone as well, and one without a selector.
 fn selecting_policy(require: &str) -> Policy {
     let pool = |name: &str, platforms: &[&str], select: Value| {
         let toleration = json!({"key": name, "operator": "Exists"});
@@ -168,31 +168,30 @@ fn selector(pod: &Value) -> serde_json::Map<String, Value> {
     selector.cloned().unwrap_or_default()
 }
 
-type Known = Result<Support, LookupError>;
+type Outcome = Result<Support, LookupError>;
 
-fn runs_on(architectures: &[&str]) -> Known {
+fn runs_on(architectures: &[&str]) -> Outcome {
     let names: Vec<String> = architectures
         .iter()
         .map(|arch| format!("linux/{arch}"))
         .collect();
-    Ok(Support::Index(platforms(
-        &names.iter().map(String::as_str).collect::<Vec<_>>(),
-    )))
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Ok(Support::Index(platforms(&names)))
 }
 
-fn image() -> impl Strategy<Value = Known> {
+fn image() -> impl Strategy<Value = Outcome> {
     let known =
         prop::sample::subsequence(ARCHITECTURES.to_vec(), 0..=3).prop_map(|names| runs_on(&names));
     prop_oneof![6 => known, 1 => Just(Err(LookupError::Timeout))]
 }
 
-fn supports(image: &Known, arch: &str) -> bool {
+fn supports(image: &Outcome, arch: &str) -> bool {
     let nodes = image.ok().and_then(Support::runs_on);
     nodes.is_some_and(|nodes| nodes.contains(format!("linux/{arch}").parse().unwrap()))
 }
 
-/// On which architectures a Pod with these images may run; `None` where nothing is to be said at all.
-fn allowed(form: &str, images: &[Known], unknown: &[&'static str]) -> Option<Vec<&'static str>> {
+/// The architectures on which a Pod with these images may run; `None` if nothing is required.
+fn allowed(form: &str, images: &[Outcome], unknown: &[&'static str]) -> Option<Vec<&'static str>> {
     let is_known = images.iter().all(Result::is_ok);
     if form == "off" {
         return is_known.then(|| ARCHITECTURES.to_vec());
@@ -207,24 +206,24 @@ fn allowed(form: &str, images: &[Known], unknown: &[&'static str]) -> Option<Vec
     (!shared.is_empty()).then_some(shared)
 }
 
-/// The zone that a Pod's label asks for, where the Pod says nothing of zones itself.
+/// The zone that a Pod's label requires, unless the Pod's own constraints name a zone.
 fn zone(pod: &Value) -> Option<&str> {
     let zone = pod.pointer("/metadata/labels/zone")?.as_str()?;
     let required =
         &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let says =
+    let is_named =
         required.to_string().contains("zone") || !pod["spec"]["nodeSelector"]["zone"].is_null();
-    (zone == "a" && !says).then_some(zone)
+    (zone == "a" && !is_named).then_some(zone)
 }
 
-/// Whether the Pod prefers something of the architecture itself.
+/// Whether the user's preferences name an architecture.
 fn prefers_architecture(pod: &Value) -> bool {
     let list =
         &pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
     list.to_string().contains("kubernetes.io/arch")
 }
 
-/// Tolerations as users write them: those of the pools in other words, and others.
+/// Tolerations as users write them: those of the pools in other forms, and others.
 fn tolerations() -> impl Strategy<Value = Vec<Value>> {
     let one = prop::sample::select(vec![
         json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}),
@@ -237,13 +236,13 @@ fn tolerations() -> impl Strategy<Value = Vec<Value>> {
     prop::collection::vec(one, 0..5)
 }
 
-/// A second pass changes nothing, and a pass with other images ends where a first one would have ended.
+/// A second pass changes nothing. A later pass with other images has the same result as a first pass with them.
 fn settles(
     policy: &Policy,
     pod: &Value,
     once: &Value,
-    first: &[Known],
-    then: &[Known],
+    first: &[Outcome],
+    then: &[Outcome],
 ) -> Result<(), TestCaseError> {
     let (again, operations) = pass(policy, once, first).unwrap();
     prop_assert_eq!(
@@ -263,7 +262,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
-    fn takes_back_the_tolerations_that_it_has_added_and_no_others(
+    fn only_managed_tolerations_are_removed(
         users in tolerations(),
         first in image(),
         then in image(),
@@ -272,7 +271,7 @@ proptest! {
         let pod = json!({"spec": {"containers": [{"image": "x"}], "tolerations": users}});
         let all = |pod: &Value| pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         let (once, _) = pass(&policy, &pod, &[first]).unwrap();
-        prop_assert_eq!(&all(&once)[..users.len()], &users[..], "to the byte, and in their order");
+        prop_assert_eq!(&all(&once)[..users.len()], &users[..], "unchanged, and in their order");
         let (later, _) = pass(&policy, &once, &[then]).unwrap();
         prop_assert_eq!(&all(&later)[..users.len()], &users[..], "by way of {}", once);
         let (direct, _) = pass(&policy, &pod, &[then]).unwrap();
@@ -282,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn selects_with_tolerations_or_not_at_all_and_takes_back_both(
+    fn selector_is_added_and_removed_with_the_tolerations(
         pod in pod_with_class(),
         first in prop::collection::vec(image(), 1..3),
         then in prop::collection::vec(image(), 1..3),
@@ -320,7 +319,7 @@ proptest! {
     }
 
     #[test]
-    fn keeps_every_constraint_and_takes_back_its_own(
+    fn user_constraints_stay_and_managed_ones_are_removed(
         pod in pod(),
         first in prop::collection::vec(image(), 1..3),
         then in prop::collection::vec(image(), 1..3),
@@ -329,29 +328,30 @@ proptest! {
         is_full in any::<bool>(),
     ) {
         let unknown = if form == "off" { &[] } else { unknown };
-        let (policy, world) = (policy(form, unknown, is_full), world());
+        let policy = policy(form, unknown, is_full);
+        let nodes = nodes();
         prop_assert!(is_valid(&pod), "{}", pod);
         let (once, _) = pass(&policy, &pod, &first).unwrap();
         prop_assert!(is_valid(&once), "{}", once);
-        let mut expected = fitting(&pod, &world);
+        let mut expected = fitting(&pod, &nodes);
         let can_match = !expected.is_empty();
         let allowed = allowed(form, &first, unknown).filter(|_| !names_architecture(&pod));
         if let Some(allowed) = &allowed {
-            expected.retain(|&node| allowed.contains(&world[node].arch()));
+            expected.retain(|&node| allowed.contains(&nodes[node].arch()));
             let zone = zone(&pod).filter(|_| is_full);
-            expected.retain(|&node| zone.is_none() || world[node].label("zone") == zone);
+            expected.retain(|&node| zone.is_none() || nodes[node].label("zone") == zone);
         }
-        prop_assert_eq!(fitting(&once, &world), expected, "{} became {}", pod, once);
+        prop_assert_eq!(fitting(&once, &nodes), expected, "{} became {}", pod, once);
 
         let may_prefer = is_full && first.iter().all(Result::is_ok) && !prefers_architecture(&pod);
         let is_preferred = |arch: &str| {
             may_prefer && allowed.is_some() && first.iter().all(|image| supports(image, arch))
         };
         let preferred = ["amd64=7", "arm64=80"].into_iter().filter(|name| is_preferred(&name[..5]));
-        let shown = once.pointer("/metadata/annotations/tolerarch.io~1preferred");
+        let recorded = once.pointer("/metadata/annotations/tolerarch.io~1preferred");
         if can_match {
             let preferred = preferred.collect::<Vec<_>>().join(",");
-            prop_assert_eq!(shown.and_then(Value::as_str).unwrap_or_default(), preferred);
+            prop_assert_eq!(recorded.and_then(Value::as_str).unwrap_or_default(), preferred);
         }
 
         settles(&policy, &pod, &once, &first, &then)?;

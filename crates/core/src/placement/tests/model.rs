@@ -1,5 +1,5 @@
-//! A brute-force model of where a Pod fits, written from the API's documentation (k8s.io/api core/v1 `types.go`) and not
-//! from what it checks: nodes are their labels, and each node of a small world is asked.
+//! A brute-force model of the nodes that a Pod fits. It follows the API's documentation (k8s.io/api core/v1 `types.go`),
+//! not the code that it checks: a node is a name and labels, and the model tries every node of a small cluster.
 
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ impl Node {
     }
 }
 
-/// Every combination of what Pods of the tests ask for, and more.
-pub(super) fn world() -> Vec<Node> {
+/// Nodes with every combination of the labels that Pods of the tests name, and more.
+pub(super) fn nodes() -> Vec<Node> {
     let mut nodes = Vec::new();
     for arch in ["amd64", "arm64", "s390x"] {
         for zone in [None, Some("a"), Some("b")] {
@@ -44,10 +44,10 @@ pub(super) fn world() -> Vec<Node> {
     nodes
 }
 
-/// The places in the world of the nodes on which the Pod fits.
-pub(super) fn fitting(pod: &Value, world: &[Node]) -> Vec<usize> {
-    (0..world.len())
-        .filter(|&place| fits(pod, &world[place]))
+/// The indices of the nodes that the Pod fits.
+pub(super) fn fitting(pod: &Value, nodes: &[Node]) -> Vec<usize> {
+    (0..nodes.len())
+        .filter(|&index| fits(pod, &nodes[index]))
         .collect()
 }
 
@@ -116,7 +116,7 @@ pub(super) fn names_architecture(pod: &Value) -> bool {
         })
 }
 
-/// What the API server checks of node affinity, and the Pods of the tests keep (`ValidateNodeSelector`,
+/// Whether the Pod's node affinity passes the API server's validation (`ValidateNodeSelector`,
 /// `ValidatePreferredSchedulingTerms` of k8s.io/kubernetes).
 pub(super) fn is_valid(pod: &Value) -> bool {
     let affinity = pod
@@ -141,15 +141,15 @@ pub(super) fn is_valid(pod: &Value) -> bool {
         && list(preferred).all(|item| weight(item) && term(&item["preference"]))
 }
 
-/// Lists in which the order means nothing.
+/// Lists whose order does not matter.
 const SETS: [&str; 3] = [
     "matchExpressions",
     "tolerations",
     "preferredDuringSchedulingIgnoredDuringExecution",
 ];
 
-/// The Pod without members that say nothing: null, and what is empty, but for terms, which match nothing then; and with an
-/// order in lists that have none.
+/// The Pod without null and empty members, and with lists sorted if their order does not matter. Items of lists stay, as an
+/// empty term matches no node.
 pub(super) fn normal(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! Preferences and labels of Pods, by example.
+//! Examples of preferences, and of Pod labels that nodes must have.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn affinity(preferred: Value) -> Value {
     json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}})
 }
 
-/// Only what concerns preferences.
+/// The operations that concern preferences.
 fn of_preferences(patch: &Value) -> Vec<Value> {
     let concerns = |operation: &&Value| {
         let path = operation["path"].as_str().unwrap();
@@ -39,14 +39,12 @@ fn of_preferences(patch: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn prefers_what_every_image_runs_on() {
+fn configured_platform_is_preferred_if_every_image_runs_there() {
     let rules = policy(
         json!({"prefer": [{"platform": "linux/arm64", "weight": 80}, {"platform": "linux/amd64", "weight": 7}]}),
     );
-    let (amd64, arm64) = (
-        weighted(7, &[arch(&["amd64"])]),
-        weighted(80, &[arch(&["arm64"])]),
-    );
+    let amd64 = weighted(7, &[arch(&["amd64"])]);
+    let arm64 = weighted(80, &[arch(&["arm64"])]);
     let (seen, patch) = decide(&rules, &pod(json!({})), &[runs(&BOTH)]);
     assert_eq!(seen, "tolerated tolerated");
     assert_eq!(
@@ -66,7 +64,7 @@ fn prefers_what_every_image_runs_on() {
     for unknown in [&[runs(&BOTH), UNKNOWN][..], &[runs(&["linux/s390x"])]] {
         assert_eq!(decide(&rules, &pod(json!({})), unknown).1, json!([]));
     }
-    // Appended to the user's own, unless that is about the same.
+    // Appended to the user's preferences, unless one of those names the same label.
     let zone = weighted(1, &[json!({"key": "zone", "operator": "Exists"})]);
     let (_, patch) = decide(&rules, &pod(affinity(json!([zone]))), &[runs(&AMD64)]);
     assert_eq!(
@@ -74,21 +72,16 @@ fn prefers_what_every_image_runs_on() {
         add(PREFERRED, json!([zone, amd64]))
     );
     for key in ["kubernetes.io/arch", "beta.kubernetes.io/arch"] {
-        let own = weighted(
-            1,
-            &[json!({"key": key, "operator": "In", "values": ["amd64"]})],
-        );
-        assert_eq!(
-            decide(&rules, &pod(affinity(json!([own]))), &[runs(&AMD64)]).1,
-            json!([])
-        );
+        let expression = json!({"key": key, "operator": "In", "values": ["amd64"]});
+        let users = pod(affinity(json!([weighted(1, &[expression])])));
+        assert_eq!(decide(&rules, &users, &[runs(&AMD64)]).1, json!([]));
         let selected = pod(json!({"nodeSelector": {key: "amd64"}}));
         assert_eq!(decide(&rules, &selected, &[runs(&AMD64)]).1, json!([]));
     }
 }
 
 #[test]
-fn a_pod_may_say_what_it_prefers() {
+fn preference_of_the_pod_overrides_the_configuration() {
     let configured = policy(json!({"prefer": [{"platform": "linux/amd64", "weight": 7}]}));
     let nothing = policy(json!({}));
     let saying = |place: &str, value: &str| {
@@ -117,7 +110,7 @@ fn a_pod_may_say_what_it_prefers() {
 }
 
 #[test]
-fn the_nodes_of_an_open_pool_are_preferred() {
+fn nodes_of_an_open_pool_are_preferred() {
     let pools = json!([{"name": "karpenter", "prefer": {"weight": 50, "labels": {"karpenter.sh/nodepool": "multi", "b": "c"}}}]);
     let rules = testing::policy(&json!({"pools": pools}));
     let is = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
@@ -153,7 +146,7 @@ fn the_nodes_of_an_open_pool_are_preferred() {
             closed.0
         );
     }
-    // It goes with the pool, and nothing else does.
+    // The preference is removed with the pool, and no other is.
     let other = weighted(50, &[is("b", "c")]);
     let mut placed = pod(affinity(json!([term, other, term])));
     placed["metadata"]["annotations"]["tolerarch.io/preferred"] = "pool/karpenter=50".into();
@@ -173,7 +166,7 @@ fn the_nodes_of_an_open_pool_are_preferred() {
 }
 
 #[test]
-fn labels_of_the_pod_become_labels_of_its_nodes() {
+fn labels_of_the_pod_are_required_of_its_nodes() {
     let rules = policy(json!({"require": "affinity", "podLabels": ["team", "size", "absent"]}));
     let labelled = |spec: Value| {
         let mut pod = pod(spec);

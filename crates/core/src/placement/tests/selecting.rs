@@ -1,4 +1,4 @@
-//! Pools whose nodes are selected by labels, by example.
+//! Examples of pools whose nodes are selected by labels.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn remove(path: &str) -> Value {
 }
 
 #[test]
-fn selector_and_tolerations_come_together_and_go_together() {
+fn selector_and_tolerations_are_added_and_removed_together() {
     let tolerations = add("/spec/tolerations", json!([toleration("multi-arch")]));
     let alone = add("/spec/nodeSelector", json!({CLASS: "multi-arch"}));
     let (seen, patch) = decide(&policy(), &pod(json!({})), &[runs(&BOTH)]);
@@ -39,9 +39,9 @@ fn selector_and_tolerations_come_together_and_go_together() {
     assert_eq!(patch, json!([tolerations, alone, opened("multi-arch")]));
 
     // The user's labels stay.
-    let own = json!({"nodeSelector": {"disk": "ssd"}});
+    let users = json!({"nodeSelector": {"disk": "ssd"}});
     let both = json!({"disk": "ssd", CLASS: "multi-arch"});
-    let (_, patch) = decide(&policy(), &pod(own), &[runs(&BOTH)]);
+    let (_, patch) = decide(&policy(), &pod(users), &[runs(&BOTH)]);
     assert_eq!(patch[1], add("/spec/nodeSelector", both.clone()));
 
     for (image, expected) in [
@@ -53,7 +53,7 @@ fn selector_and_tolerations_come_together_and_go_together() {
         assert_eq!(patch, json!([]));
     }
 
-    // A sidecar that was injected since.
+    // A sidecar has been injected since.
     let mut opened = pod(json!({"nodeSelector": both, "tolerations": [toleration("multi-arch")]}));
     opened["metadata"]["annotations"]["tolerarch.io/pools"] = json!("multi-arch");
     let (seen, patch) = decide(&policy(), &opened, &[runs(&BOTH)]);
@@ -75,7 +75,7 @@ fn selector_and_tolerations_come_together_and_go_together() {
 }
 
 #[test]
-fn a_pod_that_names_the_labels_itself_stays_unchanged() {
+fn pod_that_names_the_pools_labels_stays_unchanged() {
     let expression = |key: &str| json!({"key": key, "operator": "Exists"});
     let term = |key: &str| json!({"matchExpressions": [expression(key)]});
     let of_nodes =
@@ -96,9 +96,9 @@ fn a_pod_that_names_the_labels_itself_stays_unchanged() {
         required("cloud.google.com/machine-family"),
         required(CLASS),
         preferred(CLASS),
-        // More than is read of a Pod.
+        // Larger than the selectors that are read.
         json!({"nodeSelector": {"disk": "x".repeat(64 << 10)}}),
-        // A version of Kubernetes that is not known here.
+        // A field of a later version of Kubernetes.
         of_nodes("future", json!([])),
     ] {
         let (seen, patch) = decide(&policy(), &pod(spec.clone()), &[runs(&BOTH)]);
@@ -113,20 +113,18 @@ fn a_pod_that_names_the_labels_itself_stays_unchanged() {
         assert_eq!(seen, "tolerated tolerated", "{spec}");
     }
 
-    // Where its tolerations are there as well, the Pod is in the pool by itself.
-    let itself =
-        json!({"nodeSelector": {CLASS: "multi-arch"}, "tolerations": [{"operator": "Exists"}]});
-    let (seen, _) = decide(&policy(), &pod(itself.clone()), &[runs(&BOTH)]);
+    // A Pod that also tolerates the pool needs no additions.
+    let users = pod(
+        json!({"nodeSelector": {CLASS: "multi-arch"}, "tolerations": [{"operator": "Exists"}]}),
+    );
+    let (seen, _) = decide(&policy(), &users, &[runs(&BOTH)]);
     assert_eq!(seen, "unchanged own-selector");
-    let itself = pod(itself);
-    assert!(super::is_needless(
-        &Pod::of_value(&itself).unwrap(),
-        &policy()
-    ));
+    let users = Pod::of_value(&users).unwrap();
+    assert!(super::is_needless(&users, &policy()));
 }
 
 #[test]
-fn a_pod_selects_the_nodes_of_one_pool() {
+fn only_one_pool_with_a_selector_is_opened() {
     let plain = json!({"name": "plain", "tolerations": [toleration("plain")]});
     let pools = json!([pool("first"), plain, pool("second")]);
     let policy = testing::policy(&json!({ "pools": pools }));
@@ -140,15 +138,15 @@ fn a_pod_selects_the_nodes_of_one_pool() {
         opened("first,plain"),
     ]);
     assert_eq!(patch, expected);
-    // The pool that needs no selector opens in any case.
-    let own = pod(json!({"nodeSelector": {CLASS: "own"}}));
-    let (seen, patch) = decide(&policy, &own, &[runs(&BOTH)]);
+    // The pool that needs no selector is open all the same.
+    let users = pod(json!({"nodeSelector": {CLASS: "own"}}));
+    let (seen, patch) = decide(&policy, &users, &[runs(&BOTH)]);
     assert_eq!(seen, "tolerated tolerated");
     assert_eq!(patch[1], opened("plain"));
 }
 
 #[test]
-fn a_preference_of_another_pool_is_not_the_users() {
+fn managed_preference_of_another_pool_is_not_the_users() {
     let mut plain = json!({"name": "plain", "tolerations": [toleration("plain")]});
     plain["prefer"] = json!({"weight": 5, "labels": {CLASS: "plain"}});
     let policy = testing::policy(&json!({"pools": [pool("first"), plain]}));
@@ -161,7 +159,7 @@ fn a_preference_of_another_pool_is_not_the_users() {
 }
 
 #[test]
-fn a_selector_alone_opens_a_pool_without_taints() {
+fn pool_without_taints_is_opened_by_its_selector() {
     let pool = json!({"name": "multi", "tolerations": [], "select": {"group": "multi"}});
     let policy = testing::policy(&json!({ "pools": [pool] }));
     let (seen, patch) = decide(&policy, &pod(json!({})), &[runs(&BOTH)]);
@@ -183,7 +181,7 @@ fn a_selector_alone_opens_a_pool_without_taints() {
 }
 
 #[test]
-fn is_taken_back_beside_an_affinity_that_cannot_be_read() {
+fn additions_are_removed_beside_an_unreadable_affinity() {
     let affinity = json!({"nodeAffinity": {"future": [1]}});
     let mut pod = pod(json!({
         "nodeSelector": {CLASS: "multi-arch"},
@@ -198,7 +196,7 @@ fn is_taken_back_beside_an_affinity_that_cannot_be_read() {
 }
 
 #[test]
-fn stands_beside_an_architecture_that_is_required() {
+fn selector_has_the_pools_label_and_the_architecture() {
     let placement = json!({"require": "nodeSelector", "platforms": ["linux/amd64", "linux/arm64", "linux/s390x"]});
     let mut pool = pool("multi-arch");
     pool["platforms"] = json!(["linux/arm64"]);
@@ -209,10 +207,10 @@ fn stands_beside_an_architecture_that_is_required() {
 }
 
 #[test]
-fn the_pod_says_why_it_stays_closed() {
+fn annotation_names_the_selected_labels() {
     let policy = testing::policy(&json!({"pools": [pool("multi-arch")], "explain": true}));
-    let own = pod(json!({"nodeSelector": {CLASS: "own"}}));
-    let (_, patch) = decide(&policy, &own, &[runs(&BOTH)]);
+    let users = pod(json!({"nodeSelector": {CLASS: "own"}}));
+    let (_, patch) = decide(&policy, &users, &[runs(&BOTH)]);
     let text = "own-selector: the Pod itself says which nodes it wants, and the pool multi-arch is selected by cloud.google.com/compute-class";
     assert_eq!(patch[0]["value"], text);
 }

@@ -1,4 +1,4 @@
-//! What a Pod gets, by example: as JSON patches, which users see with `tolerarch check -o patch`.
+//! Examples of steering, as JSON patches, which users see with `tolerarch check -o patch`.
 
 use serde_json::{Value, json};
 
@@ -13,9 +13,8 @@ pub(super) const REQUIRED: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
 pub(super) fn policy(placement: Value) -> Policy {
-    let platforms = placement.get("platforms").is_none();
     let mut placement = placement;
-    if platforms {
+    if placement.get("platforms").is_none() {
         placement["platforms"] = json!(["linux/amd64", "linux/arm64", "linux/s390x"]);
     }
     testing::policy(&json!({"placement": placement}))
@@ -29,7 +28,8 @@ pub(super) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 pub(super) const AMD64: [&str; 1] = ["linux/amd64"];
 pub(super) const UNKNOWN: Result<Support, LookupError> = Err(LookupError::Denied);
 
-/// The reason, what was done, and the patch, with an affinity in its parts: the object, then each member of its node affinity.
+/// Outcome, reason and decisive image, and the patch. An affinity is split: the object, then each member of its node
+/// affinity.
 pub(super) fn decide(
     policy: &Policy,
     pod: &Value,
@@ -110,7 +110,7 @@ fn terms(terms: Value) -> Value {
 }
 
 #[test]
-fn requires_the_architectures_that_all_images_share() {
+fn architectures_that_all_images_share_are_required() {
     let policy = policy(json!({"require": "affinity"}));
     let term = |archs: &[&str]| json!({"nodeSelectorTerms": [{"matchExpressions": [arch(archs)]}]});
     let whole = add("/spec/affinity", json!({"nodeAffinity": {}}));
@@ -121,12 +121,12 @@ fn requires_the_architectures_that_all_images_share() {
         json!([whole, add(REQUIRED, term(&["amd64"])), required("amd64")])
     );
 
-    // A pool that is open as well: the toleration has the word.
+    // A pool is open as well: the outcome is that of the toleration.
     let (seen, patch) = decide(&policy, &pod(json!({})), &[runs(&BOTH)]);
     assert_eq!(seen, "tolerated tolerated");
     assert_eq!(patch[2], add(REQUIRED, term(&["amd64", "arm64"])));
 
-    for (affinity, kept) in [
+    for (affinity, expected) in [
         (
             json!({"podAffinity": {"future": [1]}}),
             json!({"podAffinity": {"future": [1]}, "nodeAffinity": {}}),
@@ -142,7 +142,7 @@ fn requires_the_architectures_that_all_images_share() {
             &pod(json!({"affinity": affinity})),
             &[runs(&AMD64)],
         );
-        let whole = add("/spec/affinity", kept);
+        let whole = add("/spec/affinity", expected);
         assert_eq!(
             patch,
             json!([whole, add(REQUIRED, term(&["amd64"])), required("amd64")])
@@ -151,7 +151,7 @@ fn requires_the_architectures_that_all_images_share() {
 }
 
 #[test]
-fn a_node_affinity_is_created_in_one_operation() {
+fn node_affinity_is_created_in_one_operation() {
     let policy = policy(
         json!({"require": "affinity", "prefer": [{"platform": "linux/amd64", "weight": 7}]}),
     );
@@ -178,7 +178,7 @@ fn a_node_affinity_is_created_in_one_operation() {
 }
 
 #[test]
-fn requires_it_in_each_term_that_matches_something() {
+fn each_term_that_is_not_empty_gets_the_requirement() {
     let policy = policy(json!({"require": "affinity"}));
     let zone = json!({"key": "zone", "operator": "Exists"});
     let name = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
@@ -212,7 +212,7 @@ fn requires_it_in_each_term_that_matches_something() {
 }
 
 #[test]
-fn selects_the_one_architecture_that_is_left() {
+fn single_architecture_is_required_by_the_node_selector() {
     let policy = policy(json!({"require": "nodeSelector"}));
     let of = |selector: Value| pod(json!({"nodeSelector": selector}));
     for none in [pod(json!({})), of(json!(null))] {
@@ -239,7 +239,7 @@ fn selects_the_one_architecture_that_is_left() {
 }
 
 #[test]
-fn a_pod_that_names_its_architecture_keeps_its_own_way() {
+fn pod_that_names_an_architecture_is_not_steered() {
     for require in ["affinity", "nodeSelector"] {
         let policy = policy(json!({"require": require}));
         for key in ["kubernetes.io/arch", "beta.kubernetes.io/arch"] {
@@ -267,7 +267,7 @@ fn a_pod_that_names_its_architecture_keeps_its_own_way() {
 }
 
 #[test]
-fn images_that_share_no_platform_leave_the_pod_as_it_is() {
+fn images_without_a_common_platform_leave_the_pod_unchanged() {
     let rules = policy(json!({"require": "affinity"}));
     let none = (
         String::from("unchanged no-common-platform first"),
@@ -290,7 +290,7 @@ fn images_that_share_no_platform_leave_the_pod_as_it_is() {
         decide(&off, &pod(json!({})), &[runs(&["linux/riscv64"])]).0,
         "unchanged platform-missing first"
     );
-    // Of an architecture all variants that the cluster has.
+    // An architecture counts only with all variants that the cluster has.
     let arm = policy(
         json!({"require": "affinity", "platforms": ["linux/amd64", "linux/arm/v6", "linux/arm/v7"]}),
     );
@@ -306,9 +306,9 @@ fn images_that_share_no_platform_leave_the_pod_as_it_is() {
     );
 }
 
-/// As after a rollback, or by hand.
+/// The order may differ after a rollback, or after an edit by hand.
 #[test]
-fn what_is_written_down_in_another_way_is_not_taken_back() {
+fn annotation_in_another_order_keeps_the_requirement() {
     let arm = runs(&["linux/arm64", "linux/s390x"]);
     let terms = terms(json!([{"matchExpressions":
         [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64", "s390x"]}]}]));
@@ -326,7 +326,7 @@ fn what_is_written_down_in_another_way_is_not_taken_back() {
 }
 
 #[test]
-fn an_image_that_is_not_known_leaves_what_is_configured() {
+fn unknown_image_requires_the_configured_platforms() {
     let rules = policy(json!({"require": "affinity", "whenUnknown": ["linux/amd64"]}));
     let (seen, patch) = decide(&rules, &pod(json!({})), &[runs(&BOTH), UNKNOWN]);
     assert_eq!(
@@ -345,9 +345,8 @@ fn an_image_that_is_not_known_leaves_what_is_configured() {
     );
 }
 
-/// What an earlier pass required, as it follows what became of the Pod's images.
 #[test]
-fn a_later_pass_follows_an_injected_sidecar() {
+fn later_pass_adapts_the_requirement_to_an_injected_sidecar() {
     let policy = policy(json!({"require": "affinity"}));
     let with = |archs: &[&str]| {
         let expressions = json!([{"key": "zone", "operator": "Exists"}, arch(archs), {"key": "b", "operator": "Exists"}]);
@@ -356,19 +355,18 @@ fn a_later_pass_follows_an_injected_sidecar() {
         pod
     };
     let whole = add("/spec/affinity", json!({"nodeAffinity": {}}));
-    let becomes = |there: Option<Value>| {
-        let (zone, b) = (
-            json!({"key": "zone", "operator": "Exists"}),
-            json!({"key": "b", "operator": "Exists"}),
-        );
-        let expressions: Vec<_> = [Some(zone), Some(b), there].into_iter().flatten().collect();
+    let becomes = |managed: Option<Value>| {
+        let zone = json!({"key": "zone", "operator": "Exists"});
+        let b = json!({"key": "b", "operator": "Exists"});
+        let mut expressions = vec![zone, b];
+        expressions.extend(managed);
         add(
             REQUIRED,
             json!({"nodeSelectorTerms": [{"matchExpressions": expressions}]}),
         )
     };
     let amd64_s390x = ["linux/amd64", "linux/s390x"];
-    // Narrowed, widened, broken, and as it was.
+    // The requirement is narrowed, widened, removed, and kept.
     let seen = decide(
         &policy,
         &with(&["amd64", "s390x"]),
@@ -385,81 +383,81 @@ fn a_later_pass_follows_an_injected_sidecar() {
     assert_eq!(seen, ("placed placed first".into(), widened));
     let annotation =
         json!({"op": "remove", "path": "/metadata/annotations/tolerarch.io~1required"});
-    let gone = json!([whole, becomes(None), annotation]);
+    let removed = json!([whole, becomes(None), annotation]);
     for images in [
         [runs(&AMD64), runs(&["linux/arm64"])],
         [runs(&AMD64), UNKNOWN],
     ] {
         let (seen, patch) = decide(&policy, &with(&["amd64"]), &images);
         assert!(seen.starts_with("retracted retracted"), "{seen}");
-        assert_eq!(patch, gone);
+        assert_eq!(patch, removed);
     }
     let seen = decide(&policy, &with(&["amd64"]), &[runs(&AMD64)]);
     assert_eq!(seen, ("unchanged placed first".into(), json!([])));
 }
 
 #[test]
-fn what_is_all_its_own_goes_as_a_whole() {
+fn member_with_only_managed_parts_is_removed() {
     let affinity = policy(json!({"require": "affinity"}));
     let selector = policy(json!({"require": "nodeSelector"}));
-    let own = json!([{"matchExpressions": [arch(&["amd64"])]}]);
-    let marked = |spec: Value| {
+    let managed = json!([{"matchExpressions": [arch(&["amd64"])]}]);
+    let annotated = |spec: Value| {
         let mut pod = pod(spec);
         pod["metadata"]["annotations"]["tolerarch.io/required"] = "amd64".into();
         pod
     };
-    let mut beside = terms(own.clone());
+    let mut beside = terms(managed.clone());
     beside["podAntiAffinity"] = json!({"x": []});
-    let mut preferring = terms(own.clone());
+    let mut preferring = terms(managed.clone());
     preferring["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] = json!([]);
     let others = json!([{"matchExpressions": [arch(&["amd64"])]}, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
-    let gone = |path: &str| json!({"op": "remove", "path": path});
-    let left = terms(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
+    let remove = |path: &str| json!({"op": "remove", "path": path});
+    let remaining = terms(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
     for (policy, spec, operation) in [
         (
             &affinity,
-            json!({"affinity": terms(own.clone())}),
-            gone("/spec/affinity"),
+            json!({"affinity": terms(managed.clone())}),
+            remove("/spec/affinity"),
         ),
         (
             &affinity,
             json!({"affinity": beside}),
             add("/spec/affinity", json!({"podAntiAffinity": {"x": []}})),
         ),
-        // A list that is empty says as much as none.
+        // An empty list means the same as an absent one.
         (
             &affinity,
             json!({"affinity": preferring}),
-            gone("/spec/affinity"),
+            remove("/spec/affinity"),
         ),
         (
             &affinity,
             json!({"affinity": terms(others)}),
-            add("/spec/affinity", left),
+            add("/spec/affinity", remaining),
         ),
         (
             &selector,
             json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
-            gone("/spec/nodeSelector"),
+            remove("/spec/nodeSelector"),
         ),
         (
             &selector,
             json!({"nodeSelector": {"kubernetes.io/arch": "amd64", "a": "b"}}),
             add("/spec/nodeSelector", json!({"a": "b"})),
         ),
-        // Under another form than the one it was added by.
+        // `require` has changed since the constraint was added.
         (
             &affinity,
             json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
-            gone("/spec/nodeSelector"),
+            remove("/spec/nodeSelector"),
         ),
         (
             &selector,
-            json!({"affinity": terms(own)}),
-            gone("/spec/affinity"),
+            json!({"affinity": terms(managed)}),
+            remove("/spec/affinity"),
         ),
     ] {
-        let (seen, patch) = decide_in_one(policy, &marked(spec.clone()), &[UNKNOWN]);
+        let (seen, patch) = decide_in_one(policy, &annotated(spec.clone()), &[UNKNOWN]);
         assert_eq!(seen, "retracted retracted first", "{spec}");
         assert_eq!(patch[0], operation, "{spec}");
         assert_eq!(patch.as_array().unwrap().len(), 2, "{spec}");
@@ -467,7 +465,7 @@ fn what_is_all_its_own_goes_as_a_whole() {
 }
 
 #[test]
-fn what_is_not_understood_is_not_edited() {
+fn unreadable_constraints_are_not_edited() {
     let policy = policy(json!({"require": "affinity"}));
     let term = |term: Value| json!({"affinity": terms(json!([term]))});
     for spec in [
@@ -492,7 +490,7 @@ fn what_is_not_understood_is_not_edited() {
 }
 
 #[test]
-fn a_pod_that_tolerates_everything_is_steered_all_the_same() {
+fn pod_that_tolerates_every_pool_is_still_steered() {
     let tolerant = pod(json!({"tolerations": [{"operator": "Exists"}]}));
     let tolerant = Pod::of_value(&tolerant).unwrap();
     assert!(Decision::without_images(&policy(json!({})), &tolerant).is_some());
