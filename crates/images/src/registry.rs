@@ -1,30 +1,35 @@
-//! The OCI distribution protocol: from an image reference to the platforms of the image. References and the registries
-//! that they name are untrusted input: bodies, counts, depths, redirects and addresses are all bounded (beside their
-//! use), and credentials go only to the registry that they are for. The caller bounds the time of a lookup as a whole.
-//! Nothing is retried, as a Pod waits for the answer. Each of these modules imports only those before it: `digest`,
-//! `link`, `manifest`, `metrics`, `target` and `trace`, which do no I/O; `error`, `response`, `net`, `hosts`, `auth`,
-//! `client`, `platforms` and `tags`.
+//! The OCI distribution protocol: from an image reference to the platforms of the image.
 //!
-//! Why not `oci-client`? It serves one user, who trusts the registries that he names. Here Pods name them, on behalf of
-//! tenants who must get neither each other's credentials nor answers of the node's services. Its version 0.18:
-//! - Credentials: keeps the first one of a registry for all later requests, and tokens by registry and repository. Here a
-//!   token is its credential's (`TokenKey` in `auth/token.rs`).
-//! - Realms: sends the password to any URL that a challenge names, also without TLS. Here `auth/realm.rs` says which may
-//!   see a Pod's password, and which the operator's.
-//! - Redirects: follows ten, from HTTPS to HTTP as well, and has no client certificates, and no headers of single hosts.
-//!   Here `client/route.rs` decides which are followed, and what goes along.
-//! - Addresses: resolves names and connects without asking anybody, so that an image's name can lead to a cloud's
-//!   metadata service. Here `net/guard.rs` judges each address before it is dialled.
-//! - Budgets: reads manifests and tokens of any length, and limits neither the time of a request as a whole nor the
-//!   requests to a host. Here `net/transport.rs` bounds bodies, and `net/named.rs` each tenant's requests to a server
-//!   that a registry names.
-//! - Failures: drops `Retry-After`, quotes what the registry wrote, and goes on without a token if the token server
-//!   fails. Here each failure has its class (`error`), by which circuits open, older answers end and others are cached.
-//! - Cancellation: fetches a token for each request that has none yet. Here one fetch serves all that wait, and another
-//!   lookup takes over if the one that fetches is cut off (`auth/token.rs`).
+//! References and the registries that they name are untrusted input. Bodies, counts, depths, redirects and addresses
+//! are all bounded (each bound is beside its use), and a credential goes only to the registry that it is for. The
+//! caller bounds the total time of a lookup. A failed request is not retried, because a Pod waits for the answer; only
+//! a reused connection that closes without an answer is replaced once (`net/transport.rs`).
 //!
-//! It is the tests' second opinion on documents (`e2e/real_registry/second_opinion.rs`), and pushes their images. With
-//! containerd's own code the tests compare, too (`e2e/conformance`).
+//! Each of these modules imports only those before it: `digest`, `link`, `manifest`, `metrics`, `target` and `trace`,
+//! which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`, `platforms` and `tags`.
+//!
+//! Why not `oci-client`? It serves one user, who trusts the registries that he names. Here Pods name the registries, on
+//! behalf of tenants. No tenant may get another tenant's credentials, or an answer of the node's services. Version 0.18
+//! of `oci-client` differs in these:
+//! - Credentials: it uses the first credential for a registry for all later requests, and caches tokens by registry and
+//!   repository. Here a token belongs to its credential (`TokenKey` in `auth/token.rs`).
+//! - Realms: it sends the password to any URL that a challenge names, even without TLS. Here `auth/realm.rs` decides
+//!   which realms may see a Pod's password, and which may see the operator's.
+//! - Redirects: it follows ten, even from HTTPS to HTTP, and has neither client certificates nor headers for single
+//!   hosts. Here `client/route.rs` decides which redirects are followed, and what is sent along.
+//! - Addresses: it resolves names and connects without any check, so an image's name can lead to a cloud's metadata
+//!   service. Here `net/guard.rs` checks each address before it is dialled.
+//! - Budgets: it reads manifests and tokens of any length, and limits neither the total time of a request nor the
+//!   number of requests to a host. Here `net/transport.rs` bounds bodies, and `net/named.rs` bounds each tenant's
+//!   requests to a server that a registry names.
+//! - Failures: it drops `Retry-After`, quotes what the registry wrote, and continues without a token if the token
+//!   server fails. Here each failure has a class (`error`), which decides whether a circuit opens, whether an older
+//!   answer stays valid, and whether the failure is cached.
+//! - Cancellation: it fetches a token for each request that has none yet. Here one fetch serves all waiting lookups,
+//!   and if the lookup that fetches is cancelled, another one takes over (`auth/token.rs`).
+//!
+//! The tests use `oci-client` as a second opinion on documents (`e2e/real_registry/second_opinion.rs`) and to push
+//! images. They also compare with containerd's own code (`e2e/upstream`).
 
 mod auth;
 mod client;
@@ -77,30 +82,30 @@ pub struct Settings {
     pub guard: AddressGuard,
     pub proxies: Proxies,
     pub verified: Verified,
-    /// Credentials of the operator for mirrors, which never get a Pod's.
+    /// Credentials of the operator for mirrors. A mirror never gets a Pod's credential.
     pub credentials: Credentials,
     pub traces: Option<Traces>,
 }
 
-/// Platforms for whose nodes an index is verified.
+/// Platforms of the nodes for which the entries of an index are verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The manifest that such a node would get must exist.
+    /// Platforms for which the manifest that a node would get must exist.
     pub manifests: PlatformSet,
-    /// The manifest's config must name the same platform, too.
+    /// Platforms for which the config of that manifest must also name the node's platform.
     pub configs: PlatformSet,
 }
 
 impl Verified {
     /// Returns whether an index may have several entries to verify.
-    fn is_of_several(self) -> bool {
+    fn covers_several(self) -> bool {
         self.manifests.union(self.configs).bits().count_ones() > 1
     }
 }
 
 impl Settings {
-    /// Returns the files that [`Registry::load`] reads because a file of [`Settings::hosts_dir`] names them, or lies
-    /// beside them: a change of one may change the registry.
+    /// Returns the files that [`Registry::load`] reads because they are named in [`Settings::hosts_dir`], or are in it
+    /// as certificate files. A change of one of them may change the registry.
     pub fn files(&self) -> Vec<PathBuf> {
         let Some(directory) = &self.hosts_dir else {
             return Vec::new();
@@ -123,7 +128,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Makes a client with these settings, whose files are read. A host whose TLS cannot be set up fails alone.
+    /// Makes a client with these settings, and reads the files that they name. If the TLS of one host cannot be set up,
+    /// only lookups at that host fail.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
         Self::trusting(Authorities::load(), settings, metrics)
     }
@@ -154,7 +160,7 @@ impl Registry {
         let tls = TlsSettings::load(authorities, &hosts.tls, hosts.default_tls());
         let tls_faults = tls.faults();
         let connector = Connector::new(guard, tls, proxies, names);
-        // Until a resolver sets its own limit: for who sends one request after the other.
+        // Enough for callers that do one lookup after the other; a resolver sets its own limit.
         let named_servers = NamedServers::new(1, 1);
         Ok(Self {
             hosts,
@@ -168,12 +174,13 @@ impl Registry {
         })
     }
 
-    /// Returns whether the configuration allows looking up this image. Cheap, as each Pod is judged anew.
+    /// Returns whether the configuration allows looking up this image. Cheap, because it runs for each image of each
+    /// Pod.
     pub fn admits(&self, image: &ImageRef) -> bool {
         self.allowed.admits(image)
     }
 
-    /// Returns the limit of requests to servers that registries name.
+    /// Returns the limit on requests to servers that registries name.
     pub(crate) fn named_servers(&self) -> &NamedServers {
         &self.transport.named_servers
     }

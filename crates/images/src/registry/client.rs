@@ -1,5 +1,5 @@
-//! Sends one API request for an image to each endpoint in turn: its mirrors in their order, then the registry itself.
-//! With a token or a password where an endpoint demands one, and over redirects.
+//! Sends one API request for an image to each endpoint in turn: first the mirrors in their order, then the registry
+//! itself. Presents a token or a password where an endpoint demands one, and follows redirects.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use route::Route;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::concurrency::Tenant;
 
-/// Maximum time of one mirror while other endpoints are left.
+/// Maximum time to wait for one mirror while other endpoints are left.
 const MIRROR_TIME: Duration = Duration::from_secs(2);
 
 mod route;
@@ -33,9 +33,9 @@ pub(crate) struct Pull<'a> {
     /// Credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
     pub(crate) owner: CredentialOwner,
-    /// Hash of the name of the namespace whose lookup this is.
+    /// Hash of the name of the namespace for which the image is looked up.
     pub(crate) namespace: u64,
-    /// Records the target for the caller, if it has to know.
+    /// Tells the caller which target the request has reached, if the caller needs it.
     pub(crate) reached: Option<&'a ReachedTarget>,
 }
 
@@ -54,9 +54,49 @@ impl<T> Answered<T> {
     }
 }
 
+/// Failures of the endpoints for one request.
+#[derive(Default)]
+struct Failures {
+    /// Failure of an endpoint that got no request ([`Error::Crowded`]). It outweighs all others, because that endpoint
+    /// may be the one that has the image.
+    crowded: Option<Error>,
+    /// Failure of the registry itself, or else the first failure of a mirror.
+    other: Option<Error>,
+    /// True if a mirror gave an answer, whatever it was.
+    mirror_answered: bool,
+}
+
+impl Failures {
+    fn add(&mut self, endpoint: &Endpoint, error: Error) {
+        let class = error.class();
+        if endpoint.is_mirror && !class.is_fault() && !class.is_unasked() {
+            self.mirror_answered = true;
+        }
+        if matches!(error.cause(), Error::Crowded) {
+            self.crowded = Some(error);
+        } else if !endpoint.is_mirror || self.other.is_none() {
+            self.other = Some(error);
+        }
+    }
+
+    /// Returns the one failure that describes all.
+    fn into_error(self) -> Error {
+        let Some(error) = self.crowded.or(self.other) else {
+            return Error::Unexpected("no endpoint serves it (see hosts.toml)".into());
+        };
+        // Clusters without Internet access rely on mirrors. A mirror that lacks an image is no fault of the registry.
+        if self.mirror_answered && error.class().is_fault() {
+            return Error::Unexpected(format!(
+                "no mirror has the image; of the registry itself: {error}"
+            ));
+        }
+        error
+    }
+}
+
 impl Registry {
-    /// Requests `reference` of each endpoint until `read` accepts an answer. The registry's own outweighs mirrors'. If an
-    /// endpoint had no turn ([`Error::Crowded`]), that outweighs all failures: it may be the one that has the image.
+    /// Sends the request to each endpoint in turn until `read` accepts an answer. If all endpoints fail, [`Failures`]
+    /// decides which failure is returned.
     pub(super) async fn request<T>(
         &self,
         pull: Pull<'_>,
@@ -75,13 +115,11 @@ impl Registry {
             is_by_tag(kind, reference),
         );
         let mut untried = endpoints.iter().peekable();
-        let mut mirror_answered = false;
-        let mut crowded = None;
-        let mut failure = None;
+        let mut failures = Failures::default();
         while let Some(endpoint) = untried.next() {
-            if let Err(place) = endpoint.name(image) {
-                failure = Some(Error::Unexpected(format!(
-                    "{place}, is not understood, so nodes may pull another image; mirrors in registries.hosts count more"
+            if let Err(location) = endpoint.name(image) {
+                failures.other = Some(Error::Unexpected(format!(
+                    "{location}, is not understood, so nodes may pull another image; mirrors in registries.hosts take precedence"
                 )));
                 break;
             }
@@ -96,32 +134,19 @@ impl Registry {
                 record_health(endpoint, pull, result.as_ref().err());
             }
             let error = match result {
-                Err(error) if endpoint.is_mirror || !error.class().is_answer() => error,
-                Err(error) => return Err(crowded.unwrap_or(error)),
                 Ok(answer) => return Ok(Answered::of(endpoint, answer)),
+                Err(error) => error,
             };
-            tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
-            let class = error.class();
-            mirror_answered |= endpoint.is_mirror && !class.is_fault() && !class.is_unasked();
-            if matches!(error.cause(), Error::Crowded) {
-                crowded = Some(error);
-            } else if !endpoint.is_mirror || failure.is_none() {
-                failure = Some(error);
+            if !endpoint.is_mirror && error.class().is_answer() {
+                return Err(failures.crowded.unwrap_or(error));
             }
+            tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
+            failures.add(endpoint, error);
         }
-        match crowded.or(failure) {
-            // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
-            Some(error) if mirror_answered && error.class().is_fault() => Err(Error::Unexpected(
-                format!("no mirror has the image; of the registry itself: {error}"),
-            )),
-            Some(error) => Err(error),
-            None => Err(Error::Unexpected(
-                "no endpoint serves it (see hosts.toml)".into(),
-            )),
-        }
+        Err(failures.into_error())
     }
 
-    /// Requests `reference` of one endpoint, or of its fallback if the endpoint cannot be reached.
+    /// Sends the request to one endpoint, or to the endpoint's fallback if the endpoint cannot be reached.
     pub(super) async fn request_from<T>(
         &self,
         endpoint: &Endpoint,
@@ -130,11 +155,11 @@ impl Registry {
         reference: &str,
         read: &impl Fn(&HttpResponse) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut answer = self.authorised(endpoint, pull, kind, reference).await;
+        let mut answer = self.send_authorised(endpoint, pull, kind, reference).await;
         if let Err(Error::NoConnection(_) | Error::Closed(_) | Error::Unreachable(_)) = answer
             && let Some(fallback) = &endpoint.fallback
         {
-            answer = self.authorised(fallback, pull, kind, reference).await;
+            answer = self.send_authorised(fallback, pull, kind, reference).await;
         }
         let (response, route) = answer?;
         let result = if response.status.is_success() {
@@ -145,9 +170,10 @@ impl Registry {
         result.map_err(|error| route.located(error))
     }
 
-    /// Sends the request to one endpoint, with a token or a password on demand. The pull's credential is for the image's
-    /// own registry; a mirror gets the operator's for the mirror. Without TLS only where configured for this host.
-    async fn authorised<'e>(
+    /// Sends the request to one endpoint, with a token or a password if the endpoint demands one. The pull's credential
+    /// is for the image's own registry; a mirror gets the operator's credential for that mirror. A credential is sent
+    /// without TLS only where the configuration allows plain HTTP for the host.
+    async fn send_authorised<'e>(
         &self,
         endpoint: &'e Endpoint,
         pull: Pull<'e>,
@@ -160,7 +186,7 @@ impl Registry {
             ));
         };
         let mut route = Route::new(endpoint, kind, url, is_by_tag(kind, reference));
-        let mut token = TokenRequest {
+        let mut token_request = TokenRequest {
             transport: &self.transport,
             hosts: &self.hosts,
             endpoint,
@@ -169,103 +195,110 @@ impl Registry {
             owner: CredentialOwner::Operator,
             target: Target::Registry,
         };
-        let mut source = trace::credential();
-        let of_mirror;
+        let mut credential_kind = trace::credential();
+        let mirror_credential;
         if endpoint.is_registry_of(pull.image) {
-            token.credential = pull.credential;
-            token.owner = pull.owner;
+            token_request.credential = pull.credential;
+            token_request.owner = pull.owner;
             route.reached = pull.reached;
         } else {
-            of_mirror = self.credential_of_mirror(&endpoint.origin).await;
-            if let Some((credential, candidate)) = &of_mirror {
-                token.credential = Some(credential);
-                source = candidate.kind;
+            mirror_credential = self.credential_of_mirror(&endpoint.origin).await;
+            if let Some((credential, candidate)) = &mirror_credential {
+                token_request.credential = Some(credential);
+                credential_kind = candidate.kind;
             }
         }
         if endpoint.origin.scheme() != "https" && !self.hosts.is_plain_at(&endpoint.origin) {
-            token.credential = None;
+            token_request.credential = None;
         }
-        let answer = self.follow_with_token(token, &route);
-        let (response, route) = CREDENTIAL.scope(source, answer).await?;
-        if response.status == StatusCode::UNAUTHORIZED && route.target == Target::RedirectTarget {
-            return self.follow_at_target(token, route, response).await;
+        let answer = self.follow_with_token(token_request, &route);
+        let (response, route) = CREDENTIAL.scope(credential_kind, answer).await?;
+        if is_unauthorised(&response) && route.target == Target::RedirectTarget {
+            return self.follow_at_target(token_request, route, response).await;
         }
         Ok((response, route))
     }
 
-    /// Follows the route from its start, once more after each 401 of the endpoint that leads to another token: one of its
-    /// challenge, then one by GET.
+    /// Follows the route from its start. Repeats that after a 401 of the endpoint, up to twice: with a token by the
+    /// endpoint's challenge, then with a token by GET.
     async fn follow_with_token<'e>(
         &self,
-        token: TokenRequest<'_>,
+        token_request: TokenRequest<'_>,
         start: &Route<'e>,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
+        let TokenRequest {
+            transport, hosts, ..
+        } = token_request;
         let tokens = &self.tokens;
-        let mut sent = tokens.remembered(token).await?;
+        let mut authorization = tokens.remembered(token_request).await?;
         let mut refusals = 0;
         loop {
             let mut route = start.clone();
-            let response = route
-                .follow(token.transport, token.hosts, sent.as_ref())
-                .await?;
-            if response.status != StatusCode::UNAUTHORIZED || route.target == Target::RedirectTarget
-            {
+            let sent = authorization.as_ref();
+            let response = route.follow(transport, hosts, sent).await?;
+            if !is_unauthorised(&response) || route.target == Target::RedirectTarget {
                 return Ok((response, route));
             }
-            let next = match (refusals, &sent) {
-                (0, _) => Some(tokens.renewed(token, sent.as_ref(), &response).await?),
-                (1, Some(refused)) => tokens.by_get(token, refused).await?,
+            let next = match (refusals, sent) {
+                (0, _) => Some(tokens.renewed(token_request, sent, &response).await?),
+                (1, Some(refused)) => tokens.by_get(token_request, refused).await?,
                 _ => None,
             };
             if next.is_none() {
                 return Ok((response, route));
             }
-            sent = next;
+            authorization = next;
             refusals += 1;
         }
     }
 
-    /// Requests the target of a redirect once more after its 401, with a token that its server issues to anybody.
+    /// Repeats a request to the target of a redirect after the target's 401, with a token that is issued to anybody.
     async fn follow_at_target<'e>(
         &self,
-        token: TokenRequest<'_>,
+        token_request: TokenRequest<'_>,
         mut route: Route<'e>,
         refused: HttpResponse,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
         let Some((endpoint, repository)) = route.target_endpoint() else {
             return Ok((refused, route));
         };
-        let token = token.at_target(&endpoint, &repository);
+        let token_request = token_request.at_target(&endpoint, &repository);
+        let TokenRequest {
+            transport, hosts, ..
+        } = token_request;
         let answer = async {
-            let issued = self
-                .tokens
-                .renewed(token, None, &refused)
-                .await
-                .map_err(|error| route.located(error))?;
-            route
-                .follow(token.transport, token.hosts, Some(&issued))
-                .await
+            let issued = self.tokens.renewed(token_request, None, &refused).await;
+            let authorization = issued.map_err(|error| route.located(error))?;
+            route.follow(transport, hosts, Some(&authorization)).await
         };
         let response = CREDENTIAL.scope("anonymous", answer).await?;
         Ok((response, route))
     }
 
-    /// Returns the operator's first credential for a mirror, and its candidate.
+    /// Returns the operator's first credential for a mirror, and the candidate that it came from.
     async fn credential_of_mirror(
         &self,
         origin: &Url,
     ) -> Option<(Arc<Credential>, CredentialCandidate)> {
-        for candidate in names(origin).flat_map(|name| self.credentials.of_host(&name)) {
-            let held = candidate.credentials(&Tenant::Operator).await;
-            if let Some(credential) = held.unwrap_or_default().into_iter().flatten().next() {
-                return Some((credential, candidate));
+        for name in names(origin) {
+            for candidate in self.credentials.of_host(&name) {
+                let credentials = candidate.credentials(&Tenant::Operator).await;
+                let mut credentials = credentials.unwrap_or_default().into_iter().flatten();
+                if let Some(credential) = credentials.next() {
+                    return Some((credential, candidate));
+                }
             }
         }
         None
     }
 }
 
-/// Returns the image's repository at an endpoint, and the URL of a reference in it; of tags, of a query of their list.
+fn is_unauthorised(response: &HttpResponse) -> bool {
+    response.status == StatusCode::UNAUTHORIZED
+}
+
+/// Returns the name of the image's repository at an endpoint, and the URL of the request. For a list of tags,
+/// `reference` is the query; for other requests it is a tag or a digest.
 fn locate(
     endpoint: &Endpoint,
     image: &ImageRef,
@@ -288,7 +321,7 @@ fn locate(
     Some((endpoint.repository(image)?, url))
 }
 
-/// Records whether a mirror works. An answer that is no fault shows that it does.
+/// Records whether a mirror works. It works if it gave any answer that is no fault.
 fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
     match error.map(Error::class) {
         Some(class) if class.is_unasked() => {}
@@ -302,7 +335,7 @@ fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
     }
 }
 
-/// Returns whether no digest verifies the answer, so that not every mirror is trusted with the request.
+/// Returns whether the answer cannot be verified by a digest, so that not every mirror is trusted with the request.
 fn is_by_tag(kind: RequestKind, reference: &str) -> bool {
     kind == RequestKind::Tags || is_tag(reference)
 }
@@ -317,7 +350,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_mirror_that_was_not_asked_is_neither_healthy_nor_ill() {
+    async fn unsent_requests_leave_a_mirrors_health_unchanged() {
         let image: ImageRef = "registry.test/app".parse().unwrap();
         let pull = Pull {
             image: &image,

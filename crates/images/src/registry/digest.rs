@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, SHA512, digest};
 
 use tolerarch_core::image::ImageRef;
 
-/// SHA-256 of a manifest, which identifies all content here, whatever algorithm a reference names.
+/// SHA-256 of a manifest. It identifies content here, whatever algorithm a reference names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub(crate) [u8; 32]);
 
@@ -15,7 +15,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Parses `sha256:…`. Any other text is hashed, so that it equals itself only.
+    /// Parses `sha256:…`. Hashes any other text, which thus equals only itself.
     pub fn of_text(text: &str) -> Self {
         match sha256(text) {
             Some(bytes) => Self(bytes),
@@ -47,14 +47,14 @@ fn sha256(text: &str) -> Option<[u8; 32]> {
         return None;
     }
     let mut bytes = [0; 32];
-    for (place, byte) in bytes.iter_mut().enumerate() {
-        let digits = hex.get(2 * place..2 * place + 2)?;
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        let digits = hex.get(2 * index..2 * index + 2)?;
         *byte = u8::from_str_radix(digits, 16).ok()?;
     }
     Some(bytes)
 }
 
-/// Returns whether `content` has this digest; an unknown algorithm proves nothing.
+/// Returns whether `content` has this digest; false if the digest's algorithm is unknown.
 pub(super) fn verifies(content: &[u8], named: &str) -> bool {
     let (computed, hex) = match named.split_once(':') {
         Some(("sha256", hex)) => (digest(&SHA256, content), hex),
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_verifies() {
+    fn parses_and_verifies_digests() {
         let text = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
         assert_eq!(Digest::of_text(text), Digest::of_content(b"hello"));
         assert_eq!(format!("{:?}", Digest::of_text(text)), text);

@@ -1,4 +1,5 @@
-//! Reasons why a lookup failed, and their consequences. No text quotes what a registry sent.
+//! Reasons why a lookup failed, and their consequences. No error text quotes what a registry sent, except for the names
+//! of hosts.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,15 +15,16 @@ pub(crate) enum FailureClass {
     Refused,
     /// There is no such image, or none that this credential may see.
     Missing,
-    /// No node can run the image: by a definite answer, or as its registry's addresses are all forbidden.
+    /// No node can run the image: the registry gave a definite answer, or all of the registry's addresses are
+    /// forbidden.
     Unusable,
-    /// An answer that means neither yes nor no.
+    /// The answer means neither yes nor no.
     Unclear,
-    /// A server failed: no answer in time, no connection, a status of 500 or above.
+    /// A server failed: no answer in time, no connection, or a status of 500 or above.
     Fault(Target),
-    /// No request was sent to the registry, so that nothing is known of it.
+    /// No request was sent to the registry, so the failure says nothing about it.
     NotAsked,
-    /// The source of the credential has none now: as not asked, and the next candidate has its turn.
+    /// The source of the credential gave none. No request was sent, and the next candidate is tried.
     NoCredential,
 }
 
@@ -31,54 +33,55 @@ pub enum Error {
     /// 404: no such repository or manifest, or none that the credential may see.
     #[error("not found: the registry has no such manifest")]
     NotFound,
-    /// 401 or 403, of the registry or its token server.
+    /// 401 or 403, from the registry or its token server.
     #[error("denied: {0}")]
     Denied(Cow<'static, str>),
-    /// The credential's source gave none that can be sent: a program that has none or failed, a token that is no text of
-    /// HTTP's.
-    #[error("denied: its source has no credential for the image")]
+    /// The credential's source gave none that can be sent: a program returned none or failed, or a token cannot be the
+    /// value of an HTTP header.
+    #[error("denied: the source of the credential gave none that can be used for the image")]
     NoCredential,
-    /// Tokens come from a host that may get neither the registry's credentials nor what is configured for that host.
+    /// The registry names a token server to which its credential, or the client certificate that is configured for that
+    /// server, must not be sent.
     #[error(
         "the registry names {host:?} as its token server; if that is right, set {}",
         token_hosts(registry, host)
     )]
     TokenHost { registry: String, host: String },
     /// 429, with the time of `Retry-After`.
-    #[error("throttled: the registry limits requests{}", .0.map_or_else(String::new, |time| format!("; retry after {} s", time.as_secs())))]
+    #[error("throttled: the registry limits requests{}", .0.map_or_else(String::new, retry_after))]
     Throttled(Option<Duration>),
     #[error("timed out: no answer within lookup.timeout")]
     Timeout,
     /// No connection to the endpoint, or to the target of its redirect.
     #[error("failed: {0}")]
     NoConnection(String),
-    /// The TLS settings of the host cannot be used, so that no request was sent.
+    /// The TLS settings of the host cannot be used, so no request was sent.
     #[error("failed: {0}")]
     TlsSetup(String),
-    /// A broken connection, a status of 500 or above, or no connection to a token server elsewhere.
+    /// A broken connection, a status of 500 or above, or no connection to a token server at another origin.
     #[error("failed: {0}")]
     Unreachable(String),
-    /// A kept connection that ended before the first byte of the answer.
+    /// A reused connection that ended before the first byte of the answer.
     #[error("failed: {0}")]
     Closed(String),
     /// A status or a redirect that means neither yes nor no.
     #[error("failed: {0}")]
     Unexpected(String),
-    /// The server, which a registry named, already gets as many requests as it may on behalf of this tenant or in all.
-    #[error("not asked: too many requests at a time to this server")]
+    /// A registry named the server, which already gets as many requests as it may: for this tenant, or in total.
+    #[error("not asked: too many concurrent requests to this server")]
     Crowded,
     #[error("the configuration does not allow it (see registries.allow, registries.deny)")]
     NotAllowed,
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
-    /// The registry redirected the request to another host (truncated, ASCII), which failed so.
+    /// The registry redirected the request to another host (truncated, ASCII), where it failed.
     #[error("{registry} redirects to {host}: {cause}")]
     Redirected {
         registry: String,
         host: String,
         cause: Box<Error>,
     },
-    /// Entries of the index that nodes of these platforms choose could not be looked up.
+    /// The entries of the index that nodes of the platforms `unknown` choose could not be looked up.
     #[error("{cause}; so it is unknown for {unknown}")]
     Partly {
         runs: PlatformSet,
@@ -90,7 +93,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the innermost error, at whatever host and entry.
+    /// Returns the innermost error, without the host or the platforms that it concerns.
     pub fn cause(&self) -> &Self {
         match self {
             Self::Redirected { cause, .. } | Self::Partly { cause, .. } => cause.cause(),
@@ -98,7 +101,7 @@ impl Error {
         }
     }
 
-    /// Classifies the failure. All that follows from one follows from its class.
+    /// Classifies the failure. The class alone decides the consequences.
     pub(crate) fn class(&self) -> FailureClass {
         match self {
             Self::Denied(_) | Self::TokenHost { .. } => FailureClass::Refused,
@@ -112,11 +115,11 @@ impl Error {
             Self::TlsSetup(_) | Self::Crowded | Self::NotAllowed => FailureClass::NotAsked,
             Self::Redirected { cause, .. } => match cause.class() {
                 FailureClass::Fault(_) => FailureClass::Fault(Target::RedirectTarget),
-                // The registry has answered by the redirect.
+                // The redirect was the registry's answer.
                 FailureClass::NotAsked => FailureClass::Unclear,
                 class => class,
             },
-            // A registry that gave the index works.
+            // The registry served the index, so it works.
             Self::Partly { cause, .. } => match cause.class() {
                 FailureClass::Fault(_) | FailureClass::NotAsked => FailureClass::Unclear,
                 class => class,
@@ -124,7 +127,7 @@ impl Error {
         }
     }
 
-    /// Returns the server whose answer, or lack of one, the failure is.
+    /// Returns the server that caused the failure, by its answer or by giving none.
     pub(crate) fn target(&self) -> Target {
         match self {
             Self::Redirected { .. } => Target::RedirectTarget,
@@ -135,7 +138,7 @@ impl Error {
 }
 
 impl FailureClass {
-    /// Returns whether the failure holds for one credential only, so that the next one has its turn.
+    /// Returns whether the failure concerns one credential only, so that the next one is tried.
     pub(crate) fn is_of_credential(self) -> bool {
         matches!(self, Self::Refused | Self::Missing | Self::NoCredential)
     }
@@ -145,8 +148,8 @@ impl FailureClass {
         matches!(self, Self::Refused | Self::Missing | Self::Unusable)
     }
 
-    /// Returns whether an older good answer is invalid now. An older answer outlives a 404: caches (distribution 2.8,
-    /// Harbor) say 404, too, if the registry behind them fails; and nodes that still have the image have the older one.
+    /// Returns whether the failure invalidates an older good answer. A 404 does not: caches (distribution 2.8, Harbor)
+    /// also answer 404 if the registry behind them fails, and nodes that still have the image have the older one.
     pub(crate) fn ends_older_answers(self) -> bool {
         matches!(self, Self::Refused | Self::Unusable)
     }
@@ -161,7 +164,7 @@ impl FailureClass {
     }
 }
 
-/// The one translation of a registry's failure for those who decide.
+/// The only translation of a registry's failure into the core's error.
 impl From<&Error> for LookupError {
     fn from(error: &Error) -> Self {
         match error {
@@ -183,9 +186,13 @@ impl From<&Error> for LookupError {
     }
 }
 
-/// Returns the configuration that lets this registry name that host.
+fn retry_after(time: Duration) -> String {
+    format!("; retry after {} s", time.as_secs())
+}
+
+/// Returns the configuration that allows this registry to name that host.
 pub(super) fn token_hosts(registry: &str, host: &str) -> String {
-    // The brackets of an IPv6 address would be a list in YAML.
+    // In YAML the brackets of an IPv6 address would begin a list.
     let host = if host.starts_with('[') {
         format!("{host:?}")
     } else {
@@ -199,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_registry_that_redirects_or_gives_an_index_has_answered() {
+    fn failure_after_redirect_or_index_is_unclear() {
         let not_asked = || {
             [
                 Error::Crowded,

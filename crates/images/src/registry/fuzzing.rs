@@ -1,4 +1,4 @@
-//! Invariants of everything that a registry sends, and of the operator's `hosts.toml`.
+//! Invariants that hold for everything that a registry sends, and for every `hosts.toml` of the operator.
 
 pub use super::auth::fuzzing::challenge;
 pub use super::hosts::fuzzing::hosts;

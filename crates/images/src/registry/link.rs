@@ -1,15 +1,15 @@
-//! Links to the next page of a list (RFC 8288). A registry may link to any host and path, so only the query is read:
-//! the next page has the URL of the first one. Pure.
+//! Links to the next page of a list (RFC 8288). A registry may link to any host and path, so only the query of the link
+//! is used; scheme, host and path stay those of the first page. Pure.
 
 use http::HeaderMap;
 use http::header::LINK;
 use url::form_urlencoded;
 
-/// Maximum bytes of a query: positions in a list are signed or encrypted at some registries, in some hundred bytes.
-const QUERY: usize = 4 << 10;
+/// Maximum bytes of a query. Some registries sign or encrypt the position in the list, which takes some hundred bytes.
+const MAX_QUERY: usize = 4 << 10;
 
-/// Reads the query of the next page, without `ns`, by which a mirror learns whose repository is meant. An error is a link
-/// that cannot be followed.
+/// Reads the query of the next page, without `ns`, the parameter that names a repository's registry to a mirror. An
+/// error is a link that cannot be followed.
 pub(super) fn next_query(headers: &HeaderMap) -> Result<Option<String>, UnusableLink> {
     for value in headers.get_all(LINK) {
         let text = value.to_str().map_err(|_| UnusableLink)?;
@@ -58,7 +58,7 @@ fn query(target: &str) -> Result<String, UnusableLink> {
     let Some((_, query)) = target.split_once('?') else {
         return Err(UnusableLink);
     };
-    if query.len() > QUERY {
+    if query.len() > MAX_QUERY {
         return Err(UnusableLink);
     }
     let mut parts: Vec<&str> = query.split('&').collect();
@@ -69,16 +69,16 @@ fn query(target: &str) -> Result<String, UnusableLink> {
     Ok(parts.join("&"))
 }
 
-/// Splits at the first `at` that is in no quotes.
+/// Splits at the first `at` outside of quotes.
 fn split_unquoted(text: &str, at: char) -> (&str, &str) {
     let mut is_quoted = false;
     let mut is_escaped = false;
-    for (place, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match c {
             _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = is_quoted,
             '"' => is_quoted = !is_quoted,
-            _ if c == at && !is_quoted => return (&text[..place], &text[place + c.len_utf8()..]),
+            _ if c == at && !is_quoted => return (&text[..index], &text[index + c.len_utf8()..]),
             _ => {}
         }
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_link_in_many_ways() {
+    fn reads_the_query_of_each_registrys_link() {
         for (links, expected) in [
             // distribution, Docker Hub
             (
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_to_a_next_page_is_none() {
+    fn other_links_and_long_queries_are_not_followed() {
         for links in [
             &[][..],
             &[""],
@@ -151,14 +151,14 @@ mod tests {
         ] {
             assert_eq!(read(links), Ok(None), "{links:?}");
         }
-        let long = format!("<?last={}>; rel=next", "a".repeat(QUERY));
+        let long = format!("<?last={}>; rel=next", "a".repeat(MAX_QUERY));
         for link in ["</v2/x/tags/list>; rel=next", &long] {
             assert_eq!(read(&[link]), Err(UnusableLink), "{link}");
         }
     }
 
     #[test]
-    fn no_link_says_whose_repository_a_mirror_reads() {
+    fn parameter_ns_is_removed_from_links() {
         for (link, expected) in [
             ("<?ns=internal.test&last=a>; rel=next", "last=a"),
             ("<?last=a&n%73=internal.test&NS=b&ns>; rel=next", "last=a"),

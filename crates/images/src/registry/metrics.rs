@@ -12,13 +12,13 @@ use tolerarch_core::image::DOCKER_HUB;
 use tolerarch_support::families;
 use tolerarch_support::metrics::{Metrics, OTHER, PerHost, Registered};
 
-/// Seconds of one request.
+/// Upper bounds of the buckets for the duration of one request, in seconds.
 const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
 
 #[derive(Clone)]
 pub struct RegistryMetrics {
     labels: Arc<PerHost<String>>,
-    of: Requests,
+    families: Requests,
 }
 
 families! {
@@ -35,11 +35,11 @@ families! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     Token,
-    /// Request for the digest to which a tag points.
+    /// Request for the digest to which a tag points, or for whether a manifest exists.
     Head,
     Manifest,
     Config,
-    /// Request for a page of a repository's tags, which only a command makes.
+    /// Request for a page of a repository's tags, which only a command sends.
     Tags,
 }
 
@@ -62,16 +62,16 @@ impl RequestKind {
         }
     }
 
-    /// Returns the most bytes of a success's body.
+    /// Returns the maximum bytes of the body of a successful answer.
     pub(super) const fn limit(self) -> usize {
         match self {
             // As in go-containerregistry.
             Self::Token => 64 << 10,
-            // containerd's `MaxManifestSize` is about as large.
+            // About as large as containerd's `MaxManifestSize`.
             Self::Head | Self::Manifest => 4 << 20,
             // Real configs have a few kilobytes.
             Self::Config => 1 << 20,
-            // Google's registries give all tags at once, and the digests and times of all manifests.
+            // Google's registries send all tags on one page, with the digests and times of all manifests.
             Self::Tags => 8 << 20,
         }
     }
@@ -82,25 +82,26 @@ impl RegistryMetrics {
         let labels = Arc::new(metrics.per_host(str::to_owned));
         Ok(Self {
             labels,
-            of: Requests::families(metrics)?,
+            families: Requests::families(metrics)?,
         })
     }
 
-    /// Begins a request to `host`. Returns its status class, or kind of failure: `abandoned` until another is set. The
-    /// request is counted and measured when that is dropped, however it ends.
+    /// Begins a request to `host`. Returns a guard that holds the request's status class or kind of failure:
+    /// `abandoned` until the caller sets another. Dropping the guard counts and measures the request, however it ended.
     pub fn request(&self, host: &str, kind: RequestKind) -> impl DerefMut<Target = &'static str> {
         let registry = self.labels.get(host);
         let begun = Instant::now();
         guard("abandoned", move |code| {
             let labels = [registry.as_str(), kind.as_str(), code];
-            self.of.requests.with_label_values(&labels).inc();
-            let durations = self.of.durations.with_label_values(&labels);
+            self.families.requests.with_label_values(&labels).inc();
+            let durations = self.families.durations.with_label_values(&labels);
             durations.observe(begun.elapsed().as_secs_f64());
         })
     }
 
-    /// Records how many requests the limit of the registry `host` leaves. Exported for hosts that the configuration
-    /// names, and for Docker Hub, whose limit the metric is for; claims of untrusted hosts would overwrite each other.
+    /// Records how many requests the rate limit of the registry `host` leaves. The value is exported only for hosts
+    /// that the configuration names and for Docker Hub, for whose limit the metric was made. All other hosts share one
+    /// label, where their values would overwrite each other.
     pub fn requests_left(&self, host: &str, left: i64) {
         let label = if host == DOCKER_HUB {
             DOCKER_HUB
@@ -108,7 +109,8 @@ impl RegistryMetrics {
             self.labels.get(host)
         };
         if label != OTHER {
-            self.of.left.with_label_values(&[label]).set(left);
+            let remaining = self.families.left.with_label_values(&[label]);
+            remaining.set(left);
         }
     }
 }
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_a_closed_set() {
+    fn unconfigured_hosts_share_one_label() {
         let metrics = Metrics::new(["docker.io"]).unwrap();
         let counts = RegistryMetrics::register(&metrics).unwrap();
         *counts.request("docker.io", RequestKind::Manifest) = "2xx";

@@ -39,7 +39,7 @@ impl Registry {
     /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
     /// platform. So is an entry that calls itself no image. [`Error::Partly`] where entries cannot be looked up now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
-        let spare = Spare::new(self.verified.is_of_several());
+        let spare = Spare::new(self.verified.covers_several());
         let manifest = self.manifest(pull, pull.image.target());
         let (digest, manifest) = spare.before_index(manifest).await?;
         trace::record(|trace| trace.media_type = manifest.media_type);

@@ -1,5 +1,6 @@
-//! Meaning of an answer: of its status, its headers and its text. Registries differ in them, and each quirk of one has
-//! its line here. What documents say is in `manifest`; which hosts give a registry's tokens, in `auth/owner.rs`.
+//! The meaning of an answer's status, headers and text. Registries differ in these, and each quirk of one registry is
+//! noted where it is handled. The module `manifest` reads documents; `auth/owner.rs` says which hosts issue a
+//! registry's tokens.
 
 use http::header::{CONTENT_ENCODING, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
@@ -13,7 +14,7 @@ use tolerarch_support::body::Read;
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The whole body; nothing of an error's that is long or late.
+    /// The whole body; empty if the body of an error response was too long or too slow.
     pub(crate) body: Read,
 }
 
@@ -28,8 +29,8 @@ impl HttpResponse {
         digest.filter(|digest| is_digest(digest))
     }
 
-    /// Returns whether a token server refused a request in the OAuth2 form, so that it may answer one by GET (GCR says
-    /// 404, Artifactory 401, ACR 400, old Harbor 403).
+    /// Returns whether a token server may have refused only the OAuth2 form of a request, so that GET is worth trying.
+    /// GCR answers the form with 404, Artifactory with 401, ACR with 400, old Harbor with 403.
     pub(super) fn refuses_form(&self) -> bool {
         matches!(self.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501) && !self.is_throttled()
     }
@@ -39,17 +40,23 @@ impl HttpResponse {
         location(&self.headers)
     }
 
-    /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
+    /// Returns whether the registry limits requests. Most registries answer 429; GitHub's secondary rate limit is a 403
+    /// that only its text distinguishes.
     pub(super) fn is_throttled(&self) -> bool {
-        let says = |text: &[u8]| {
-            let mut parts = self.body.bytes.windows(text.len());
-            parts.any(|part| part.eq_ignore_ascii_case(text))
-        };
-        self.status == StatusCode::TOO_MANY_REQUESTS
-            || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
+        match self.status {
+            StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::FORBIDDEN => self.contains(b"secondary rate limit"),
+            _ => false,
+        }
     }
 
-    /// Returns the error of a status that is no success, whoever sent it.
+    /// Returns whether the body contains a text, in any case of letters.
+    fn contains(&self, text: &[u8]) -> bool {
+        let mut parts = self.body.bytes.windows(text.len());
+        parts.any(|part| part.eq_ignore_ascii_case(text))
+    }
+
+    /// Returns the error for a status that is no success. `sender` names the server in the text.
     pub(super) fn failure(&self, sender: &str) -> Error {
         let answered = |status| format!("{sender} answered {status}");
         match self.status.as_u16() {
@@ -61,8 +68,8 @@ impl HttpResponse {
         }
     }
 
-    /// Reads what a limit leaves, and the whole limit, if the registry reports it (Docker Hub:
-    /// `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
+    /// Reads the remaining requests of a rate limit, and the whole limit if the registry reports it. Docker Hub sends
+    /// `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`.
     pub(super) fn allowance(&self) -> Option<(u32, Option<u32>)> {
         let count = |name| {
             let number = self.header(name)?.split(';').next()?;
@@ -89,7 +96,7 @@ pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
     let Some(encoding) = headers.get(CONTENT_ENCODING) else {
         return false;
     };
-    // Object stores send a blank encoding for objects that were stored with one.
+    // Object stores send a blank encoding for an object that was stored with a blank one.
     let encoding = encoding.as_bytes().trim_ascii();
     !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
 }
@@ -102,7 +109,7 @@ fn location(headers: &HeaderMap) -> Option<String> {
 /// Returns whether a HEAD request failed where a GET request may succeed.
 pub(super) fn is_of_head(error: &Error) -> bool {
     match error {
-        // A signed URL of an object store is for GET alone.
+        // A signed URL of an object store is valid for GET only.
         Error::Redirected { cause, .. } if matches!(**cause, Error::NotFound) => true,
         error => {
             error.class() == FailureClass::Refused || matches!(error.cause(), Error::Unexpected(_))
@@ -117,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_may_lead_beyond_ascii() {
+    fn location_beyond_ascii_is_percent_encoded() {
         for (given, expected) in [
             (&b"https://a.b/c?d=%20&e#f"[..], "https://a.b/c?d=%20&e#f"),
             ("/\u{e4}".as_bytes(), "/%C3%A4"),

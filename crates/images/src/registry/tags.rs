@@ -1,4 +1,4 @@
-//! Tags of a repository: listed page by page, each from the endpoint that gave the first one.
+//! Lists the tags of a repository page by page. All pages come from the endpoint that served the first one.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +14,15 @@ use super::response::HttpResponse;
 use tolerarch_core::image::is_tag;
 use tolerarch_text::json::{First, Object};
 
-/// Query of the first page: registries that bound `n` mostly give fewer tags to a page, or refuse more than this.
-const FIRST: &str = "n=1000";
-/// Maximum number of pages. Quay gives a hundred tags to a page, whatever `n` is.
-const PAGES: usize = 50;
-/// Maximum number of tags, and of their bytes: more than large public repositories have (8,000 of Calico's).
-const TAGS: usize = 20_000;
-const BYTES: usize = 1 << 20;
+/// Query of the first page. Most registries that bound `n` send shorter pages, or refuse a larger `n` than this.
+const FIRST_QUERY: &str = "n=1000";
+/// Maximum number of pages. Quay sends a hundred tags a page, whatever `n` is.
+const MAX_PAGES: usize = 50;
+/// Maximum number of tags, and of their bytes: more than large public repositories have (Calico's has 8,000).
+const MAX_TAGS: usize = 20_000;
+const MAX_BYTES: usize = 1 << 20;
 
-/// Tags that a registry lists for a repository. Such a tag need not exist.
+/// Tags that a registry lists for a repository. A listed tag need not exist.
 #[derive(Debug, Default)]
 pub struct TagList {
     pub tags: BTreeSet<Box<str>>,
@@ -43,12 +43,12 @@ struct Page {
 #[derive(Deserialize)]
 struct Document {
     /// Null in an empty repository.
-    tags: Option<First<String, TAGS>>,
+    tags: Option<First<String, MAX_TAGS>>,
 }
 
 impl Registry {
-    /// Lists the tags of an image's repository. A list that the deadline, a bound or a failure cuts off is not complete;
-    /// without a first page there is none.
+    /// Lists the tags of an image's repository. The list is incomplete if the deadline, a bound or a failure cuts it
+    /// off. A failure of the first page is an error.
     pub(crate) async fn tags(&self, pull: Pull<'_>, deadline: Instant) -> Result<TagList, Error> {
         let first = timeout_at(deadline, self.first_page(pull)).await;
         let Answered {
@@ -56,8 +56,8 @@ impl Registry {
             answer: mut page,
         } = first.unwrap_or(Err(Error::Timeout)).map_err(of_list)?;
         let mut list = TagList::default();
-        for pages_left in (0..PAGES).rev() {
-            let before = list.tags.len();
+        for pages_left in (0..MAX_PAGES).rev() {
+            let tags_before = list.tags.len();
             let Page { tags, next } = page;
             let is_whole = list.add(tags);
             let query = match next {
@@ -68,14 +68,15 @@ impl Registry {
                 }
                 Err(UnusableLink) => break,
             };
-            // A page without a new tag is one of before: the links lead round in circles.
-            if pages_left == 0 || !is_whole || list.tags.len() == before {
+            // A page without a new tag was listed before: the links lead in a circle.
+            let is_repeated = list.tags.len() == tags_before;
+            if pages_left == 0 || !is_whole || is_repeated {
                 break;
             }
             let next = self.request_from(&endpoint, pull, RequestKind::Tags, &query, &read_page);
             let next = timeout_at(deadline, next).await;
             match next.unwrap_or(Err(Error::Timeout)) {
-                Ok(next) => page = next,
+                Ok(next_page) => page = next_page,
                 Err(error) => {
                     list.failure = Some(of_list(error));
                     break;
@@ -85,14 +86,13 @@ impl Registry {
         Ok(list)
     }
 
-    /// Requests the first page; without `n` where that is refused, as by older distributions with `tags.maxtags`.
+    /// Requests the first page, and once more without `n` if that is refused. Older distributions with `tags.maxtags`
+    /// refuse it.
     async fn first_page(&self, pull: Pull<'_>) -> Result<Answered<Page>, Error> {
-        match self
-            .request(pull, RequestKind::Tags, FIRST, read_page)
-            .await
-        {
+        let kind = RequestKind::Tags;
+        match self.request(pull, kind, FIRST_QUERY, read_page).await {
             Err(error) if matches!(error.cause(), Error::Unexpected(_)) => {
-                self.request(pull, RequestKind::Tags, "", read_page).await
+                self.request(pull, kind, "", read_page).await
             }
             page => page,
         }
@@ -100,16 +100,16 @@ impl Registry {
 }
 
 impl TagList {
-    /// Adds what is well-formed of a page; returns false if not all of the page can be kept.
+    /// Adds the well-formed tags of a page. Returns false if a bound keeps some of them out.
     fn add(&mut self, tags: Vec<String>) -> bool {
-        // One more than is kept shows that there are more.
-        let is_whole = tags.len() <= TAGS;
+        // The page is parsed up to one tag more than the bound, which shows that there are more.
+        let is_whole = tags.len() <= MAX_TAGS;
         for tag in tags {
             if !is_tag(&tag) || self.tags.contains(&*tag) {
                 continue;
             }
             self.bytes += tag.len();
-            if self.tags.len() == TAGS || self.bytes > BYTES {
+            if self.tags.len() == MAX_TAGS || self.bytes > MAX_BYTES {
                 return false;
             }
             self.tags.insert(tag.into());
@@ -129,7 +129,7 @@ fn read_page(response: &HttpResponse) -> Result<Page, Error> {
     })
 }
 
-/// Returns the error in words for a list: it is no image.
+/// Rewords an error about a manifest, because a list of tags is none.
 fn of_list(error: Error) -> Error {
     match error {
         Error::BadManifest(error) => {

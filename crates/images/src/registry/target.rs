@@ -1,17 +1,17 @@
-//! Servers that the requests of a lookup go to: the registry's own, or one that a redirect leads to.
+//! Servers to which the requests of a lookup go: the registry's own, or the target of a redirect.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Server that a request goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Server that the image or the operator names, or its token server: credentials go to no other.
+    /// Server that the image or the operator names, or its token server. Credentials go to no other server.
     Registry,
-    /// Server at another origin, which the registry chose: gets neither a credential nor a configured header.
+    /// Server at another origin, which the registry chose. It gets neither a credential nor a configured header.
     RedirectTarget,
 }
 
-/// Target that a lookup has reached, which outlives the lookup's future: a timeout drops that.
+/// Target that a lookup has reached. The caller holds it, so it survives a timeout that drops the lookup's future.
 #[derive(Debug, Default)]
 pub(crate) struct ReachedTarget {
     is_redirected: AtomicBool,

@@ -1,4 +1,4 @@
-//! Fixtures of several modules' tests.
+//! Helpers that the tests of several modules share.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::metrics::Metrics;
 
-/// Makes the crypto provider of the client, for servers that have one of its groups alone.
+/// Returns the client's crypto provider, from which tests make servers with a single key exchange group.
 pub fn provider() -> rustls::crypto::CryptoProvider {
     super::net::provider()
 }
 
-/// Makes metrics that no test looks at.
+/// Makes metrics that no test reads.
 pub fn registry_metrics() -> RegistryMetrics {
     RegistryMetrics::register(&Metrics::new([]).unwrap()).unwrap()
 }
@@ -43,13 +43,13 @@ impl Registry {
         )
     }
 
-    /// Makes the client verify for nodes of these platforms.
+    /// Makes the client verify entries of indexes for nodes of these platforms.
     #[must_use]
     pub fn verifying(self, verified: Verified) -> Self {
         Self { verified, ..self }
     }
 
-    /// Finds an image with a credential of the operator.
+    /// Finds an image with an operator's credential.
     pub async fn fetch(
         &self,
         image: &ImageRef,
@@ -58,7 +58,7 @@ impl Registry {
         self.find(pull(image, credential)).await
     }
 
-    /// Resolves a tag with a credential of the operator.
+    /// Resolves a tag with an operator's credential.
     pub async fn head(
         &self,
         image: &ImageRef,
@@ -67,7 +67,7 @@ impl Registry {
         self.resolve(pull(image, credential)).await
     }
 
-    /// Lists tags with a credential of the operator.
+    /// Lists tags with an operator's credential.
     pub async fn list(
         &self,
         image: &ImageRef,

@@ -1,6 +1,6 @@
 //! Traces of lookups, for the commands that print them: the requests to registries, and the meaning of the answers. The
-//! webhook records nothing. The trace is a local of the task that does the lookup, so it has the very requests that the
-//! decision rests on. That task makes all of them: a request of a task spawned below it would be missing.
+//! webhook records no trace. A trace is local to the task that does the lookup, so it holds exactly the requests on
+//! which the decision rests. That task sends all of them itself; a request from a spawned task would be missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::metrics::RequestKind;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_support::sync::Mutex;
 
-/// Traces of all images that one command looks up. Clones share them.
+/// Traces of all images that one command looks up. Clones share their content.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Arc<Mutex<HashMap<ImageRef, Trace>>>);
 
 task_local! {
-    /// Traces that record the lookup of this task, and its image.
+    /// Traces in which the lookup of this task is recorded, and the image that it looks up.
     static LOOKUP: Option<(Traces, ImageRef)>;
-    /// Kind of source of the credential that requests are made with.
+    /// Kind of source of the credential that this task's requests use.
     pub(crate) static CREDENTIAL: &'static str;
 }
 
@@ -33,7 +33,7 @@ pub struct Trace {
     /// Entries of the image's index, each followed by the entries of its nested index.
     pub entries: Vec<TracedEntry>,
     pub found: Option<Found>,
-    /// Reason why there is no result, without anything that a registry sent.
+    /// Reason why there is no result. It quotes nothing that a registry sent.
     pub error: Option<String>,
 }
 
@@ -41,11 +41,11 @@ pub struct Trace {
 pub struct TracedRequest {
     pub kind: RequestKind,
     pub method: String,
-    /// URL without its query, in which some services put signatures.
+    /// URL without its query, because some services put signatures there.
     pub url: Url,
     /// Scheme of the authorization (`Bearer`, `Basic`), if there was one.
     pub authorization: Option<String>,
-    /// Kind of source of the credential, or of the token's: one of a few fixed texts.
+    /// Kind of source of the credential, or of the credential for which the token was issued: one of a few fixed texts.
     pub credential: Option<&'static str>,
     /// Status of the answer, or the kind of failure; `None` while the request is under way.
     pub outcome: Option<Result<u16, &'static str>>,
@@ -63,13 +63,13 @@ pub struct TracedEntry {
 /// Meaning of an entry for the platforms of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The entry runs on these nodes, which choose it; none if the set is empty.
+    /// The nodes of these platforms choose the entry and run it; none if the set is empty.
     Runs(PlatformSet),
-    /// Nodes would choose the entry, but not by the platform of the index around it.
+    /// Nodes could run the entry, but none of these nodes chose the index around it.
     Outside,
-    /// Nodes would choose the entry, but choose another.
+    /// Nodes could run the entry, but choose another.
     Shadowed,
-    /// Nodes would choose the entry, but its config is for these.
+    /// Nodes choose the entry, but its config is for these platforms.
     Contradicted(PlatformSet),
     /// Nodes choose the entry, but its manifest, or the manifest's config, is missing.
     Missing,
@@ -86,7 +86,7 @@ impl Traces {
     }
 }
 
-/// Does the lookup of an image, and records it if there are traces.
+/// Runs the lookup of an image, and records it if there are traces.
 pub(crate) fn scope<F: Future>(
     traces: Option<&Traces>,
     image: &ImageRef,
@@ -95,7 +95,7 @@ pub(crate) fn scope<F: Future>(
     LOOKUP.scope(traces.map(|traces| (traces.clone(), image.clone())), lookup)
 }
 
-/// Changes the trace of the lookup of this task, if recorded.
+/// Changes the trace of this task's lookup, if the lookup is recorded.
 pub(crate) fn record<T>(change: impl FnOnce(&mut Trace) -> T) -> Option<T> {
     let (traces, image) = LOOKUP.try_with(Clone::clone).ok()??;
     Some(change(traces.0.lock().entry(image).or_default()))
@@ -105,7 +105,7 @@ pub(crate) fn credential() -> &'static str {
     CREDENTIAL.try_with(|source| *source).unwrap_or_default()
 }
 
-/// Records the begin of a request. Returns the request's index, for `request_ends`.
+/// Records the start of a request. Returns the request's index, for `request_ends`.
 pub(crate) fn request_begins(
     kind: RequestKind,
     method: &str,

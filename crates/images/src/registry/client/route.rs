@@ -1,7 +1,7 @@
-//! The way of one request over its redirects: which are followed, and what goes along. A registry may send requests to
-//! any host that the address guard admits, manifests too: registry.k8s.io has them at another registry. What belongs to
-//! the endpoint (its authorization, headers, client certificate) does not go along, and is not used again after the
-//! first hop to another origin, even if a later hop comes back.
+//! Follows the redirects of one request, and decides which are followed and what is sent along. A registry may redirect
+//! a request to any host that the address guard admits. That holds for manifests too: registry.k8s.io keeps them at
+//! another registry. What belongs to the endpoint (its authorization, headers, client certificate) is not sent to
+//! another origin. After the first hop to another origin it is never used again, even if a later hop leads back.
 
 use http::HeaderValue;
 use url::Url;
@@ -15,32 +15,39 @@ use crate::registry::response::HttpResponse;
 use crate::registry::target::{ReachedTarget, Target};
 use tolerarch_core::image::ImageRef;
 
-/// Maximum redirects of one request: an own domain before k8s.gcr.io, whose blobs take three. Other clients follow ten.
-const REDIRECTS: usize = 5;
+/// Maximum redirects of one request. Blobs of k8s.gcr.io take three, and a custom domain in front of it adds one. Other
+/// clients follow ten.
+const MAX_REDIRECTS: usize = 5;
 
 #[derive(Clone)]
 pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
     kind: RequestKind,
     url: Url,
-    by_tag: bool,
-    /// Target that the present URL is at: after a hop to another origin, never the registry again.
+    is_by_tag: bool,
+    /// Target to which the current URL leads: after a hop to another origin, never the registry again.
     pub(super) target: Target,
-    /// True if the route has been on HTTPS, which only digests leave, and only where the operator says so.
+    /// True if any URL of the route was HTTPS. Then only a request by digest may use plain HTTP, and only at a host for
+    /// which the operator has configured it.
     is_secure: bool,
     redirects: usize,
-    /// Records the target for the caller of a pull from the image's own registry.
+    /// Tells the caller of a pull which target was reached; set only for the image's own registry.
     pub(super) reached: Option<&'a ReachedTarget>,
 }
 
 impl<'a> Route<'a> {
-    pub(super) fn new(endpoint: &'a Endpoint, kind: RequestKind, url: Url, by_tag: bool) -> Self {
+    pub(super) fn new(
+        endpoint: &'a Endpoint,
+        kind: RequestKind,
+        url: Url,
+        is_by_tag: bool,
+    ) -> Self {
         let is_secure = url.scheme() == "https";
         Self {
             endpoint,
             kind,
             url,
-            by_tag,
+            is_by_tag,
             target: Target::Registry,
             is_secure,
             redirects: 0,
@@ -48,7 +55,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Sends the request to the present URL, and follows redirects. The authorization is for this origin only.
+    /// Sends the request to the current URL, and follows redirects. The authorization is for the current origin only.
     pub(super) async fn follow(
         &mut self,
         transport: &Transport,
@@ -90,10 +97,10 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Returns the target of a redirect, if followed. Nothing else of the redirect is read.
+    /// Returns the URL to which a redirect leads, if it may be followed. Only `Location` of the redirect is used.
     fn next(&self, hosts: &Hosts, location: Option<&str>) -> Result<Url, Error> {
         let refused = |why: String| Err(Error::Unexpected(why));
-        if self.redirects == REDIRECTS {
+        if self.redirects == MAX_REDIRECTS {
             return refused("the registry redirects too often".into());
         }
         let target = location.and_then(|location| self.url.join(location).ok());
@@ -101,39 +108,39 @@ impl<'a> Route<'a> {
             return refused("the registry answered with a redirect that is not followed".into());
         };
         let host = shown_host(&target);
-        // Content with a digest may come from anywhere, and then without TLS where the operator says so.
-        if target.scheme() == "http"
-            && self.is_secure
-            && (self.by_tag || !hosts.is_plain_at(&target))
-        {
+        // Content with a digest may come from any host, and without TLS where the operator has configured that.
+        let may_be_plain = !self.is_by_tag && hosts.is_plain_at(&target);
+        if target.scheme() == "http" && self.is_secure && !may_be_plain {
             return refused(format!("the registry redirects to {host} without TLS"));
         }
-        // Whoever chose the target after another origin is not the endpoint.
-        let origin = &self.endpoint.origin;
-        if hosts.has_client_certificate(&target)
-            && (self.target == Target::RedirectTarget || !may_redirect(hosts, origin, &target))
-        {
-            let line = token_hosts(label(origin), &host);
-            return refused(format!(
-                "the registry redirects to {host}, which gets a client certificate; if that is right, set {line}"
-            ));
+        if hosts.has_client_certificate(&target) {
+            let origin = &self.endpoint.origin;
+            // After a hop to another origin, the endpoint no longer chooses the targets.
+            let is_chosen_by_endpoint = self.target == Target::Registry;
+            if !is_chosen_by_endpoint || !may_redirect(hosts, origin, &target) {
+                let line = token_hosts(label(origin), &host);
+                return refused(format!(
+                    "the registry redirects to {host}, which gets a client certificate; if that is right, set {line}"
+                ));
+            }
         }
         Ok(target)
     }
 
-    /// Returns the endpoint and its repository, if its 401 can be answered. Registries in front rename repositories.
+    /// Returns the redirect's target as an endpoint, and the repository there; `None` if the URL is none of the
+    /// registry API, so that a 401 cannot be answered. The repository is read from the URL, as a redirect may rename
+    /// it.
     pub(super) fn target_endpoint(&self) -> Option<(Endpoint, String)> {
         let api = self.url.path().strip_prefix("/v2/")?;
         let (repository, reference) = match api.strip_suffix("/tags/list") {
             Some(repository) if self.kind == RequestKind::Tags => (repository, "any"),
-            _ => ["/manifests/", "/blobs/"]
-                .iter()
-                .find_map(|kind| api.rsplit_once(kind))?,
+            _ => api
+                .rsplit_once("/manifests/")
+                .or_else(|| api.rsplit_once("/blobs/"))?,
         };
         let separator = if reference.contains(':') { '@' } else { ':' };
-        let image: ImageRef = format!("target.invalid/{repository}{separator}{reference}")
-            .parse()
-            .ok()?;
+        let image = format!("target.invalid/{repository}{separator}{reference}");
+        let image: ImageRef = image.parse().ok()?;
         let endpoint = Endpoint::new(self.url.join("/v2/").ok()?)?;
         if image.repository() != repository {
             return None;
@@ -141,7 +148,7 @@ impl<'a> Route<'a> {
         Some((endpoint, repository.to_owned()))
     }
 
-    /// Returns the error, with its host unless that is the endpoint's: people have to open the way there.
+    /// Adds the host to an error of another origin: people may have to allow connections to that host.
     pub(super) fn located(&self, cause: Error) -> Error {
         if self.target == Target::Registry {
             return cause;
@@ -154,7 +161,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Returns whether a URL is one of a web server, without user information.
+/// Returns whether a URL is HTTP or HTTPS, with a host and without a user or password.
 fn may_be_followed(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
         && url.has_host()

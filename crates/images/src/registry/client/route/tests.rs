@@ -40,7 +40,7 @@ fn hosts() -> Hosts {
 }
 
 #[test]
-fn redirects_lead_where_they_may() {
+fn redirects_are_followed_only_where_allowed() {
     let hosts = hosts();
     for (from, to, expected) in [
         ("https://a.b/v2/x", "/v2/y", Some("https://a.b/v2/y")),
@@ -91,7 +91,7 @@ fn redirects_lead_where_they_may() {
 }
 
 #[test]
-fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() {
+fn plain_http_is_only_for_digests_at_configured_hosts() {
     let hosts = hosts();
     let endpoint = endpoint("https://a.b/");
     let digest = format!("sha256:{}", "a".repeat(64));
@@ -114,7 +114,7 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
             );
         }
     }
-    // A route that was once on HTTPS stays there, even after a permitted hop without.
+    // A route that has used HTTPS may not use plain HTTP elsewhere, even after a permitted hop without TLS.
     let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false);
     let route = Route {
         url: url("http://minio.test:9000/x"),
@@ -124,7 +124,7 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
 }
 
 #[test]
-fn a_client_certificate_is_not_presented_for_another_origin() {
+fn client_certificate_is_not_used_after_another_origin() {
     let hosts = hosts();
     for (origin, to) in [
         ("https://own.test/", "https://own.test/y"),
@@ -146,7 +146,7 @@ fn a_client_certificate_is_not_presented_for_another_origin() {
 }
 
 #[test]
-fn a_host_in_an_error_is_cut_and_ascii() {
+fn host_in_an_error_is_truncated_and_ascii() {
     let endpoint = endpoint("https://a.b/");
     let to = url(&format!("https://\u{fc}.{}test/x", "x.".repeat(1000)));
     let route = Route {
@@ -161,7 +161,7 @@ fn a_host_in_an_error_is_cut_and_ascii() {
 }
 
 #[test]
-fn a_target_is_asked_again_only_at_a_path_of_the_api() {
+fn only_urls_of_the_registry_api_are_endpoints() {
     let endpoint = endpoint("https://a.b/");
     let digest = format!("sha256:{}", "a".repeat(64));
     for (path, expected) in [
