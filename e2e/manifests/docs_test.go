@@ -149,10 +149,6 @@ func TestKeysInPagesExist(t *testing.T) {
 	}
 	checked := 0
 	for page, text := range pages(t) {
-		// The changelog names what is gone.
-		if page == "CHANGELOG.md" {
-			continue
-		}
 		for _, match := range dotted.FindAllStringSubmatch(text, -1) {
 			if isFile.MatchString(match[1]) {
 				continue

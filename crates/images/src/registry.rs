@@ -29,7 +29,7 @@
 //!   and if the lookup that fetches is cancelled, another one takes over (`auth/token.rs`).
 //!
 //! The tests use `oci-client` as a second opinion on documents (`e2e/real_registry/second_opinion.rs`) and to push
-//! images. They also compare with containerd's own code (`e2e/upstream`).
+//! images. They also compare with containerd's own code (`e2e/conformance`).
 
 mod auth;
 mod client;

@@ -1,6 +1,6 @@
 //! Upper bound of an object's bytes in etcd, computed from its JSON. API servers store protobuf, without names of members.
 //! The bound is for Pods near etcd's limit, which stay unchanged so that etcd does not refuse them. For example, a Pod of
-//! 200 KiB with 1,000 objects and 5,000 members counts as 294 KiB of 1.5 MiB. `e2e/upstream` compares the bound with the
+//! 200 KiB with 1,000 objects and 5,000 members counts as 294 KiB of 1.5 MiB. `e2e/conformance` compares the bound with the
 //! encoder of the API server.
 
 /// Bytes of JSON below which the length of the JSON is precise enough. No list takes more than ten times the bytes of its
