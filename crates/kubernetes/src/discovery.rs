@@ -1,4 +1,4 @@
-//! Pools, their platforms and Karpenter's choices, by the NodePools and nodes of a cluster. Pure.
+//! Pools, their platforms, and the NodePools that Karpenter chooses, from the NodePools and nodes of a cluster. Pure.
 
 mod instances;
 mod inventory;
@@ -22,40 +22,40 @@ pub use taints::{is_reserved_taint, lacking};
 use crate::cluster::{NodePool, Taint};
 use inventory::is_of_pool;
 use platforms::of_node_pool;
-use taints::{are_tolerated, exact, is_tolerable, is_wish};
+use taints::{are_tolerated, exact, is_preference, is_tolerable};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::{Pool, is_pool_name};
 
-/// Label that makes a NodePool a pool of this name.
+/// Label of NodePools that form a pool; the value is the pool's name.
 pub(crate) const POOL_LABEL: &str = "tolerarch.io/pool";
 
-/// Maximum number of discovered pools: each has a label of metrics, and its tolerations may be in every Pod.
-const MOST: usize = 64;
+/// Maximum number of discovered pools: each is a label value of metrics, and its tolerations may be in every Pod.
+const MAX_POOLS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Configured,
-    /// A pool by the label of a NodePool.
+    /// The label of a NodePool.
     Discovered,
 }
 
 /// A pool, with its NodePools and nodes in the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownPool<'a> {
-    /// The pool, with all platforms that its nodes can have: those declared, and those in the cluster.
+    /// The pool, with all platforms that its nodes may have: declared, or in the cluster.
     pub pool: Pool,
-    /// Platforms that the configuration, or the requirements of the pool's NodePools, declare.
+    /// Platforms that the configuration declares, or the requirements of the pool's NodePools.
     pub declared: PlatformSet,
     pub source: Source,
-    /// NodePools that the pool opens, in the order in which Karpenter tries them.
+    /// NodePools whose taints the pool tolerates, in the order in which Karpenter tries them.
     pub node_pools: Vec<&'a NodePool>,
     pub nodes: usize,
     pub verdict: Verdict<'a>,
 }
 
 impl KnownPool<'_> {
-    /// Returns the platforms of nodes that the pool opens, but does not declare.
+    /// Returns the platforms of the pool's nodes that it does not declare.
     pub fn mismatch(&self) -> PlatformSet {
         self.pool.platforms.difference(self.declared)
     }
@@ -67,32 +67,35 @@ pub struct Discovery<'a> {
     pub pools: Vec<KnownPool<'a>>,
     /// Platforms of all NodePools and nodes; `None` without either.
     pub platforms: Option<PlatformSet>,
-    /// NodePools with taints that no pool opens.
+    /// NodePools with taints that no pool tolerates.
     pub closed: Vec<&'a NodePool>,
-    /// Reasons why labelled NodePools are no pools.
+    /// For each labelled NodePool that is no pool, the reason.
     pub warnings: Vec<String>,
 }
 
 impl<'a> Discovery<'a> {
     pub fn of(configured: &[Pool], inventory: &'a Inventory) -> Self {
         let (discovered, warnings) = discover(configured, inventory);
-        // A Pod may get the tolerations of several pools, which together open more than each of them.
-        let together = configured.iter().chain(&discovered);
-        let together: Vec<Toleration<'_>> = together
-            .flat_map(|pool| pool.tolerations.iter().cloned())
-            .collect();
+        // A Pod may get the tolerations of several pools, which together tolerate more nodes than each pool alone.
+        let mut all_tolerations = Vec::new();
+        for pool in configured.iter().chain(&discovered) {
+            all_tolerations.extend(pool.tolerations.iter().cloned());
+        }
         let mut pools = Vec::new();
         for pool in configured {
             let source = Source::Configured;
-            pools.push(inventory.describe_pool(pool.clone(), source, &together));
+            pools.push(inventory.describe_pool(pool.clone(), source, &all_tolerations));
         }
         for pool in discovered {
-            pools.push(inventory.describe_pool(pool, Source::Discovered, &together));
+            pools.push(inventory.describe_pool(pool, Source::Discovered, &all_tolerations));
         }
         let mut closed = Vec::new();
         for node_pool in &inventory.node_pools {
-            let is_opened = |pool: &KnownPool<'_>| pool.node_pools.contains(&node_pool);
-            if !node_pool.taints.iter().all(is_wish) && !pools.iter().any(is_opened) {
+            if node_pool.taints.iter().all(is_preference) {
+                continue;
+            }
+            let has_node_pool = |pool: &KnownPool<'_>| pool.node_pools.contains(&node_pool);
+            if !pools.iter().any(has_node_pool) {
                 closed.push(node_pool);
             }
         }
@@ -104,24 +107,25 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// Returns a message for each pool that opens more platforms than are declared.
+    /// Returns a message for each pool whose nodes have more platforms than it declares.
     pub fn mismatches(&self) -> impl Iterator<Item = String> {
         self.pools.iter().filter_map(|pool| {
-            let more = pool.mismatch();
-            if more.is_empty() {
+            let undeclared = pool.mismatch();
+            if undeclared.is_empty() {
                 return None;
             }
             let name = &pool.pool.name;
-            let of = match pool.source {
+            let declaration = match pool.source {
                 Source::Configured => "the configuration",
                 Source::Discovered => "the requirements of its NodePools",
             };
-            Some(format!("pool {name} opens nodes with {more}, which {of} does not say: its images have to run there, too"))
+            Some(format!("pool {name} opens nodes with {undeclared}, which {declaration} does not say: its images have to run there, too"))
         })
     }
 }
 
-/// Returns the pools of labelled NodePools beside the configured ones, and why others with the label are none.
+/// Returns the pools of labelled NodePools, without configured pools. Returns a warning for each labelled NodePool that
+/// is no pool.
 fn discover(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
     let mut pools = BTreeMap::<&String, Pool>::new();
     let mut warnings = Vec::new();
@@ -133,7 +137,7 @@ fn discover(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<Strin
             continue;
         }
         let platforms = of_node_pool(node_pool);
-        let is_too_many = pools.len() == MOST && !pools.contains_key(name);
+        let is_too_many = pools.len() == MAX_POOLS && !pools.contains_key(name);
         if let Some(obstacle) = obstacle_to_pool(node_pool, name, platforms, is_too_many) {
             let node_pool = node_pool.name();
             warnings.push(format!(
@@ -171,7 +175,7 @@ fn obstacle_to_pool(
         Some("it never runs linux")
     } else if taints.is_empty() {
         Some("it has no taint, so that Pods use it anyway")
-    } else if taints.iter().all(is_wish) {
+    } else if taints.iter().all(is_preference) {
         Some("its taints are only PreferNoSchedule, so that Pods use it anyway")
     } else if !taints.iter().all(is_tolerable) {
         Some("it has a taint that no toleration can name: the API server would refuse Pods with it")
@@ -183,12 +187,12 @@ fn obstacle_to_pool(
 }
 
 impl Inventory {
-    /// Describes a pool. `together` are the tolerations of all pools.
+    /// Describes a pool. `all_tolerations` are those of all pools.
     fn describe_pool(
         &self,
         pool: Pool,
         source: Source,
-        together: &[Toleration<'_>],
+        all_tolerations: &[Toleration<'_>],
     ) -> KnownPool<'_> {
         let declared = pool.platforms;
         let mut platforms = declared;
@@ -198,14 +202,14 @@ impl Inventory {
         selected.retain(|node_pool| labels::may_have(node_pool, &pool.select));
         for &node_pool in &selected {
             let mut taints: Vec<&Taint> = node_pool.taints.iter().collect();
-            taints.retain(|taint| !is_wish(taint));
+            taints.retain(|taint| !is_preference(taint));
             if !is_of_pool(&taints, &pool) {
                 continue;
             }
             if are_tolerated(&taints, &pool.tolerations) {
                 node_pools.push(node_pool);
             }
-            if are_tolerated(&taints, together) {
+            if are_tolerated(&taints, all_tolerations) {
                 platforms = platforms.union(self.platforms_of(node_pool));
             }
         }
@@ -217,7 +221,7 @@ impl Inventory {
             if are_tolerated(&taints, &pool.tolerations) {
                 nodes += count;
             }
-            if are_tolerated(&taints, together) {
+            if are_tolerated(&taints, all_tolerations) {
                 platforms = platforms.union(kind.platforms);
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::flags::IgnoredTaints;
 use super::status::NodeGroup;
 use crate::cluster::Node;
-use crate::discovery::taints::{is_passing, is_tolerated, is_wish};
+use crate::discovery::taints::{is_preference, is_tolerated, is_transient};
 use tolerarch_core::policy::Pool;
 
 /// The groups that may grow, sorted by their nodes. Groups that Pods of the pool do not fit are left out.
@@ -106,7 +106,7 @@ impl Side {
             Self::Pool
         };
         for taint in &node.taints {
-            if is_wish(taint) || is_passing(taint) || ignored.has(&taint.key) {
+            if is_preference(taint) || is_transient(taint) || ignored.has(&taint.key) {
                 continue;
             }
             if !is_tolerated(taint, &pool.tolerations) {

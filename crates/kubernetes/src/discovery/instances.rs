@@ -1,8 +1,8 @@
-//! Instance types of AWS that the requirements of a NodePool leave.
+//! Instance types of AWS that the requirements of a NodePool allow.
 //!
-//! A family of instance types has one architecture: Graviton's have a `g` among the letters behind their generation, or
-//! are `a1`, and their processors alone are made by AWS. So says the reference of instance types of
-//! aws/karpenter-provider-aws (`website/content/en/preview/reference/instance-types.md`) of all its families.
+//! All instance types of a family have one architecture. Graviton's families have a `g` among the letters after the
+//! generation, or are `a1`, and only their processors are made by AWS. This holds for all families in the reference of
+//! aws/karpenter-provider-aws (`website/content/en/preview/reference/instance-types.md`).
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,7 @@ use super::platforms::{Allowed, INSTANCE_TYPE};
 use crate::cluster::NodePool;
 use tolerarch_text::list::List;
 
-/// Groups of node classes on AWS, which are the prefixes of the labels of instance types: Karpenter's, and EKS Auto
-/// Mode's.
+/// API groups of node classes on AWS, of Karpenter and of EKS Auto Mode. Labels of instance types have them as prefixes.
 const AWS: [&str; 2] = ["karpenter.k8s.aws", "eks.amazonaws.com"];
 const NAMED: List = List {
     separator: ", ",
@@ -21,7 +20,7 @@ const NAMED: List = List {
     bytes: usize::MAX,
 };
 
-/// Returns the architecture of instance types with a value of a label; `None` if it is not certain.
+/// Function from the value of a label to the architecture of its instance types; `None` if that is not certain.
 type ArchitectureOf = fn(&str) -> Option<&'static str>;
 
 /// Returns why no instance type of this architecture meets the requirements of a NodePool; `None` if some may.
@@ -38,14 +37,19 @@ pub fn without_instance(pool: &NodePool, architecture: &str) -> Option<String> {
         let Allowed::Only(values) = Allowed::of(pool, key) else {
             continue;
         };
-        let is_other = |value: &&str| of_value(value).is_some_and(|own| own != architecture);
-        if !values.is_empty() && values.iter().all(is_other) {
+        let may_fit = |value: &&str| match of_value(value) {
+            Some(of_value) => of_value == architecture,
+            None => true,
+        };
+        if !values.is_empty() && !values.iter().any(may_fit) {
             return Some(format!("{key} allows only {}", listed(&values)));
         }
     }
     // No other manufacturer makes processors of arm64 for AWS.
-    let is_excluded = !Allowed::of(pool, &manufacturer).has("aws");
-    (architecture == "arm64" && is_excluded).then(|| format!("{manufacturer} excludes aws"))
+    if architecture == "arm64" && !Allowed::of(pool, &manufacturer).has("aws") {
+        return Some(format!("{manufacturer} excludes aws"));
+    }
+    None
 }
 
 fn listed(values: &BTreeSet<&str>) -> String {
@@ -57,11 +61,11 @@ fn of_instance_type(name: &str) -> Option<&'static str> {
     of_family(name.split_once('.')?.0)
 }
 
-/// Returns the architecture of a family such as `m7g`, `u7i-12tb`; `None` for a name that is not made like these.
+/// Returns the architecture of a family such as `m7g` or `u7i-12tb`; `None` for a name of another form.
 fn of_family(family: &str) -> Option<&'static str> {
     let class = family.trim_start_matches(|c: char| c.is_ascii_lowercase());
     let letters = family.len() - class.len();
-    // Macs have processors of both architectures, and Karpenter makes none.
+    // Macs have processors of both architectures, and Karpenter makes no Macs.
     if letters == 0 || family.starts_with("mac") {
         return None;
     }
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_certain_leaves_no_instance() {
+    fn only_certain_requirements_exclude_all_instances() {
         const FAMILY: &str = "karpenter.k8s.aws/instance-family";
         const MANUFACTURER: &str = "karpenter.k8s.aws/instance-cpu-manufacturer";
         let one = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
@@ -152,7 +156,7 @@ mod tests {
                 ]),
                 Some("karpenter.k8s.aws/instance-family allows only m5"),
             ),
-            // A family that is made up, or of another kind, may be of any architecture.
+            // A family whose name has another form may have any architecture.
             (json!([one(FAMILY, "In", &["m5", "mac2"])]), None),
             (json!([one(FAMILY, "NotIn", &["m7g"])]), None),
             (
@@ -185,7 +189,7 @@ mod tests {
             let reason = without("karpenter.k8s.aws", requirements.clone());
             assert_eq!(reason.as_deref(), expected, "{requirements}");
         }
-        // Other providers may name machines alike.
+        // Other providers may use the same names.
         let families = json!([one(FAMILY, "In", &["m5"])]);
         assert_eq!(without("karpenter.azure.com", families), None);
         let families = json!([one("eks.amazonaws.com/instance-family", "In", &["m5"])]);

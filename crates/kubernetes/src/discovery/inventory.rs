@@ -1,10 +1,10 @@
-//! NodePools and nodes of a cluster, reduced to what matters to pools.
+//! NodePools and nodes of a cluster, with the properties that matter to pools.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::labels::NODE_POOL;
 use super::platforms::{of_node, of_node_pool};
-use super::taints::{are_tolerated, is_any_tolerated, is_passing, is_wish};
+use super::taints::{are_tolerated, is_any_tolerated, is_preference, is_transient};
 use crate::cluster::{Node, NodePool, Taint};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
@@ -16,23 +16,23 @@ pub struct Inventory {
     pub nodes: HashMap<NodeKind, usize>,
 }
 
-/// Nodes that do not differ in what matters to pools.
+/// The properties of a node that matter to pools, which many nodes share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeKind {
-    /// Taints without those that come and go with the state of a node.
+    /// Taints, without those that come and go with the state of a node.
     taints: Vec<Taint>,
-    /// Platform; none for a node that does not run linux, or has not reported its architecture yet.
+    /// Platform; empty for a node that does not run linux, or has not reported its architecture yet.
     pub(super) platforms: PlatformSet,
     node_pool: Option<String>,
-    /// Labels by which pools are selected.
+    /// Labels that select pools.
     labels: BTreeMap<String, String>,
 }
 
 impl NodeKind {
-    /// Reduces a node to what matters where pools are selected by the labels with these keys.
+    /// Reads the kind of a node. `selected` are the keys of the labels that select pools.
     pub fn of(node: &Node, selected: &BTreeSet<String>) -> Self {
         let mut taints = node.taints.clone();
-        taints.retain(|taint| !is_passing(taint) && !is_wish(taint));
+        taints.retain(|taint| !is_transient(taint) && !is_preference(taint));
         taints.sort_unstable();
         let mut labels = BTreeMap::new();
         for key in selected {
@@ -55,8 +55,8 @@ impl NodeKind {
     }
 }
 
-/// Returns whether nodes with these taints, and with the labels by which the pool is selected, are more than what is open to
-/// all Pods.
+/// Returns whether nodes with these taints belong to the pool, rather than being open to all Pods. The nodes have the
+/// labels that select the pool.
 pub(super) fn is_of_pool(taints: &[&Taint], pool: &Pool) -> bool {
     !pool.select.is_empty() || is_any_tolerated(taints, &pool.tolerations)
 }
@@ -70,10 +70,10 @@ impl Inventory {
         for kind in nodes {
             *counts.entry(kind).or_default() += 1;
         }
-        let nodes = counts
-            .into_iter()
-            .map(|(kind, count)| (kind.clone(), count))
-            .collect();
+        let mut nodes = HashMap::new();
+        for (kind, count) in counts {
+            nodes.insert(kind.clone(), count);
+        }
         Self {
             node_pools: node_pools.into_iter().collect(),
             nodes,
@@ -82,15 +82,17 @@ impl Inventory {
 
     /// Returns the platforms of all NodePools and nodes; `None` without either.
     pub(super) fn platforms(&self) -> Option<PlatformSet> {
-        let pools = self.node_pools.iter().map(of_node_pool);
-        let nodes = self.nodes.keys().map(|kind| kind.platforms);
-        let all = pools
-            .chain(nodes)
-            .fold(PlatformSet::EMPTY, PlatformSet::union);
+        let mut all = PlatformSet::EMPTY;
+        for node_pool in &self.node_pools {
+            all = all.union(of_node_pool(node_pool));
+        }
+        for kind in self.nodes.keys() {
+            all = all.union(kind.platforms);
+        }
         if all.is_empty() { None } else { Some(all) }
     }
 
-    /// Returns the platforms that the nodes of a NodePool can have, or have.
+    /// Returns the platforms that the nodes of a NodePool may have, and those that existing nodes have.
     pub fn platforms_of(&self, pool: &NodePool) -> PlatformSet {
         let mut platforms = of_node_pool(pool);
         for kind in self.nodes.keys() {
@@ -101,29 +103,33 @@ impl Inventory {
         platforms
     }
 
-    /// Returns the number of nodes with all of these platforms that a pool opens.
+    /// Returns the number of a pool's nodes that have all of these platforms.
     pub fn count_nodes(&self, platforms: PlatformSet, pool: &Pool) -> usize {
         let mut number = 0;
         for (kind, count) in &self.nodes {
+            if !kind.has(&pool.select) || !kind.platforms.contains(platforms) {
+                continue;
+            }
             let taints: Vec<&Taint> = self.lasting_taints(kind).collect();
-            let is_opened = kind.has(&pool.select)
-                && is_of_pool(&taints, pool)
-                && are_tolerated(&taints, &pool.tolerations);
-            if is_opened && kind.platforms.contains(platforms) {
+            if is_of_pool(&taints, pool) && are_tolerated(&taints, &pool.tolerations) {
                 number += count;
             }
         }
         number
     }
 
-    /// Returns the taints of nodes of this kind, without those that the nodes have only while they start.
+    /// Returns the taints of nodes of this kind, without the startup taints of their NodePool.
     pub(super) fn lasting_taints<'a>(
         &'a self,
         kind: &'a NodeKind,
     ) -> impl Iterator<Item = &'a Taint> {
-        let mut pools = self.node_pools.iter();
-        let pool = pools.find(|pool| kind.node_pool.as_deref() == Some(pool.name()));
-        let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
-        kind.taints.iter().filter(|taint| !startup.contains(taint))
+        let name = kind.node_pool.as_deref();
+        let mut node_pools = self.node_pools.iter();
+        let startup_taints = match node_pools.find(|pool| name == Some(pool.name())) {
+            Some(pool) => pool.startup_taints.as_slice(),
+            None => &[],
+        };
+        let taints = kind.taints.iter();
+        taints.filter(|taint| !startup_taints.contains(taint))
     }
 }

@@ -1,4 +1,4 @@
-//! Labels of nodes by which pools are selected.
+//! Labels of nodes that select pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,32 +9,42 @@ use tolerarch_core::policy::Pool;
 /// Label with the name of a node's NodePool.
 pub(super) const NODE_POOL: &str = "karpenter.sh/nodepool";
 
-/// Returns the keys of the labels by which these pools are selected.
+/// Returns the keys of the labels that select these pools.
 pub fn selected_labels(pools: &[Pool]) -> BTreeSet<String> {
     let keys = pools.iter().flat_map(|pool| pool.select.keys());
     keys.cloned().collect()
 }
 
-/// Returns whether Karpenter may make a node of this NodePool with all of these labels.
+/// Returns whether Karpenter may make a node with all of these labels from this NodePool.
 pub(super) fn may_have(node_pool: &NodePool, labels: &BTreeMap<String, String>) -> bool {
     let mut labels = labels.iter();
     labels.all(|(key, value)| may_have_label(node_pool, key, value))
 }
 
-/// Karpenter knows the values of its own labels and of those of Kubernetes and providers; a node has any other label only
-/// if its NodePool names it (`Compatible` of `scheduling/requirements.go`).
+/// Karpenter itself sets its own labels and those of Kubernetes and providers; a node has any other label only if its
+/// NodePool names the label (`Compatible` of `scheduling/requirements.go`).
 fn may_have_label(node_pool: &NodePool, key: &str, value: &str) -> bool {
     if key == NODE_POOL {
         return node_pool.name() == value;
     }
+    if !is_well_known(key) && !names_label(node_pool, key) {
+        return false;
+    }
+    Allowed::of(node_pool, key).has(value)
+}
+
+fn names_label(node_pool: &NodePool, key: &str) -> bool {
+    if node_pool.template_labels.contains_key(key) {
+        return true;
+    }
     let mut requirements = node_pool.requirements.iter();
-    let is_named = node_pool.template_labels.contains_key(key)
-        || requirements.any(|requirement| requirement.key == key);
-    (is_named || is_well_known(key)) && Allowed::of(node_pool, key).has(value)
+    requirements.any(|requirement| requirement.key == key)
 }
 
 fn is_well_known(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let Some((domain, _name)) = key.split_once('/') else {
+        return false;
+    };
     domain.ends_with("kubernetes.io")
         || domain.starts_with("karpenter.")
         || domain.starts_with("eks.")
@@ -54,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_the_labels_that_its_node_pool_names() {
+    fn node_may_have_labels_that_its_node_pool_names() {
         let one = |key: &str, operator: &str, values: &[&str]| json!([{"key": key, "operator": operator, "values": values}]);
         let none = json!({});
         for (pool, key, value, expected) in [

@@ -1,16 +1,17 @@
-//! Nodes of an architecture that may come: from NodePools, like nodes that are there, or with the taints of a pool.
+//! Nodes of an architecture that may be added: from NodePools, like existing nodes, or with the taints of a pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::inventory::Inventory;
-use super::taints::{is_passing, is_tolerated, is_wish};
+use super::labels::NODE_POOL;
+use super::taints::{is_preference, is_tolerated, is_transient};
 use crate::cluster::{Node, NodePool, Taint};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{NodeLabels, Toleration};
 use tolerarch_core::policy::Pool;
 
-/// Beginnings of the keys of labels that tell nodes, or the groups in which they are made, from each other.
+/// Prefixes of keys of labels that distinguish nodes or node groups.
 const IDENTITY: [&str; 16] = [
     "kubernetes.io/hostname",
     "topology.",
@@ -34,27 +35,27 @@ const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/master",
 ];
 
-/// A node that may come, with what is known of it.
+/// A node that may be added, with its known properties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewNode<'a> {
     pub origin: Origin<'a>,
     pub labels: NodeLabels,
-    /// Taints that last, and keep Pods away.
+    /// Lasting taints that keep Pods away.
     pub taints: Vec<Taint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Origin<'a> {
     NodePool(&'a NodePool),
-    /// A node that is there already, and which the new one is like.
+    /// An existing node that the new node resembles.
     Node(&'a Node),
     /// The configuration of a pool, without a node or a NodePool.
     Pool(&'a Pool),
 }
 
 impl<'a> NewNode<'a> {
-    /// Returns the nodes of this architecture that may come, one for each NodePool and each set of taints. Without any
-    /// there is one for each of the pools with its platform.
+    /// Returns the nodes of this architecture that may be added: one for each NodePool, and one for each set of taints of
+    /// existing nodes. Without any of these, returns one for each pool with this platform.
     pub fn all(
         architecture: &str,
         platform: PlatformSet,
@@ -69,7 +70,7 @@ impl<'a> NewNode<'a> {
                 new.push(Self::of_node_pool(node_pool, &base));
             }
         }
-        new.extend(like(nodes, architecture, inventory));
+        new.extend(like_existing(nodes, architecture, inventory));
         if new.is_empty() {
             for pool in pools {
                 if pool.platforms.contains(platform) {
@@ -133,16 +134,21 @@ impl<'a> NewNode<'a> {
 
     /// Returns the first taint that keeps Pods with these tolerations away.
     pub fn closed_by(&self, tolerations: &[Toleration<'_>]) -> Option<&Taint> {
-        // The value is not known where a pool tolerates any.
-        let may_be_tolerated = |taint: &Taint| {
-            let is_any = taint.value.is_empty() && matches!(self.origin, Origin::Pool(_));
-            let has_key = |own: &Toleration<'_>| own.key.as_str() == taint.key;
-            is_tolerated(taint, tolerations) || is_any && tolerations.iter().any(has_key)
-        };
-        self.taints.iter().find(|taint| !may_be_tolerated(taint))
+        let mut taints = self.taints.iter();
+        taints.find(|taint| !self.may_be_tolerated(taint, tolerations))
     }
 
-    /// Returns whether the pool opens the node, as far as the node's labels are known.
+    fn may_be_tolerated(&self, taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
+        if is_tolerated(taint, tolerations) {
+            return true;
+        }
+        // A pool that tolerates any value does not show the value of the taint.
+        let is_any_value = taint.value.is_empty() && matches!(self.origin, Origin::Pool(_));
+        let has_key = |toleration: &Toleration<'_>| toleration.key.as_str() == taint.key;
+        is_any_value && tolerations.iter().any(has_key)
+    }
+
+    /// Returns whether the node belongs to the pool and the pool tolerates its taints, by the labels that are known.
     pub fn is_opened_by(&self, pool: &Pool) -> bool {
         let is_of_pool = if pool.select.is_empty() {
             !self.taints.is_empty()
@@ -153,7 +159,7 @@ impl<'a> NewNode<'a> {
     }
 }
 
-/// Writes which nodes are meant: `nodes of NodePool arm`.
+/// Writes the origin of the nodes: `nodes of NodePool arm`.
 impl fmt::Display for NewNode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.origin {
@@ -164,7 +170,7 @@ impl fmt::Display for NewNode<'_> {
     }
 }
 
-/// Returns whether a label is of the architecture or the operating system, which are those of the new node.
+/// Returns whether a label holds the architecture or the operating system: the new node's are given.
 fn is_of_platform(key: &str) -> bool {
     matches!(
         key,
@@ -177,36 +183,33 @@ fn is_of_platform(key: &str) -> bool {
 
 fn lasting(taints: &[Taint]) -> Vec<Taint> {
     let mut taints = taints.to_vec();
-    taints.retain(|taint| !is_passing(taint) && !is_wish(taint));
+    taints.retain(|taint| !is_transient(taint) && !is_preference(taint));
     taints
 }
 
-/// Returns the labels of a worker of this architecture, as far as the workers of the cluster agree.
+/// Returns the labels of a worker of this architecture that the workers of the cluster share. Without workers, returns
+/// those that the other nodes share, except their role.
 fn labels_of_workers(nodes: &[Node], architecture: &str) -> NodeLabels {
-    let is_worker = |node: &&Node| {
-        !CONTROL_PLANE
-            .iter()
-            .any(|key| node.metadata.labels.contains_key(*key))
-    };
-    let linux: Vec<&Node> = nodes.iter().filter(|node| is_linux(node)).collect();
-    let workers: Vec<&Node> = linux.iter().copied().filter(is_worker).collect();
-    if workers.is_empty() {
-        let without_role = |node: &&Node| {
-            let mut labels = node.metadata.labels.clone();
+    let mut of_workers = Vec::new();
+    let mut of_control_plane = Vec::new();
+    for node in nodes.iter().filter(|node| is_linux(node)) {
+        let labels = &node.metadata.labels;
+        if CONTROL_PLANE.iter().any(|key| labels.contains_key(*key)) {
+            let mut labels = labels.clone();
             labels.retain(|key, _| !CONTROL_PLANE.contains(&key.as_str()));
-            labels
-        };
-        let all: Vec<BTreeMap<String, String>> = linux.iter().map(without_role).collect();
-        shared(all.iter(), architecture)
+            of_control_plane.push(labels);
+        } else {
+            of_workers.push(labels);
+        }
+    }
+    if of_workers.is_empty() {
+        shared_labels(of_control_plane.iter(), architecture)
     } else {
-        shared(
-            workers.iter().map(|node| &node.metadata.labels),
-            architecture,
-        )
+        shared_labels(of_workers.into_iter(), architecture)
     }
 }
 
-fn shared<'n>(
+fn shared_labels<'n>(
     nodes: impl Iterator<Item = &'n BTreeMap<String, String>> + Clone,
     architecture: &str,
 ) -> NodeLabels {
@@ -227,13 +230,19 @@ fn is_linux(node: &Node) -> bool {
     node.os.is_empty() || node.os == "linux"
 }
 
-/// Returns a new node for each set of taints of the nodes with this architecture that no NodePool makes.
-fn like<'a>(nodes: &'a [Node], architecture: &str, inventory: &Inventory) -> Vec<NewNode<'a>> {
+/// Returns a new node for each set of taints of the existing nodes that have this architecture and no NodePool.
+fn like_existing<'a>(
+    nodes: &'a [Node],
+    architecture: &str,
+    inventory: &Inventory,
+) -> Vec<NewNode<'a>> {
     let mut groups = BTreeMap::<Vec<Taint>, Vec<&Node>>::new();
     for node in nodes {
-        let of_node_pool = node.metadata.labels.get("karpenter.sh/nodepool");
-        let is_made = |name: &String| inventory.node_pools.iter().any(|pool| pool.name() == name);
-        if node.architecture != architecture || !is_linux(node) || of_node_pool.is_some_and(is_made)
+        if node.architecture != architecture || !is_linux(node) {
+            continue;
+        }
+        if let Some(name) = node.metadata.labels.get(NODE_POOL)
+            && inventory.node_pools.iter().any(|pool| pool.name() == name)
         {
             continue;
         }
@@ -249,7 +258,7 @@ fn like<'a>(nodes: &'a [Node], architecture: &str, inventory: &Inventory) -> Vec
         let labels = nodes.iter().map(|node| &node.metadata.labels);
         new.push(NewNode {
             origin: Origin::Node(first),
-            labels: shared(labels, architecture),
+            labels: shared_labels(labels, architecture),
             taints,
         });
     }

@@ -1,28 +1,28 @@
-//! The NodePool of the next node: Karpenter takes the first one that fits, by weight, then by name, the later in the
-//! alphabet first, and compares prices only within it (`OrderByWeight`, `addToNewNodeClaim`).
+//! The NodePool of the next node. Karpenter takes the first NodePool that fits, ordered by descending weight, then by
+//! descending name. It compares prices only within this NodePool (`OrderByWeight`, `addToNewNodeClaim`).
 
 use std::fmt;
 
 use super::platforms::contradicts_itself;
-use super::taints::{is_tolerated, is_wish};
+use super::taints::{is_preference, is_tolerated};
 use crate::cluster::{NodePool, Quantity, Taint};
 use tolerarch_core::pod::Toleration;
 
-/// Resources that every machine has. A NodePool that has reached its limit of GPUs can still make other nodes.
+/// Resources that every node has. A NodePool that has reached its limit of GPUs can still make other nodes.
 const OF_EVERY_NODE: [&str; 5] = ["cpu", "memory", "nodes", "pods", "ephemeral-storage"];
 
-/// Origin of new nodes for Pods to which a pool is opened.
+/// Origin of new nodes for Pods with a pool's tolerations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict<'a> {
     NoNodePool,
-    /// New nodes come from this NodePool, which the pool opens.
+    /// New nodes come from this NodePool of the pool.
     Own(&'a NodePool),
-    /// New nodes come from `first`, which needs no toleration of the pool, although `own` could make them as well.
+    /// New nodes come from `first`, which is open to all Pods, although `own`, a NodePool of the pool, could make them.
     Behind {
         first: &'a NodePool,
         own: &'a NodePool,
     },
-    /// No NodePool of the pool can make nodes now, so that they come from `first`, if from any.
+    /// No NodePool of the pool can make nodes at present. New nodes come from `first`, if there are any.
     Unusable {
         first: Option<&'a NodePool>,
         own: &'a NodePool,
@@ -59,7 +59,7 @@ impl Obstacle {
         }
     }
 
-    /// Returns what there is to do in a few words; empty if the sentence says it.
+    /// Returns what to do about it; empty if the sentence about the NodePool suffices.
     const fn advice(self) -> &'static str {
         match self {
             Self::Deleted | Self::Static => "",
@@ -83,17 +83,23 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Returns whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
+/// Returns whether every further node would exceed the limits (`filterByRemainingResources` of Karpenter). No cloud has
+/// machines with less than one core.
 fn has_reached_limits(pool: &NodePool) -> bool {
-    let reached = |name: &str| {
-        let limit = *pool.limits.get(name)?;
+    for name in OF_EVERY_NODE {
+        let Some(limit) = pool.limits.get(name) else {
+            continue;
+        };
         let used = pool.resources.get(name).copied().unwrap_or_default();
-        Some(match name {
-            "cpu" | "nodes" => used + Quantity::ONE > limit,
-            _ => used >= limit,
-        })
-    };
-    OF_EVERY_NODE.iter().any(|name| reached(name) == Some(true))
+        let is_reached = match name {
+            "cpu" | "nodes" => used + Quantity::ONE > *limit,
+            _ => used >= *limit,
+        };
+        if is_reached {
+            return true;
+        }
+    }
+    false
 }
 
 /// Returns the NodePool from which Karpenter makes the next node for a Pod with these tolerations.
@@ -101,35 +107,38 @@ pub(super) fn next_node_pool<'a>(
     all: &[&'a NodePool],
     tolerations: &[Toleration<'_>],
 ) -> Option<&'a NodePool> {
-    let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
-        pool.taints
-            .iter()
-            .all(|taint| also(taint) || is_tolerated(taint, tolerations))
-    };
-    let usable = |pool: &&NodePool| Obstacle::of(pool).is_none() && tolerated(pool, is_wish);
-    // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
-    all.iter()
-        .copied()
-        .filter(usable)
-        .max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
+    let is_tolerated = |taint: &&Taint| is_tolerated(taint, tolerations);
+    let mut usable = Vec::new();
+    for &pool in all {
+        let mut untolerated = pool.taints.iter().filter(|taint| !is_tolerated(taint));
+        if untolerated.all(is_preference) && Obstacle::of(pool).is_none() {
+            usable.push(pool);
+        }
+    }
+    usable.into_iter().max_by_key(|pool| {
+        // A NodePool with an untolerated PreferNoSchedule taint is the last resort, whatever its weight.
+        let is_preferred = pool.taints.iter().all(|taint| is_tolerated(&taint));
+        (is_preferred, pool.weight, pool.name())
+    })
 }
 
 impl<'a> Verdict<'a> {
-    /// Judges for Pods with a pool's tolerations, of all NodePools that these Pods may select. `own` are those that the pool
-    /// opens, in Karpenter's order.
+    /// Judges for Pods with a pool's tolerations. `all` are the NodePools that these Pods may select; `own` are the
+    /// NodePools of the pool, in Karpenter's order.
     pub(super) fn of(
         all: &[&'a NodePool],
         own: &[&'a NodePool],
         tolerations: &[Toleration<'_>],
     ) -> Self {
         let first = next_node_pool(all, tolerations);
-        let usable = own
-            .iter()
-            .copied()
-            .find(|pool| Obstacle::of(pool).is_none());
-        let unusable = own
-            .iter()
-            .find_map(|&pool| Some((pool, Obstacle::of(pool)?)));
+        let mut usable = None;
+        let mut unusable = None;
+        for &pool in own {
+            match Obstacle::of(pool) {
+                Some(obstacle) => unusable = unusable.or(Some((pool, obstacle))),
+                None => usable = usable.or(Some(pool)),
+            }
+        }
         match (first, usable, unusable) {
             (_, None, None) => Self::NoNodePool,
             (Some(first), Some(_), _) if own.contains(&first) => Self::Own(first),
@@ -144,7 +153,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// Writes a sentence, with "come from" only if the nodes come from another NodePool.
+/// Writes a sentence. It contains "come from" only if the nodes come from another NodePool.
 impl fmt::Display for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -202,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_reached_when_no_machine_is_small_enough() {
+    fn limits_without_room_for_one_node_are_reached() {
         let pool = |limits: &[(&str, &str)], resources: &[(&str, &str)]| {
             let owned = |pairs: &[(&str, &str)]| {
                 pairs

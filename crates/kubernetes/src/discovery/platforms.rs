@@ -1,6 +1,6 @@
-//! Platforms of nodes, and those that the nodes of a NodePool can have.
+//! Platforms of nodes, and platforms that the nodes of a NodePool may have.
 //!
-//! Too many platforms are safe: fewer images qualify then. So only certain facts narrow the set (Karpenter's
+//! Too many platforms are safe: fewer images are then eligible. So only certain facts narrow the set (Karpenter's
 //! `requirements.go`); an unknown operator, value or provider never does.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,17 +15,17 @@ pub(super) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 const OS: &str = "kubernetes.io/os";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-/// Aliases of labels in Karpenter, and the labels that they mean.
+/// Karpenter's aliases of labels, and the labels that they stand for.
 const ALIASES: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", ZONE),
     (BETA_ARCH_KEY, ARCH_KEY),
     ("beta.kubernetes.io/os", OS),
     ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
 ];
-/// Platforms of a NodePool without requirements on them. Karpenter knows no other architectures.
+/// Platforms of a NodePool without requirements on platforms. Karpenter supports no other architectures.
 const EVERY: PlatformSet = PlatformSet::AMD64_AND_ARM64;
 
-/// Returns the platform of a node; none for a node that does not run linux, or has not reported its architecture yet.
+/// Returns the platform of a node; empty for a node that does not run linux, or has not reported its architecture yet.
 pub(super) fn of_node(node: &Node) -> PlatformSet {
     let is_linux = node.os.is_empty() || node.os == "linux";
     if is_linux && !node.architecture.is_empty() {
@@ -35,22 +35,22 @@ pub(super) fn of_node(node: &Node) -> PlatformSet {
     }
 }
 
-/// Returns the platforms of an architecture. An unknown one may be any: no image is known to run there.
+/// Returns the platforms of an architecture. An unknown one counts as all platforms: no image is known to run there.
 fn named(architecture: &str) -> PlatformSet {
-    format!("linux/{architecture}")
-        .parse()
-        .unwrap_or(PlatformSet::ALL)
+    let platform = format!("linux/{architecture}");
+    platform.parse().unwrap_or(PlatformSet::ALL)
 }
 
-/// Returns the platforms that the nodes of a NodePool can have; none for one that never runs linux.
+fn all_of(architectures: BTreeSet<&str>) -> PlatformSet {
+    let platforms = architectures.into_iter().map(named);
+    platforms.fold(PlatformSet::EMPTY, PlatformSet::union)
+}
+
+/// Returns the platforms that the nodes of a NodePool may have; empty for one that never runs linux.
 pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     if !Allowed::of(pool, OS).has("linux") {
         return PlatformSet::EMPTY;
     }
-    let all_of = |names: BTreeSet<&str>| {
-        let platforms = names.into_iter().map(named);
-        platforms.fold(PlatformSet::EMPTY, PlatformSet::union)
-    };
     let platforms = match Allowed::of(pool, ARCH_KEY) {
         Allowed::Only(names) => all_of(names),
         Allowed::AllBut(names) => {
@@ -63,7 +63,7 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
             }
         }
     };
-    // Contradictory requirements make no nodes, and must not give an empty set, which every image covers.
+    // Contradictory requirements allow no node. The result must not be empty: every image covers the empty set.
     if platforms.is_empty() {
         EVERY
     } else {
@@ -71,7 +71,8 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     }
 }
 
-/// Returns whether a label of all instance types has no value left, so no nodes (`filterInstanceTypesByRequirements`).
+/// Returns whether a label that all instance types have is left without a value, so that Karpenter makes no nodes
+/// (`filterInstanceTypesByRequirements`).
 pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
     // Each node has these labels, and none of their values is a number, except perhaps a zone.
     let rules_out_all = |key: &str, operator: &str| match operator {
@@ -94,12 +95,12 @@ pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
     false
 }
 
-/// Returns whether Karpenter takes this name of a label for this key.
+/// Returns whether this name of a label means this key to Karpenter.
 fn is_same(name: &str, key: &str) -> bool {
     name == key || ALIASES.contains(&(name, key))
 }
 
-/// Leaves of the listed values those that are in another list as well.
+/// Keeps the listed values that are in another list as well.
 fn narrow<'a>(listed: &mut Option<BTreeSet<&'a str>>, values: BTreeSet<&'a str>) {
     *listed = match listed {
         Some(listed) => Some(&*listed & &values),
@@ -107,7 +108,7 @@ fn narrow<'a>(listed: &mut Option<BTreeSet<&'a str>>, values: BTreeSet<&'a str>)
     };
 }
 
-/// Values that a label of a node may have, as far as that is certain.
+/// Values that a label of a node may have, narrowed by certain requirements only.
 pub(super) enum Allowed<'a> {
     Only(BTreeSet<&'a str>),
     AllBut(BTreeSet<&'a str>),
@@ -118,7 +119,7 @@ impl<'a> Allowed<'a> {
         Self::by(&pool.requirements, &pool.template_labels, key)
     }
 
-    /// Returns the values by requirements and labels of which each node has all.
+    /// Returns the values that requirements and labels allow. Each node meets all requirements and has all labels.
     pub(super) fn by(
         requirements: &'a [NodeSelectorRequirement],
         labels: &'a BTreeMap<String, String>,

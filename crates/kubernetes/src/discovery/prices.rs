@@ -1,23 +1,23 @@
-//! Prices that NodeOverlays change, where a NodePool makes nodes of several architectures: Karpenter takes the cheapest
-//! instance type of the NodePool by the prices that overlays leave (`pkg/cloudprovider/overlay`).
+//! Prices that NodeOverlays change. In a NodePool of several architectures, Karpenter takes the cheapest instance type, by
+//! the prices that overlays have adjusted (`pkg/cloudprovider/overlay`).
 
 use std::collections::BTreeMap;
 
+use super::labels::NODE_POOL;
 use super::platforms::{Allowed, of_node_pool};
 use crate::cluster::{NodeOverlay, NodePool, Price};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{ARCH_KEY, BETA_ARCH_KEY};
 
-const NODE_POOL: &str = "karpenter.sh/nodepool";
-/// Percent by which machines of arm64 are cheaper than the others at AWS, Azure and Google by their price lists, at most.
+/// Maximum percentage by which machines of arm64 are cheaper than others in the price lists of AWS, Azure and Google.
 const CHEAPER: f64 = 20.0;
 
-/// Effect of a NodeOverlay against an architecture in a NodePool that makes others, too.
+/// Effect of a NodeOverlay that makes an architecture dearer than the other architectures of a NodePool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shift {
-    /// Others are cheaper then.
+    /// The others become cheaper.
     Certain,
-    /// Others may be cheaper then.
+    /// The others may become cheaper.
     Possible,
 }
 
@@ -25,50 +25,51 @@ impl Shift {
     /// Returns the effect of an overlay; `None` if it does not make the architecture dearer in comparison.
     pub fn of(overlay: &NodeOverlay, pool: &NodePool, architecture: &str) -> Option<Self> {
         let price = overlay.price.as_ref()?;
-        let own = PlatformSet::of_architecture(architecture);
-        let others = of_node_pool(pool).difference(own);
+        let platforms = PlatformSet::of_architecture(architecture);
+        let others = of_node_pool(pool).difference(platforms);
         let allowed = |key| Allowed::by(&overlay.requirements, &NO_LABELS, key);
         if others.is_empty() || !allowed(NODE_POOL).has(pool.name()) {
             return None;
         }
-        let architectures = allowed(ARCH_KEY);
-        let mut names = others.architectures().into_iter();
-        let is_of_others = names.any(|other| architectures.has(other));
-        let is_against = match (architectures.has(architecture), is_of_others) {
-            (true, false) => against_own(price),
-            (false, true) => against_others(price),
-            (true, true) | (false, false) => None,
+        let priced = allowed(ARCH_KEY);
+        let mut others = others.architectures().into_iter();
+        let prices_others = others.any(|other| priced.has(other));
+        let shift = match (priced.has(architecture), prices_others) {
+            (true, false) => by_own_price(price)?,
+            (false, true) => by_price_of_others(price)?,
+            (true, true) | (false, false) => return None,
         };
-        let names_only_these = |key: &str| matches!(key, NODE_POOL | ARCH_KEY | BETA_ARCH_KEY);
-        let mut keys = overlay.requirements.iter().map(|one| one.key.as_str());
-        if keys.all(names_only_these) {
-            is_against
-        } else {
-            is_against.and(Some(Self::Possible))
+        for requirement in &overlay.requirements {
+            let key = requirement.key.as_str();
+            if !matches!(key, NODE_POOL | ARCH_KEY | BETA_ARCH_KEY) {
+                // The overlay changes the prices of some instance types only.
+                return Some(Self::Possible);
+            }
         }
+        Some(shift)
     }
 }
 
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
-/// Judges a price of the architecture only.
-fn against_own(price: &Price) -> Option<Shift> {
+/// Judges a price that applies to the architecture only.
+fn by_own_price(price: &Price) -> Option<Shift> {
     match price {
         Price::Adjusted(by) if by.starts_with('-') => None,
         Price::Adjusted(by) => match percent(by) {
-            Some(share) if share >= 100.0 * CHEAPER / (100.0 - CHEAPER) => Some(Shift::Certain),
+            Some(percent) if percent >= 100.0 * CHEAPER / (100.0 - CHEAPER) => Some(Shift::Certain),
             _ => Some(Shift::Possible),
         },
         Price::Fixed(_) => Some(Shift::Possible),
     }
 }
 
-/// Judges a price of others only.
-fn against_others(price: &Price) -> Option<Shift> {
+/// Judges a price that applies to other architectures only.
+fn by_price_of_others(price: &Price) -> Option<Shift> {
     match price {
         Price::Adjusted(by) if by.starts_with('+') => None,
         Price::Adjusted(by) => match percent(by) {
-            Some(share) if share <= -CHEAPER => Some(Shift::Certain),
+            Some(percent) if percent <= -CHEAPER => Some(Shift::Certain),
             _ => Some(Shift::Possible),
         },
         Price::Fixed(price) if price.parse() == Ok(0.0) => Some(Shift::Certain),
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_an_architecture_dearer_is_against_it() {
+    fn price_that_makes_the_architecture_dearer_is_a_shift() {
         let both = ["amd64", "arm64"];
         let by = |text: &str| json!({"priceAdjustment": text});
         let fixed = |text: &str| json!({"price": text});
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_node_pools_count_that_have_a_choice() {
+    fn only_node_pools_of_several_architectures_are_shifted() {
         let both = ["amd64", "arm64"];
         let dearer = || json!({"priceAdjustment": "+50%"});
         let only =

@@ -1,10 +1,10 @@
-//! Taints that keep Pods away, and the tolerations that open them.
+//! Taints that keep Pods away, and the tolerations that match them.
 
 use crate::cluster::Taint;
 use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
 
-/// Prefixes of taints that Kubernetes, Karpenter and the cluster-autoscaler set by the state of a node, or take for set
-/// by it (`utils/taints` of the cluster-autoscaler).
+/// Prefixes of taints that Kubernetes, Karpenter and the cluster-autoscaler set by the state of a node, or that the
+/// cluster-autoscaler takes to be such (`utils/taints` of the cluster-autoscaler).
 const RESERVED: [&str; 10] = [
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -18,9 +18,9 @@ const RESERVED: [&str; 10] = [
     "NodeWithImpairedVolumes",
 ];
 
-/// Prefixes of taints that others set while a node starts, is repaired or is about to go: the node readiness controller,
-/// Cluster API, AWS's node termination handler, and AKS under its new name and its old one.
-const PASSING: [&str; 6] = [
+/// Prefixes of taints that others set while a node starts, is repaired or is about to be removed: the node readiness
+/// controller, Cluster API, AWS's node termination handler, and AKS under its new name and its old one.
+const TRANSIENT: [&str; 6] = [
     "readiness.k8s.io/",
     "node.cluster.x-k8s.io/uninitialized",
     "node.cluster.x-k8s.io/outdated-revision",
@@ -28,32 +28,32 @@ const PASSING: [&str; 6] = [
     "remediator.kubernetes.azure.com/",
     "remediator.aks.microsoft.com/",
 ];
-/// End of taints that agents of networks and volumes remove once they run, as those of Cilium and AWS's CSI drivers do.
+/// Suffix of taints that agents of networks and volumes remove once they run, such as Cilium and AWS's CSI drivers.
 const AGENT: &str = "/agent-not-ready";
 
-/// Returns whether taints of this key are never set here, so that an existing one has another owner.
+/// Returns whether tolerarch never sets taints with this key, so that an existing one has another owner.
 pub fn is_reserved_taint(key: &str) -> bool {
     RESERVED.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Returns whether a taint comes and goes with the state of a node.
-pub(crate) fn is_passing(taint: &Taint) -> bool {
+pub(crate) fn is_transient(taint: &Taint) -> bool {
     let key = &taint.key;
-    is_reserved_taint(key)
-        || PASSING.iter().any(|prefix| key.starts_with(prefix))
-        || key.ends_with(AGENT)
+    if is_reserved_taint(key) || key.ends_with(AGENT) {
+        return true;
+    }
+    TRANSIENT.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Returns whether a taint only makes the scheduler prefer other nodes.
-pub(crate) fn is_wish(taint: &Taint) -> bool {
+pub(crate) fn is_preference(taint: &Taint) -> bool {
     taint.effect == "PreferNoSchedule"
 }
 
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let Taint { key, value, effect } = taint;
-    tolerations
-        .iter()
-        .any(|toleration| toleration.tolerates(key, value, effect))
+    let mut tolerations = tolerations.iter();
+    tolerations.any(|toleration| toleration.tolerates(key, value, effect))
 }
 
 pub(super) fn is_any_tolerated(taints: &[&Taint], tolerations: &[Toleration<'_>]) -> bool {
@@ -64,13 +64,13 @@ pub(super) fn are_tolerated(taints: &[&Taint], tolerations: &[Toleration<'_>]) -
     taints.iter().all(|taint| is_tolerated(taint, tolerations))
 }
 
-/// Returns the first of a node's taints that these tolerations lack, if they open another one of them. Taints that come
-/// and go, or are `PreferNoSchedule`, do not count.
+/// Returns the first of a node's taints that is not tolerated, if another one is. Taints that come and go, or are
+/// `PreferNoSchedule`, do not count.
 pub fn lacking<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Option<&'a Taint> {
     let mut opens_any = false;
     let mut closed = None;
     for taint in taints {
-        if is_wish(taint) || is_passing(taint) {
+        if is_preference(taint) || is_transient(taint) {
             continue;
         }
         if is_tolerated(taint, tolerations) {
@@ -110,7 +110,7 @@ mod tests {
 
     /// The controller may not remove taints that it never sets, whatever its annotation on the node says.
     #[test]
-    fn the_admission_policy_of_node_taints_knows_the_same_keys() {
+    fn admission_policy_of_node_taints_has_the_same_keys() {
         let policy = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../manifests/node-taints/nodetaints.yaml");
         let policy = std::fs::read_to_string(policy).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_keys_are_those_of_others() {
+    fn keys_of_kubernetes_and_autoscalers_are_reserved() {
         for key in [
             "node.kubernetes.io/not-ready",
             "ToBeDeletedByClusterAutoscaler",

@@ -53,7 +53,7 @@ fn inventory(node_pools: &[Value], nodes: &[Value]) -> Inventory {
 
 /// Makes a pool of the configuration, for amd64 and arm64 unless others are named.
 fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
-    let open = toleration(&json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
+    let toleration = toleration(&json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
     Pool {
         name: name.into(),
         platforms: if names.is_empty() {
@@ -61,14 +61,13 @@ fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
         } else {
             platforms(names)
         },
-        tolerations: vec![open],
+        tolerations: vec![toleration],
         ..Pool::default()
     }
 }
 
-/// Platforms of a NodePool, by its requirements.
 #[test]
-fn only_what_is_certain_narrows() {
+fn only_certain_requirements_narrow_the_platforms() {
     let both = &["linux/amd64", "linux/arm64"][..];
     let amd64 = &["linux/amd64"][..];
     let arm64 = &["linux/arm64"][..];
@@ -98,7 +97,7 @@ fn only_what_is_certain_narrows() {
             ]),
             arm64,
         ),
-        // This NodePool makes no nodes, and every image would cover the empty set.
+        // Karpenter makes no nodes from this NodePool, and every image would cover the empty set.
         (
             json!([
                 {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
@@ -130,16 +129,16 @@ fn only_what_is_certain_narrows() {
         platforms(arm64),
         "labels of the template count as requirements"
     );
-    let strange = read(&node_pool("p", arch("In", &["amd64", "sparc"]), json!([])));
+    let unknown = read(&node_pool("p", arch("In", &["amd64", "sparc"]), json!([])));
     assert_eq!(
-        of_node_pool(&strange),
+        of_node_pool(&unknown),
         PlatformSet::ALL,
         "no image is known to run there"
     );
 }
 
 #[test]
-fn a_labelled_node_pool_is_a_pool() {
+fn labelled_node_pools_form_a_pool() {
     let taints = json!([
         taint("tolerarch.io/multi-arch"),
         {"key": "team", "effect": "NoExecute"},
@@ -158,17 +157,15 @@ fn a_labelled_node_pool_is_a_pool() {
         ),
         json!({POOL_LABEL: "found"}),
     );
-    let known = inventory(&[labelled_pool, other], &[]);
-    let discovery = Discovery::of(&[], &known);
-    let [found] = &discovery.pools[..] else {
+    let inventory = inventory(&[labelled_pool, other], &[]);
+    let discovery = Discovery::of(&[], &inventory);
+    let [discovered] = &discovery.pools[..] else {
         panic!("{discovery:?}")
     };
+    assert_eq!(discovered.pool.name, "found");
+    assert_eq!(discovered.source, Source::Discovered);
     assert_eq!(
-        (found.pool.name.as_str(), found.source),
-        ("found", Source::Discovered)
-    );
-    assert_eq!(
-        found.pool.platforms,
+        discovered.pool.platforms,
         PlatformSet::AMD64_AND_ARM64,
         "of both"
     );
@@ -178,24 +175,26 @@ fn a_labelled_node_pool_is_a_pool() {
         json!({"key": "spot", "operator": "Equal", "effect": "PreferNoSchedule"}),
     ];
     assert_eq!(
-        found.pool.tolerations,
+        discovered.pool.tolerations,
         tolerations.each_ref().map(toleration)
     );
     assert_eq!(discovery.warnings, [""; 0]);
-    let names: Vec<&str> = found.node_pools.iter().map(|pool| pool.name()).collect();
+    let names: Vec<&str> = discovered
+        .node_pools
+        .iter()
+        .map(|pool| pool.name())
+        .collect();
     assert_eq!(names, ["spot", "demand"], "in the order of Karpenter");
 
     // The configuration takes precedence.
-    let own = [pool("found", "own", &["linux/amd64"])];
-    let discovery = Discovery::of(&own, &known);
-    assert_eq!(
-        (discovery.pools.len(), &discovery.pools[0].pool),
-        (1, &own[0])
-    );
+    let configured = [pool("found", "own", &["linux/amd64"])];
+    let discovery = Discovery::of(&configured, &inventory);
+    assert_eq!(discovery.pools.len(), 1);
+    assert_eq!(discovery.pools[0].pool, configured[0]);
 }
 
 #[test]
-fn what_is_no_pool_is_left_out_with_a_warning() {
+fn labelled_node_pool_that_is_no_pool_gives_a_warning() {
     let taints = || json!([taint("t")]);
     let bad = |name: &str, label: &str, requirements: Value, taints: Value| {
         labelled(
@@ -217,8 +216,8 @@ fn what_is_no_pool_is_left_out_with_a_warning() {
         ),
         node_pool("gpu", json!([]), json!([taint("gpu")])),
     ];
-    let known = inventory(&all, &[]);
-    let discovery = Discovery::of(&[], &known);
+    let inventory = inventory(&all, &[]);
+    let discovery = Discovery::of(&[], &inventory);
     assert_eq!(discovery.pools, []);
     assert_eq!(discovery.warnings.len(), 5, "{:?}", discovery.warnings);
     assert!(discovery.warnings[0].starts_with("NodePool a has the label tolerarch.io/pool"));
@@ -231,10 +230,9 @@ fn what_is_no_pool_is_left_out_with_a_warning() {
     assert_eq!(closed, ["a", "b", "c", "gpu"]);
 }
 
-/// The nodes that a toleration opens have to suit the images, whatever the configuration says. A Pod with a toleration
-/// that the API server rejects is refused, whatever the webhook's failurePolicy says.
+/// The API server refuses a Pod with an invalid toleration, whatever the webhook's failurePolicy says.
 #[test]
-fn taints_that_no_toleration_can_name_make_no_pool() {
+fn taint_that_no_toleration_can_name_makes_no_pool() {
     let long = "x".repeat(64);
     let valid = json!({"key": "example.com/team", "value": "blue", "effect": "NoSchedule"});
     for (member, value) in [
@@ -244,9 +242,9 @@ fn taints_that_no_toleration_can_name_make_no_pool() {
         ("key", json!("a b")),
         ("effect", json!("NoWay")),
     ] {
-        let mut odd = valid.clone();
-        odd[member] = value.clone();
-        for (taint, pools) in [(&valid, 1), (&odd, 0)] {
+        let mut invalid = valid.clone();
+        invalid[member] = value.clone();
+        for (taint, pools) in [(&valid, 1), (&invalid, 0)] {
             let labels = json!({"tolerarch.io/pool": "team"});
             let node_pool = labelled(node_pool("team", json!([]), json!([taint])), labels);
             let (discovered, warnings) = discover(&[], &inventory(&[node_pool], &[]));
@@ -259,18 +257,17 @@ fn taints_that_no_toleration_can_name_make_no_pool() {
     }
 }
 
+/// Images have to run on all nodes that a toleration admits, whatever the configuration declares.
 #[test]
-fn the_larger_set_counts() {
-    let own = [pool("multi-arch", "multi", &["linux/amd64"])];
+fn platforms_of_tolerated_nodes_are_added() {
+    let configured = [pool("multi-arch", "multi", &["linux/amd64"])];
     let effective = |node_pools: &[Value], nodes: &[Value]| {
-        let known = inventory(node_pools, nodes);
-        let discovery = Discovery::of(&own, &known);
-        let found = &discovery.pools[0];
-        assert_eq!(
-            found.mismatch(),
-            found.pool.platforms.difference(platforms(&["linux/amd64"]))
-        );
-        (found.pool.platforms, found.nodes)
+        let inventory = inventory(node_pools, nodes);
+        let discovery = Discovery::of(&configured, &inventory);
+        let pool = &discovery.pools[0];
+        let declared = platforms(&["linux/amd64"]);
+        assert_eq!(pool.mismatch(), pool.pool.platforms.difference(declared));
+        (pool.pool.platforms, pool.nodes)
     };
     let amd64 = platforms(&["linux/amd64"]);
     let both = PlatformSet::AMD64_AND_ARM64;
@@ -295,15 +292,15 @@ fn the_larger_set_counts() {
         ),
         (amd64, 0)
     );
-    let wish = json!([{"key": "multi", "value": "true", "effect": "PreferNoSchedule"}]);
+    let preference = json!([{"key": "multi", "value": "true", "effect": "PreferNoSchedule"}]);
     assert_eq!(
         effective(
-            &[node_pool("p", json!([]), wish.clone())],
-            &[node("arm64", "", wish)]
+            &[node_pool("p", json!([]), preference.clone())],
+            &[node("arm64", "", preference)]
         ),
         (amd64, 0)
     );
-    // These nodes stay closed.
+    // The pool does not tolerate the other taint of these nodes.
     let closed = || json!([taint("multi"), taint("gpu")]);
     assert_eq!(
         effective(
@@ -312,7 +309,7 @@ fn the_larger_set_counts() {
         ),
         (amd64, 0)
     );
-    // Taints that pass do not count.
+    // Taints that come and go do not count.
     let new =
         json!([taint("multi"), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
     assert_eq!(effective(&[], &[node("arm64", "", new)]), (both, 1));
@@ -337,8 +334,8 @@ fn the_larger_set_counts() {
     );
 }
 
-/// Taints that others set while a node starts, is repaired, or is about to go.
-const PASSING: [&str; 17] = [
+/// Taints that others set while a node starts, is repaired, or is about to be removed.
+const TRANSIENT: [&str; 17] = [
     "node.kubernetes.io/unschedulable",
     "karpenter.sh/disrupted",
     "ToBeDeletedByClusterAutoscaler",
@@ -358,44 +355,53 @@ const PASSING: [&str; 17] = [
     "ebs.csi.aws.com/agent-not-ready",
 ];
 
-/// Nodes of a group have a pool's taint, and others for as long as they start or are about to go.
+/// Nodes of a group have a pool's taint, and others while they start or are about to be removed.
 #[test]
-fn nodes_stay_in_their_pool_while_they_start_and_go() {
-    let own = [pool("multi-arch", "multi", &["linux/amd64"])];
+fn transient_taint_does_not_remove_a_node_from_its_pool() {
+    let configured = [pool("multi-arch", "multi", &["linux/amd64"])];
     let both = PlatformSet::AMD64_AND_ARM64;
-    for passing in PASSING {
+    for transient in TRANSIENT {
         for effect in ["NoSchedule", "NoExecute", "PreferNoSchedule"] {
-            let taints =
-                json!([taint("multi"), {"key": passing, "value": "1764357843", "effect": effect}]);
-            let known = inventory(&[], &[node("arm64", "", taints)]);
-            let found = &Discovery::of(&own, &known).pools[0];
-            assert_eq!(
-                (found.pool.platforms, found.nodes),
-                (both, 1),
-                "{passing}:{effect}"
-            );
+            let taints = json!([
+                taint("multi"),
+                {"key": transient, "value": "1764357843", "effect": effect},
+            ]);
+            let inventory = inventory(&[], &[node("arm64", "", taints)]);
+            let pool = &Discovery::of(&configured, &inventory).pools[0];
+            assert_eq!(pool.pool.platforms, both, "{transient}:{effect}");
+            assert_eq!(pool.nodes, 1, "{transient}:{effect}");
         }
-        // Such a taint alone makes no node of the pool.
-        let known = inventory(&[], &[node("arm64", "", json!([taint(passing)]))]);
-        assert_eq!(Discovery::of(&own, &known).pools[0].nodes, 0, "{passing}");
     }
-    // Names that are only alike are those of lasting taints.
+}
+
+#[test]
+fn transient_taint_alone_makes_no_node_of_the_pool() {
+    let configured = [pool("multi-arch", "multi", &["linux/amd64"])];
+    for transient in TRANSIENT {
+        let inventory = inventory(&[], &[node("arm64", "", json!([taint(transient)]))]);
+        let discovery = Discovery::of(&configured, &inventory);
+        assert_eq!(discovery.pools[0].nodes, 0, "{transient}");
+    }
+}
+
+#[test]
+fn taints_with_similar_keys_are_lasting() {
+    let configured = [pool("multi-arch", "multi", &["linux/amd64"])];
     for lasting in [
         "cluster-autoscaler.kubernetes.io/a",
         "node.cluster.x-k8s.io/team",
         "cloud.google.com/gke-spot",
     ] {
-        let known = inventory(
-            &[],
-            &[node("arm64", "", json!([taint("multi"), taint(lasting)]))],
-        );
-        assert_eq!(Discovery::of(&own, &known).pools[0].nodes, 0, "{lasting}");
+        let taints = json!([taint("multi"), taint(lasting)]);
+        let inventory = inventory(&[], &[node("arm64", "", taints)]);
+        let discovery = Discovery::of(&configured, &inventory);
+        assert_eq!(discovery.pools[0].nodes, 0, "{lasting}");
     }
 }
 
-/// The cluster-autoscaler scales a group to zero, and nothing but the configuration knows its platform then.
+/// When the cluster-autoscaler has scaled a group to zero, only the configuration declares its platform.
 #[test]
-fn a_pool_falls_back_to_what_it_names_when_its_last_node_goes() {
+fn pool_without_nodes_has_its_declared_platforms() {
     let of = |named: &[&str], nodes: &[Value]| {
         Discovery::of(
             &[pool("multi-arch", "multi", named)],
@@ -427,23 +433,17 @@ fn a_pool_falls_back_to_what_it_names_when_its_last_node_goes() {
     );
 }
 
-/// A Pod may get the tolerations of both.
+/// A Pod may get the tolerations of both pools.
 #[test]
-fn pools_open_some_nodes_together_only() {
-    let own = [
+fn node_pool_that_needs_two_pools_counts_for_both() {
+    let configured = [
         pool("a", "a", &[]),
         pool("b", "b", &[]),
         pool("c", "c", &[]),
     ];
-    let known = inventory(
-        &[node_pool(
-            "p",
-            arch("In", &["s390x"]),
-            json!([taint("a"), taint("b")]),
-        )],
-        &[],
-    );
-    let discovery = Discovery::of(&own, &known);
+    let taints = json!([taint("a"), taint("b")]);
+    let inventory = inventory(&[node_pool("p", arch("In", &["s390x"]), taints)], &[]);
+    let discovery = Discovery::of(&configured, &inventory);
     let large = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
     let all: Vec<PlatformSet> = discovery
         .pools
@@ -456,14 +456,14 @@ fn pools_open_some_nodes_together_only() {
             .pools
             .iter()
             .all(|known| known.node_pools.is_empty()),
-        "none opens it alone"
+        "no pool tolerates it alone"
     );
     assert_eq!(discovery.closed.len(), 1);
 }
 
 #[test]
-fn the_platforms_of_the_cluster_are_those_of_all_nodes() {
-    let of = |known: &Inventory| Discovery::of(&[], known).platforms;
+fn platforms_of_the_cluster_are_those_of_all_nodes() {
+    let of = |inventory: &Inventory| Discovery::of(&[], inventory).platforms;
     assert_eq!(of(&inventory(&[], &[])), None);
     let windows = json!({"metadata": {"name": "w", "labels": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}}});
     assert_eq!(of(&inventory(&[], std::slice::from_ref(&windows))), None);
@@ -480,8 +480,8 @@ fn the_platforms_of_the_cluster_are_those_of_all_nodes() {
 }
 
 #[test]
-fn a_pool_lacks_a_toleration_for_nodes_of_which_it_tolerates_another_taint() {
-    let own = [toleration(&json!({"key": "a", "operator": "Exists"}))];
+fn toleration_is_lacking_where_another_taint_is_tolerated() {
+    let tolerations = [toleration(&json!({"key": "a", "operator": "Exists"}))];
     let taints =
         |keys: &[&str]| -> Vec<Taint> { keys.iter().map(|key| read(&taint(key))).collect() };
     for others in [
@@ -490,18 +490,19 @@ fn a_pool_lacks_a_toleration_for_nodes_of_which_it_tolerates_another_taint() {
         &["a"],
         &["a", "node.kubernetes.io/not-ready"],
     ] {
-        assert_eq!(lacking(&own, &taints(others)), None, "{others:?}");
+        assert_eq!(lacking(&tolerations, &taints(others)), None, "{others:?}");
     }
-    for passing in PASSING {
-        assert_eq!(lacking(&own, &taints(&["a", passing])), None, "{passing}");
+    for transient in TRANSIENT {
+        let taints = taints(&["a", transient]);
+        assert_eq!(lacking(&tolerations, &taints), None, "{transient}");
     }
     let both = taints(&["a", "b"]);
-    assert_eq!(lacking(&own, &both), Some(&both[1]));
+    assert_eq!(lacking(&tolerations, &both), Some(&both[1]));
 }
 
-/// A pool that is selected has the nodes with its labels, whether they have taints or not, and no others.
+/// A selected pool has exactly the nodes with its labels, with or without taints.
 #[test]
-fn the_nodes_of_a_selected_pool_have_its_labels() {
+fn nodes_of_a_selected_pool_have_its_labels() {
     let labelled = |name: &str, architectures: &[&str], taints: Value, group: Option<&str>| {
         let mut pool = node_pool(name, arch("In", architectures), taints);
         if let Some(group) = group {
@@ -516,9 +517,9 @@ fn the_nodes_of_a_selected_pool_have_its_labels() {
         labelled("other-group", &["ppc64le"], taint(), Some("other")),
         labelled("plain", &["riscv64"], json!([]), None),
     ];
-    let mut own = node("arm64", "none", json!([]));
-    own["metadata"]["labels"]["group"] = "multi".into();
-    let nodes = [own, node("loong64", "none", taint())];
+    let mut selected = node("arm64", "none", json!([]));
+    selected["metadata"]["labels"]["group"] = "multi".into();
+    let nodes = [selected, node("loong64", "none", taint())];
     let inventory = inventory(&node_pools, &nodes);
     let mut pool = pool("multi", "multi", &["linux/amd64"]);
     pool.select.insert("group".to_owned(), "multi".to_owned());
@@ -532,7 +533,7 @@ fn the_nodes_of_a_selected_pool_have_its_labels() {
     assert_eq!(inventory.count_nodes(platforms(&["linux/arm64"]), &pool), 1);
     assert!(matches!(&known.verdict, Verdict::Own(own) if own.name() == "without-taint"));
 
-    // By its tolerations alone it has other nodes.
+    // By its tolerations alone the pool has other nodes.
     pool.select.clear();
     let discovery = Discovery::of(std::slice::from_ref(&pool), &inventory);
     let known = &discovery.pools[0];

@@ -104,33 +104,34 @@ fn configured() -> Vec<Pool> {
 }
 
 proptest! {
-    /// Whatever is in the cluster, an image has to run at least where the configuration says.
+    /// Whatever is in the cluster, an image has to run at least on the configured platforms.
     #[test]
     fn platforms_are_never_fewer_than_configured((node_pools, nodes) in any_cluster()) {
-        let known = Inventory::of(node_pools, &nodes);
-        let discovery = Discovery::of(&configured(), &known);
-        for (own, found) in configured().iter().zip(&discovery.pools) {
-            prop_assert!(found.pool.platforms.contains(own.platforms));
-            prop_assert_eq!(found.declared, own.platforms);
-            prop_assert_eq!(&found.pool.tolerations, &own.tolerations);
+        let inventory = Inventory::of(node_pools, &nodes);
+        let discovery = Discovery::of(&configured(), &inventory);
+        for (configured, pool) in configured().iter().zip(&discovery.pools) {
+            prop_assert!(pool.pool.platforms.contains(configured.platforms));
+            prop_assert_eq!(pool.declared, configured.platforms);
+            prop_assert_eq!(&pool.pool.tolerations, &configured.tolerations);
         }
-        // No pool can be opened by an image that runs nowhere, and none opens everything.
-        for found in &discovery.pools {
-            prop_assert!(!found.pool.platforms.is_empty() && !found.pool.tolerations.is_empty());
-            prop_assert!(found.pool.tolerations.iter().all(|toleration| !toleration.key.is_empty()));
+        // No image is eligible without a platform, and no pool tolerates everything.
+        for KnownPool { pool, .. } in &discovery.pools {
+            prop_assert!(!pool.platforms.is_empty() && !pool.tolerations.is_empty());
+            prop_assert!(pool.tolerations.iter().all(|toleration| !toleration.key.is_empty()));
         }
     }
 
-    /// Another node or NodePool never makes a configured pool fit more images.
+    /// Another node or NodePool never makes more images eligible for a configured pool.
     #[test]
     fn more_of_the_cluster_never_narrows(
         (mut node_pools, mut nodes) in any_cluster(), pool in any_node_pool(), node in any_kind(),
     ) {
-        let platforms = |known: &Inventory| -> Vec<PlatformSet> {
-            Discovery::of(&configured(), known).pools.into_iter().take(2).map(|known| known.pool.platforms).collect()
+        let platforms = |inventory: &Inventory| -> Vec<PlatformSet> {
+            let pools = Discovery::of(&configured(), inventory).pools.into_iter().take(2);
+            pools.map(|known| known.pool.platforms).collect()
         };
         let before = platforms(&Inventory::of(node_pools.clone(), &nodes));
-        // Names are unique, and a pool's taints of the start belong to its nodes.
+        // The name is new: startup taints belong to the nodes of the NodePool with their name.
         node_pools.push(NodePool { metadata: crate::cluster::Metadata { name: "new".into(), ..pool.metadata.clone() }, ..pool });
         nodes.push(node);
         let after = platforms(&Inventory::of(node_pools, &nodes));
@@ -151,11 +152,11 @@ proptest! {
         prop_assert_eq!(of_node_pool(&pool), before);
     }
 
-    /// Every node that Karpenter could make by the requirements on its architecture has one of these platforms.
+    /// The platforms include every architecture that the requirements allow.
     #[test]
-    fn no_architecture_that_is_allowed_is_missing(pool in any_node_pool()) {
-        let found = of_node_pool(&pool);
-        prop_assume!(!found.is_empty());
+    fn no_allowed_architecture_is_missing(pool in any_node_pool()) {
+        let of_pool = of_node_pool(&pool);
+        prop_assume!(!of_pool.is_empty());
         for architecture in ["amd64", "arm64"] {
             let allows = |requirement: &NodeSelectorRequirement| {
                 let listed = requirement.values.iter().flatten().any(|value| value == architecture);
@@ -166,14 +167,14 @@ proptest! {
                 }
             };
             if pool.requirements.iter().all(allows) {
-                prop_assert!(found.contains(platforms(&[&format!("linux/{architecture}")])), "{architecture}");
+                prop_assert!(of_pool.contains(platforms(&[&format!("linux/{architecture}")])), "{architecture}");
             }
         }
     }
 
-    /// The verdict names the first of all NodePools that could be the next.
+    /// The next NodePool is the first usable one.
     #[test]
-    fn no_usable_node_pool_comes_before_the_next(node_pools in prop::collection::vec(any_node_pool(), 0..5)) {
+    fn no_usable_node_pool_precedes_the_next(node_pools in prop::collection::vec(any_node_pool(), 0..5)) {
         let tolerations = &configured()[0].tolerations;
         let fits = |pool: &&NodePool| pool.taints.iter().all(|taint| taints::is_tolerated(taint, tolerations));
         let all: Vec<&NodePool> = node_pools.iter().collect();

@@ -24,10 +24,10 @@ fn verdict(node_pools: &[Value]) -> String {
 }
 
 #[test]
-fn the_first_by_weight_and_name_makes_the_next_node() {
+fn first_node_pool_by_weight_and_name_makes_the_next_node() {
     let none = || json!({});
     let open = |name: &str, weight, more| weighed(name, weight, json!([]), more);
-    let ours = |weight, more| weighed("multi-arch", weight, json!([taint("multi")]), more);
+    let of_pool = |weight, more| weighed("multi-arch", weight, json!([taint("multi")]), more);
     let ready =
         |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     let full = || json!({"spec": {"limits": {"cpu": 4}}, "status": {"resources": {"cpu": "4"}}});
@@ -40,32 +40,32 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
     let excluded = [arch("In", &["amd64"]), arch("NotIn", &["amd64"])];
     let team = |name: &str| json!([{"key": "team", "operator": "In", "values": [name]}]);
     let first = "`multi-arch` is the first NodePool that Karpenter takes";
-    for (others, own, expected) in [
-        (vec![open("default", 0, none())], ours(0, none()), first),
+    for (others, pool, expected) in [
+        (vec![open("default", 0, none())], of_pool(0, none()), first),
         (
             vec![open("spot", 0, none())],
-            ours(0, none()),
+            of_pool(0, none()),
             "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more",
         ),
         (
             vec![open("default", 7, none())],
-            ours(2, none()),
+            of_pool(2, none()),
             "new nodes come from `default` (untainted, weight 7) before `multi-arch`; give it a weight of 8 or more",
         ),
-        (vec![open("default", 7, none())], ours(8, none()), first),
+        (vec![open("default", 7, none())], of_pool(8, none()), first),
         (
             vec![open("default", 100, none())],
-            ours(99, none()),
+            of_pool(99, none()),
             "new nodes come from `default` (untainted, weight 100) before `multi-arch`; lower the weight of `default`, as no \
              NodePool can have more",
         ),
-        // A NodePool that keeps these Pods away is no rival.
+        // A NodePool that keeps these Pods away does not count.
         (
             vec![weighed("zoo", 9, json!([taint("gpu")]), none())],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
-        // Nor is one that prefers other Pods, as long as there is another NodePool.
+        // A NodePool that prefers other Pods comes after all others.
         (
             vec![weighed(
                 "zoo",
@@ -73,23 +73,23 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
                 json!([{"key": "k", "effect": "PreferNoSchedule"}]),
                 none(),
             )],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
         (
             vec![open("spot", 9, ready("False"))],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
         (
             vec![open("spot", 9, ready("Unknown"))],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
-        (vec![open("spot", 9, full())], ours(0, none()), first),
+        (vec![open("spot", 9, full())], of_pool(0, none()), first),
         (
             vec![open("spot", 9, json!({"spec": {"replicas": 3}}))],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
         (
@@ -98,49 +98,49 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
                 9,
                 json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
             )],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
         (
             vec![open("default", 0, none())],
-            ours(9, full()),
+            of_pool(9, full()),
             "new nodes come from `default`, as `multi-arch` has reached its limits; raise them",
         ),
         (
             vec![open("default", 0, none())],
-            ours(9, ready("False")),
+            of_pool(9, ready("False")),
             "new nodes come from `default`, as `multi-arch` is not ready; see its status",
         ),
-        // Nor is one of which Karpenter makes no nodes, as no instance type suits it.
+        // A NodePool that no instance type fits does not count.
         (
             vec![requires(open("spot", 9, none()), &contradiction)],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
         (
             vec![requires(open("spot", 9, none()), &excluded)],
-            ours(0, none()),
+            of_pool(0, none()),
             first,
         ),
-        // Karpenter merely leaves off a label that instance types lack.
+        // Karpenter omits a label that instance types lack.
         (
             vec![requires(open("spot", 9, none()), &[team("a"), team("b")])],
-            ours(0, none()),
+            of_pool(0, none()),
             "new nodes come from `spot` (untainted, weight 9) before `multi-arch`; give it a weight of 10 or more",
         ),
         (
             vec![open("default", 0, none())],
-            requires(ours(9, none()), &contradiction),
+            requires(of_pool(9, none()), &contradiction),
             "new nodes come from `default`, as `multi-arch` requires what contradicts itself; see its requirements",
         ),
         (
             vec![],
-            ours(9, ready("False")),
+            of_pool(9, ready("False")),
             "there are no new nodes, as `multi-arch` is not ready; see its status",
         ),
     ] {
         let mut all = others;
-        all.push(own);
+        all.push(pool);
         assert_eq!(verdict(&all), expected, "{all:?}");
         all.reverse();
         assert_eq!(verdict(&all), expected, "in another order");
@@ -151,9 +151,9 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
     );
 }
 
-/// As `scheduling.Requirements` of Karpenter 1.14 intersects them with the labels of every instance type.
+/// `scheduling.Requirements` of Karpenter 1.14 intersects the requirements with the labels of every instance type.
 #[test]
-fn a_node_pool_whose_requirements_contradict_each_other_makes_no_nodes() {
+fn node_pool_with_contradictory_requirements_is_dropped() {
     let arm64 = || arch("In", &["arm64"])[0].clone();
     let of = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
     let no_labels = || json!({});
@@ -228,24 +228,26 @@ fn a_node_pool_whose_requirements_contradict_each_other_makes_no_nodes() {
             json!([]),
             json!({"spec": {"template": template}}),
         );
-        let own = weighed("multi-arch", 0, json!([taint("multi")]), json!({}));
-        let said = verdict(&[spot, own]);
+        let of_pool = weighed("multi-arch", 0, json!([taint("multi")]), json!({}));
+        let verdict = verdict(&[spot, of_pool]);
         assert_eq!(
-            said.contains("is the first NodePool"),
+            verdict.contains("is the first NodePool"),
             is_dropped,
-            "{template}: {said}"
+            "{template}: {verdict}"
         );
     }
 }
 
-/// The best of several NodePools of the pool counts.
 #[test]
-fn one_of_several_is_enough() {
-    let ours = |name: &str, weight| weighed(name, weight, json!([taint("multi")]), json!({}));
+fn heaviest_node_pool_of_the_pool_counts() {
+    let of_pool = |name: &str, weight| weighed(name, weight, json!([taint("multi")]), json!({}));
     let spot = weighed("spot", 5, json!([]), json!({}));
     let first = "`b` is the first NodePool that Karpenter takes";
-    assert_eq!(verdict(&[ours("a", 0), ours("b", 9), spot.clone()]), first);
-    let behind = verdict(&[ours("a", 0), ours("b", 4), spot]);
+    assert_eq!(
+        verdict(&[of_pool("a", 0), of_pool("b", 9), spot.clone()]),
+        first
+    );
+    let behind = verdict(&[of_pool("a", 0), of_pool("b", 4), spot]);
     assert!(
         behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"),
         "{behind}"
@@ -254,14 +256,9 @@ fn one_of_several_is_enough() {
 
 /// If there is no other NodePool, PreferNoSchedule is no obstacle.
 #[test]
-fn a_wish_gives_way() {
-    let wish = weighed(
-        "wish",
-        9,
-        json!([{"key": "k", "effect": "PreferNoSchedule"}]),
-        json!({}),
-    );
-    let all: Vec<NodePool> = vec![read(&wish)];
-    let all: Vec<&NodePool> = all.iter().collect();
-    assert_eq!(next_node_pool(&all, &[]).map(NodePool::name), Some("wish"));
+fn only_node_pool_is_used_despite_a_preference() {
+    let taints = json!([{"key": "k", "effect": "PreferNoSchedule"}]);
+    let node_pool: NodePool = read(&weighed("avoided", 9, taints, json!({})));
+    let next = next_node_pool(&[&node_pool], &[]);
+    assert_eq!(next.map(NodePool::name), Some("avoided"));
 }
