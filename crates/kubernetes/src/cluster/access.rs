@@ -1,5 +1,4 @@
-//! How an API server is reached, and as whom: by kube's configuration, through a proxy, with the credentials of a
-//! kubeconfig's program. Makes kube's client with these.
+//! Access to an API server: address, trusted authorities, proxy and credentials, from which kube's client is made.
 
 mod nulls;
 mod pem;
@@ -29,16 +28,17 @@ pub(super) use nulls::without_nulls;
 pub use plugin::PluginError;
 pub(super) use plugin::{Interactive, Plugin};
 
-/// The way to an API server. A client that is made anew reads files and runs the program once more.
+/// Access to an API server. Each new client reads the files and runs the program again.
 #[derive(Clone)]
 pub(crate) struct Access {
     pub(super) config: Config,
-    /// Proxy on the way to the API server.
+    /// Proxy between here and the API server.
     pub(super) proxy: Option<Proxy>,
-    /// Certificates of the authorities that are trusted; those of the system if there are none.
+    /// Certificates of the trusted authorities; `None` for those of the system.
     pub(super) authority: Option<Source>,
-    /// Client certificate, unless the program gives one.
+    /// Client certificate, unless the program returns one.
     pub(super) identity: Option<Identity>,
+    /// Program of the kubeconfig.
     pub(super) plugin: Option<Plugin>,
 }
 
@@ -49,20 +49,20 @@ pub(super) struct Identity {
     pub(super) key: Source,
 }
 
-/// Content that a kubeconfig has, or names.
+/// Content in a kubeconfig, or in a file that it names.
 #[derive(Clone)]
 pub(super) enum Source {
     Data(Zeroizing<Vec<u8>>),
     File(PathBuf),
 }
 
-/// A client, and the time after which its credentials are to be made anew.
+/// A client, and the time at which its credentials expire.
 pub(super) struct Connected {
     pub(super) client: Client,
     pub(super) expires: Option<SystemTime>,
 }
 
-/// What kube makes a client of, and when its credentials expire.
+/// The configuration of kube's client, and the time at which its credentials expire.
 pub(super) struct Settled {
     pub(super) config: Config,
     expires: Option<SystemTime>,
@@ -93,13 +93,13 @@ impl Source {
 }
 
 impl Access {
-    /// Returns whether credentials may be others when the client is made anew.
+    /// Returns whether a new client may have new credentials.
     pub(super) fn is_renewable(&self) -> bool {
         self.plugin.is_some() || self.config.auth_info.token_file.is_some()
     }
 
-    /// Makes a client, whose connections take so long at most. Must be called inside a Tokio runtime; blocks while the
-    /// program of the kubeconfig runs.
+    /// Makes a client. `connect_time` is the timeout of a connection. Must be called inside a Tokio runtime; blocks while
+    /// the program of the kubeconfig runs.
     pub(super) fn connect(&self, connect_time: Duration) -> Result<Connected, ConnectError> {
         let Settled { config, expires } = self.settle()?;
         let client = client(&config, self.proxy.as_ref(), connect_time);
@@ -109,7 +109,7 @@ impl Access {
         })
     }
 
-    /// Reads the files, and runs the program.
+    /// Reads the files and runs the program.
     pub(super) fn settle(&self) -> Result<Settled, ConnectError> {
         let mut config = self.config.clone();
         let mut expires = None;
@@ -118,32 +118,34 @@ impl Access {
         }
         let auth = &mut config.auth_info;
         if let Some(identity) = &self.identity {
-            show_certificate(auth, &identity.certificate.read()?, &identity.key.read()?)?;
+            let certificate = identity.certificate.read()?;
+            let key = identity.key.read()?;
+            set_certificate(auth, &certificate, &key)?;
         }
         if let Some(plugin) = &self.plugin {
             let failed = |error| ConnectError::Plugin(plugin.command.clone(), error);
             let credential = plugin.run().map_err(failed)?;
             if let Some((certificate, key)) = &credential.identity {
-                show_certificate(auth, certificate.as_bytes(), key.as_bytes())?;
+                set_certificate(auth, certificate.as_bytes(), key.as_bytes())?;
             }
             auth.token = credential.token.as_ref().map(|token| token.as_str().into());
             expires = credential.expires;
         }
         trim_token(auth);
         if let Some(proxy) = &self.proxy
+            && let Some(authorization) = &proxy.authorization
             && config.cluster_url.scheme() == Some(&Scheme::HTTP)
         {
-            // The proxy reads such requests; with TLS the tunnel is authorised instead.
-            let authorization = proxy.authorization.clone();
+            // The proxy reads requests without TLS; with TLS the request for the tunnel has this header instead.
             config
                 .headers
-                .extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
+                .push((PROXY_AUTHORIZATION, authorization.clone()));
         }
         Ok(Settled { config, expires })
     }
 }
 
-/// Makes a client as kube does, but for its connections.
+/// Makes a client as kube does, except for its connections.
 fn client(
     config: &Config,
     proxy: Option<&Proxy>,
@@ -160,7 +162,7 @@ fn client(
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Reads the certificates of authorities, and passes over what is none, as Go's `AppendCertsFromPEM` does.
+/// Reads the certificates of authorities, and skips all else, as Go's `AppendCertsFromPEM` does.
 fn roots(authority: &Source) -> Result<Vec<Vec<u8>>, ConnectError> {
     let mut roots = Vec::new();
     for certificate in pem::certificates(&authority.read()?) {
@@ -174,8 +176,8 @@ fn roots(authority: &Source) -> Result<Vec<Vec<u8>>, ConnectError> {
     Ok(roots)
 }
 
-/// Sets the client certificate; of each part of PEM only what has its place there, as Go's `X509KeyPair` does.
-fn show_certificate(
+/// Sets the client certificate. Of each PEM text, uses only the blocks of the right kind, as Go's `X509KeyPair` does.
+fn set_certificate(
     auth: &mut AuthInfo,
     certificate: &[u8],
     key: &[u8],
@@ -187,15 +189,23 @@ fn show_certificate(
     Ok(())
 }
 
-/// Prefers a token file to a token, as client-go does, and drops the newline that an editor leaves at its end. kube,
-/// which does not trim, reads the file itself if there is nothing to trim, and again after the token has been replaced.
+/// Prefers a token file to a token, as client-go does, and trims the newline that an editor leaves at its end. kube does
+/// not trim: it reads the file itself if there is nothing to trim, and reads it again after the token has been replaced.
 fn trim_token(auth: &mut AuthInfo) {
-    let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
-    if let Some(text) = auth.token_file.as_ref().and_then(read) {
-        let token = text.trim();
-        // An empty file leaves the token that there is.
-        if !token.is_empty() {
-            auth.token = (token.len() < text.len()).then(|| token.into());
-        }
+    let Some(file) = &auth.token_file else {
+        return;
+    };
+    let Ok(text) = std::fs::read_to_string(file).map(Zeroizing::new) else {
+        return;
+    };
+    let token = text.trim();
+    if token.is_empty() {
+        // An empty file leaves the existing token.
+        return;
     }
+    auth.token = if token.len() < text.len() {
+        Some(token.into())
+    } else {
+        None
+    };
 }

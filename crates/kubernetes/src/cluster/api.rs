@@ -1,4 +1,4 @@
-//! Requests to an API server, and their responses, of which a bounded part is read.
+//! Requests to an API server, and bounded reading of its responses.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,9 +20,9 @@ use super::later::{TRIES, pause_after, pause_of};
 use tolerarch_support::sync::Mutex;
 
 pub(super) const JSON: &str = "application/json";
-/// Timeout of a connection, unless requests end earlier.
+/// Maximum timeout of a connection; the timeout of requests may be shorter.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Bytes of an error response that are read, for its message.
+/// Maximum bytes of an error response that are read for its message.
 const REFUSAL: usize = 64 << 10;
 
 /// Connections to an API server with one identity. Clones share the connections.
@@ -32,7 +32,7 @@ pub(super) struct Api {
     connected: Arc<Mutex<Connected>>,
     /// Address of the API server, and the kubeconfig's context: `https://10.0.0.1:443 (context "prod")`.
     pub(super) server: Arc<str>,
-    /// Timeout of a request, each time that it is sent.
+    /// Timeout of each attempt of a request.
     pub(super) time: Duration,
     /// Time within which a request may be sent again.
     patience: Duration,
@@ -80,7 +80,7 @@ impl Api {
         &self.access.config.default_namespace
     }
 
-    /// Sends a request; again while the API server says that it answers later, within a bound.
+    /// Sends a request, and sends it again while the API server requests a pause, within a bound.
     pub(super) async fn send(
         &self,
         request: Request<Vec<u8>>,
@@ -92,17 +92,18 @@ impl Api {
                 Ok(answer) => pause_of(answer),
                 Err(error) => pause_after(error, request.method()),
             };
-            match pause {
-                Some(pause) if begun.elapsed().saturating_add(pause) <= self.patience => {
-                    sleep(pause).await;
-                }
-                _ => return answer,
+            let Some(pause) = pause else {
+                return answer;
+            };
+            if begun.elapsed().saturating_add(pause) > self.patience {
+                return answer;
             }
+            sleep(pause).await;
         }
         self.in_time(self.send_now(request)).await
     }
 
-    /// Sends a request once; with new credentials if the old ones have expired, or are refused.
+    /// Sends a request without pauses. Renews the credentials if they have expired or are refused.
     pub(super) async fn send_now(
         &self,
         request: Request<Vec<u8>>,
@@ -112,14 +113,15 @@ impl Api {
             self.renew().await;
         }
         let answer = self.send_once(request.clone()).await?;
-        // kube reads a token file once a minute; a token that was replaced earlier is refused until then.
-        if answer.status() != StatusCode::UNAUTHORIZED
-            || !self.access.is_renewable()
-            || !self.renew().await
-        {
+        if answer.status() != StatusCode::UNAUTHORIZED || !self.access.is_renewable() {
             return Ok(answer);
         }
-        self.send_once(request).await
+        // kube reads a token file once a minute only. A token that was replaced in the meantime is refused.
+        if self.renew().await {
+            self.send_once(request).await
+        } else {
+            Ok(answer)
+        }
     }
 
     async fn send_once(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
@@ -128,7 +130,7 @@ impl Api {
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
     }
 
-    /// Makes the client anew. Returns whether that was possible.
+    /// Replaces the client by a new one. Returns whether that was possible.
     async fn renew(&self) -> bool {
         let access = Arc::clone(&self.access);
         let time = self.time.min(CONNECT_TIME);
@@ -157,7 +159,7 @@ impl Api {
         self.success(answer).await
     }
 
-    /// Returns a successful answer, and any other as an error with the API server's message, read within the timeout.
+    /// Returns a successful response. Any other becomes an error with the API server's message, read within the timeout.
     pub(super) async fn success(
         &self,
         answer: Response<Body>,
@@ -165,7 +167,7 @@ impl Api {
         self.in_time(success(answer)).await
     }
 
-    /// Reads the body of an answer within the timeout; [`RequestError::TooLarge`] if it has more bytes than `most`.
+    /// Reads the body of a response within the timeout; [`RequestError::TooLarge`] if it has more bytes than `most`.
     pub(super) async fn read_all(&self, body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
         self.in_time(read_all(body, most)).await
     }
@@ -174,12 +176,14 @@ impl Api {
         &self,
         answer: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<T, RequestError> {
-        let late = |_| Err(RequestError::Timeout(Arc::clone(&self.server), self.time));
-        timeout(self.time, answer).await.unwrap_or_else(late)
+        match timeout(self.time, answer).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => Err(RequestError::Timeout(Arc::clone(&self.server), self.time)),
+        }
     }
 }
 
-/// Returns a successful response, and any other as an error with the API server's message.
+/// Returns a successful response. Any other becomes an error with the API server's message.
 pub(super) async fn success(answer: Response<Body>) -> Result<Response<Body>, RequestError> {
     let status = answer.status();
     if status.is_success() {
@@ -196,7 +200,7 @@ pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, Request
     }
 }
 
-/// Reads at most `most` bytes of a body, and returns whether that is all.
+/// Reads at most `most` bytes of a body. Returns whether these are all.
 pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool), RequestError> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -1,4 +1,4 @@
-//! Errors of requests to the API server: in full for people, in a word for the services.
+//! Errors of requests to the API server: detailed for the commands, one word for the services.
 
 use std::error::Error;
 use std::io;
@@ -14,7 +14,7 @@ use kube::config::InClusterError;
 use super::access::PluginError;
 
 /// Maximum characters of the API server's message in an error.
-const SHOWN: usize = 500;
+const MESSAGE: usize = 500;
 
 /// Reason why the Kubernetes API cannot be reached at all. Each text includes its causes.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum ConnectError {
     /// The program, and the reason why it gives no credentials.
     #[error("the kubeconfig's program {0} gives no credentials: {1}")]
     Plugin(String, PluginError),
-    #[error("what is to be used for the Kubernetes API is not right: {0}")]
+    #[error("no client of the Kubernetes API can be made with these settings: {0}")]
     Client(kube::Error),
 }
 
@@ -56,17 +56,17 @@ pub enum ClusterError {
     NotFound,
     #[error("forbidden")]
     Forbidden,
-    /// The API server does not know the service account.
+    /// The API server refuses the credentials.
     #[error("unauthorized")]
     Unauthorized,
     #[error("timeout")]
     Timeout,
-    /// No connection, a broken one, or no token to send: a valid one may be there in a moment.
+    /// No connection, a broken connection, or no token to send: the kubelet may write a valid token in a moment.
     #[error("unreachable")]
     Unreachable,
-    #[error("not asked, as it did not answer a moment ago")]
+    #[error("not requested, as the API server did not answer a moment ago")]
     Resting,
-    /// An unexpected status, neither success nor a known error.
+    /// A status that is neither success nor an error of this list.
     #[error("unexpected status")]
     Status,
     #[error("too large")]
@@ -74,13 +74,13 @@ pub enum ClusterError {
     /// A response that is not the expected JSON.
     #[error("malformed")]
     Malformed,
-    /// A name that no object can have, which therefore must not get into a path.
+    /// A name that no object can have; it must not become part of a path.
     #[error("invalid name")]
     Name,
     /// The object has changed since it was read, or exists already.
     #[error("conflict")]
     Conflict,
-    /// The API server no longer knows the position from which a list or a watch was to continue.
+    /// The API server cannot continue a list or a watch at this position any more.
     #[error("expired")]
     Expired,
     /// The change does not apply, or its result is not valid.
@@ -123,7 +123,7 @@ pub enum RequestError {
         status: u16,
         /// The API server's message: untrusted text.
         message: String,
-        /// Token to continue an expired list, with the objects that exist by now.
+        /// Token to continue an expired list, with the objects that exist now.
         rest: Option<String>,
     },
     #[error("no answer from the API server {0} within {time} s", time = .1.as_secs())]
@@ -133,9 +133,9 @@ pub enum RequestError {
     /// The response broke off.
     #[error("the answer cannot be read")]
     Body,
-    #[error("the answer is not what it should be: {0}")]
+    #[error("the answer is not of the expected form: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the answer, or an object of it, is too large")]
+    #[error("the answer, or an object in it, is too large")]
     TooLarge,
     #[error("not a path of the API")]
     Path(#[from] http::Error),
@@ -150,7 +150,7 @@ impl RequestError {
         };
         Self::Refused {
             status: status.as_u16(),
-            message: message.chars().take(SHOWN).collect(),
+            message: message.chars().take(MESSAGE).collect(),
             rest: answer.metadata.continue_.filter(|token| !token.is_empty()),
         }
     }
@@ -159,7 +159,7 @@ impl RequestError {
         matches!(self, Self::Refused { status: 403, .. })
     }
 
-    /// Returns whether other requests would fail as well: nobody answers, or the answer is that nobody is known who asks.
+    /// Returns whether other requests would fail as well: the API server does not answer, or refuses the credentials.
     pub fn is_final(&self) -> bool {
         matches!(
             self,
@@ -172,21 +172,26 @@ impl RequestError {
     }
 }
 
-/// Returns the reason for a missing response. Of a failed connection only the last cause says something.
+/// Returns the reason for a missing response: where the connection failed, the last cause, as the others add nothing.
 fn cause(error: &kube::Error) -> String {
-    let causes: Vec<&(dyn Error + 'static)> =
-        successors(error.source(), |&error| error.source()).collect();
-    let is_connect = |error: &&(dyn Error + 'static)| {
-        let error = error.downcast_ref::<hyper_util::client::legacy::Error>();
-        error.is_some_and(|error| error.is_connect())
-    };
-    match causes.split_last() {
-        Some((last, others)) if others.iter().any(is_connect) => {
-            match last.downcast_ref::<io::Error>() {
-                Some(system) if system.raw_os_error().is_some() => system.kind().to_string(),
-                _ => last.to_string(),
-            }
-        }
+    let mut has_connect_error = false;
+    let mut last = None;
+    for cause in successors(error.source(), |&error| error.source()) {
+        has_connect_error |= last.is_some_and(is_connect_error);
+        last = Some(cause);
+    }
+    match last {
+        Some(last) if has_connect_error => match last.downcast_ref::<io::Error>() {
+            Some(system) if system.raw_os_error().is_some() => system.kind().to_string(),
+            _ => last.to_string(),
+        },
         _ => error.to_string(),
+    }
+}
+
+fn is_connect_error(error: &(dyn Error + 'static)) -> bool {
+    match error.downcast_ref::<hyper_util::client::legacy::Error>() {
+        Some(error) => error.is_connect(),
+        None => false,
     }
 }

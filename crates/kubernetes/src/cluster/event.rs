@@ -10,8 +10,8 @@ const NOTE: usize = 1024;
 /// Maximum bytes of the reporting instance, by the same validation.
 const INSTANCE: usize = 128;
 const CONTROLLER: &str = "tolerarch.io/controller";
-/// Namespace of events on objects of the cluster, by the same validation.
-const OF_THE_CLUSTER: &str = "default";
+/// Namespace of events on cluster-scoped objects, by the same validation.
+const CLUSTER_SCOPED: &str = "default";
 
 /// Reason and action of an event, each in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct EventKind {
 pub struct ObjectEvent {
     pub namespace: String,
     pub object: OwnerReference,
-    /// Set if the object has a namespace, which is that of the event.
+    /// Set if the object has a namespace; the event then has the same one.
     pub is_namespaced: bool,
     pub kind: EventKind,
     /// A message for people, truncated to 1 KiB.
@@ -38,10 +38,10 @@ impl ObjectEvent {
         Self::on_owner(pod, reference("Pod", pod.name(), pod.uid()), kind)
     }
 
-    /// Makes an event on a node, in the namespace of events on objects that have none.
+    /// Makes an event on a node.
     pub fn on_node(node: &Node, kind: EventKind) -> Self {
         Self {
-            namespace: OF_THE_CLUSTER.to_owned(),
+            namespace: CLUSTER_SCOPED.to_owned(),
             object: reference("Node", node.name(), &node.metadata.uid),
             is_namespaced: false,
             kind,
@@ -60,7 +60,8 @@ impl ObjectEvent {
         }
     }
 
-    /// Name shared by replicas' events of one reason on one object, of one namespace: a Pod may name a foreign owner's uid.
+    /// Returns a name that is the same for all replicas, by namespace, object and reason. The namespace counts because a
+    /// Pod may name the uid of an owner in another namespace.
     pub fn name(&self) -> String {
         let parts = [&self.namespace, &*self.object.uid, self.kind.reason];
         let hash = digest(&SHA256, parts.join("\0").as_bytes());
@@ -96,11 +97,11 @@ impl ObjectEvent {
             "metadata": {"name": self.name(), "namespace": namespace},
             "eventTime": micro_time(),
             "reportingController": CONTROLLER,
-            "reportingInstance": beginning(instance, INSTANCE),
+            "reportingInstance": truncated(instance, INSTANCE),
             "type": r#type,
             "reason": reason,
             "action": action,
-            "note": beginning(note, NOTE),
+            "note": truncated(note, NOTE),
             "regarding": {"apiVersion": api_version, "kind": kind, "namespace": of_object, "name": name, "uid": uid},
         });
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
@@ -108,7 +109,7 @@ impl ObjectEvent {
     }
 }
 
-/// Refers to an object of Kubernetes' first kinds.
+/// Returns a reference to an object of the core group.
 fn reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),
@@ -119,9 +120,10 @@ fn reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
     }
 }
 
-fn beginning(text: &str, bytes: usize) -> &str {
-    (0..=bytes)
-        .rev()
-        .find_map(|end| text.get(..end))
-        .unwrap_or_default()
+fn truncated(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }

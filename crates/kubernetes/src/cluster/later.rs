@@ -1,5 +1,5 @@
-//! When a request is sent again, as by client-go (`rest/with_retry.go`): the API server says so, or a connection broke
-//! before it answered.
+//! When a request is sent again, as in client-go (`rest/with_retry.go`): the API server requests it, or a connection
+//! broke before the response.
 
 use std::error::Error;
 use std::io;
@@ -11,13 +11,13 @@ use http::{Method, Response, StatusCode};
 
 use super::error::RequestError;
 
-/// Number of times that a request is sent again.
+/// Maximum number of times that a request is sent again.
 pub(super) const TRIES: usize = 10;
 /// Pause after a connection that broke.
 const BROKEN: Duration = Duration::from_secs(1);
 
-/// Returns the pause that a response asks for: 429, or a fault of the server, with whole seconds in `Retry-After`. An
-/// eviction that a budget forbids has none, and is not tried again.
+/// Returns the pause that a response requests: 429, or an error of the server, with whole seconds in `Retry-After`. The
+/// response to an eviction that a budget forbids has no such header, so the eviction is not sent again.
 pub(super) fn pause_of<B>(answer: &Response<B>) -> Option<Duration> {
     let status = answer.status();
     if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
@@ -32,21 +32,29 @@ pub(super) fn pause_after(error: &RequestError, method: &Method) -> Option<Durat
     let RequestError::Unreachable(_, error) = error else {
         return None;
     };
-    let mut causes = successors(Some(&**error as &(dyn Error + 'static)), |&error| {
-        error.source()
-    });
-    (method == Method::GET && causes.any(is_broken)).then_some(BROKEN)
+    if method != Method::GET {
+        return None;
+    }
+    let error: &(dyn Error + 'static) = &**error;
+    let mut causes = successors(Some(error), |&error| error.source());
+    if causes.any(is_broken_connection) {
+        Some(BROKEN)
+    } else {
+        None
+    }
 }
 
-fn is_broken(error: &(dyn Error + 'static)) -> bool {
+fn is_broken_connection(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
         return error.is_incomplete_message();
     }
-    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-    matches!(
-        kind,
-        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
-    )
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
+        ),
+        None => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Lists, page by page, each page within a bound: users decide on the size of objects, up to 1.5 MiB as stored.
+//! Lists, read page by page. Each page has a bound, as users decide how large objects are, up to 1.5 MiB as stored.
 //!
-//! A page that is too large is requested again with fewer objects; after small pages larger ones are requested.
+//! A page that is too large is requested again with fewer objects. After a small page, a larger one is requested.
 
 use kube::api::ObjectList;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use super::error::{ClusterError, RequestError};
 use super::metadata::Metadata;
 use tolerarch_text::json::members;
 
-/// Maximum bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
+/// Maximum bytes of an object's JSON: etcd stores 1.5 MiB, a byte may become six (`\u003c` is `<`), and names are added.
 pub(super) const OBJECT: usize = 10 << 20;
 
 #[derive(Clone, Copy)]
@@ -37,10 +37,10 @@ pub(super) struct Pages {
     pub(super) next: Option<String>,
 }
 
-/// An object, or the identity of one that cannot be read, and the reason.
+/// An object; or the identity of one that cannot be read, with the reason.
 pub(super) type Read<T> = Result<T, Box<(Metadata, ClusterError)>>;
 
-/// A page, of which each object is read by itself.
+/// A page whose objects are read one by one, so that an unreadable object does not affect the others.
 pub(super) struct Page<T> {
     pub(super) objects: Vec<Read<T>>,
     next: Option<String>,
@@ -61,11 +61,7 @@ impl Pages {
     pub(super) async fn get<T: DeserializeOwned>(&mut self) -> Result<Page<T>, RequestError> {
         let page = loop {
             let size = self.size;
-            let limit = size.to_string();
-            let mut query = vec![("limit", limit.as_str())];
-            query.extend(self.next.as_deref().map(|token| ("continue", token)));
-            let path = with_query(&self.path, query);
-            let answer = self.api.get(&path, JSON).await?;
+            let answer = self.api.get(&self.path_of_next(), JSON).await?;
             let bytes = if size == 1 {
                 self.bounds.object
             } else {
@@ -78,12 +74,21 @@ impl Pages {
                     }
                     break Page::of(&body)?;
                 }
-                (body, false) if size == 1 => break Page::behind(&body)?,
+                (body, false) if size == 1 => break Page::of_truncated(&body)?,
                 _ => self.size = size / 2,
             }
         };
         self.next.clone_from(&page.next);
         Ok(page)
+    }
+
+    fn path_of_next(&self) -> String {
+        let limit = self.size.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        if let Some(token) = &self.next {
+            query.push(("continue", token));
+        }
+        with_query(&self.path, query)
     }
 }
 
@@ -92,22 +97,27 @@ impl<T: DeserializeOwned> Page<T> {
         let ObjectList::<&RawValue> {
             metadata, items, ..
         } = serde_json::from_slice(body)?;
-        let object = |item: &RawValue| {
-            // The error is dropped, as it quotes the object.
-            let unread = |_| Box::new((identity(item.get().as_bytes()), ClusterError::Malformed));
-            serde_json::from_str(item.get()).map_err(unread)
-        };
+        let mut objects = Vec::new();
+        for item in items {
+            // An error is dropped, as it quotes the object.
+            objects.push(serde_json::from_str(item.get()).map_err(|_| {
+                let identity = identity(item.get().as_bytes());
+                Box::new((identity, ClusterError::Malformed))
+            }));
+        }
         Ok(Self {
-            objects: items.into_iter().map(object).collect(),
+            objects,
             next: metadata.continue_.filter(|token| !token.is_empty()),
             resource_version: metadata.resource_version.unwrap_or_default(),
         })
     }
 
-    /// Makes a page without its object from its beginning, where the API server writes the token of the next page.
-    fn behind(begin: &[u8]) -> Result<Self, RequestError> {
+    /// Reads the beginning of a page whose only object is too large. The API server writes the token of the next page
+    /// before the object.
+    fn of_truncated(body: &[u8]) -> Result<Self, RequestError> {
         const ITEMS: &[u8] = b"\"items\":";
-        let (head, items) = begin.split_at(place(begin, ITEMS).ok_or(RequestError::TooLarge)?);
+        let start = position(body, ITEMS).ok_or(RequestError::TooLarge)?;
+        let (head, items) = body.split_at(start);
         match Self::of(&[head, ITEMS, b"[]}"].concat()) {
             Ok(mut page) if !page.resource_version.is_empty() => {
                 let unread = Box::new((identity(items), ClusterError::TooLarge));
@@ -119,29 +129,31 @@ impl<T: DeserializeOwned> Page<T> {
     }
 }
 
-/// Identifies the first object of a truncated JSON: the API server writes metadata first, and no text has a bare quote.
+/// Reads the identity of the first object in truncated JSON: the API server writes metadata first, and quotes in texts are
+/// escaped.
 pub(super) fn identity(json: &[u8]) -> Metadata {
     const METADATA: &[u8] = b"\"metadata\":";
     let mut identity = Metadata::default();
-    if let Some(at) = place(json, METADATA) {
-        let mut metadata = serde_json::Deserializer::from_slice(&json[at + METADATA.len()..]);
-        let take = |name: String, value: &RawValue| {
-            let member = match &*name {
-                "name" => &mut identity.name,
-                "namespace" => &mut identity.namespace,
-                "uid" => &mut identity.uid,
-                "resourceVersion" => &mut identity.resource_version,
-                _ => return,
-            };
-            *member = serde_json::from_str(value.get()).unwrap_or_default();
+    let Some(start) = position(json, METADATA) else {
+        return identity;
+    };
+    let mut metadata = serde_json::Deserializer::from_slice(&json[start + METADATA.len()..]);
+    let read_member = |name: String, value: &RawValue| {
+        let member = match &*name {
+            "name" => &mut identity.name,
+            "namespace" => &mut identity.namespace,
+            "uid" => &mut identity.uid,
+            "resourceVersion" => &mut identity.resource_version,
+            _ => return,
         };
-        // An error at the end does not matter.
-        let _ = members(&mut metadata, take);
-    }
+        *member = serde_json::from_str(value.get()).unwrap_or_default();
+    };
+    // The text ends early, so an error does not matter.
+    let _ = members(&mut metadata, read_member);
     identity
 }
 
-fn place(json: &[u8], text: &[u8]) -> Option<usize> {
+fn position(json: &[u8], text: &[u8]) -> Option<usize> {
     json.windows(text.len()).position(|window| window == text)
 }
 

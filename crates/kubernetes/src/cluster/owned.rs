@@ -1,7 +1,7 @@
-//! Objects by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with their shared record.
+//! Objects through which replicas coordinate: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with a shared record.
 //!
-//! Every write names the object's version that it was decided on, and gets 409 if another replica came first. An object
-//! is created by an apply without content, which RBAC can limit to its name, and which changes nothing that exists.
+//! Every write names the version of the object that was read, and gets 409 if another replica has written since. An object
+//! is created by an apply without content: RBAC can limit an apply to one name, and it does not change an existing object.
 
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::watch::Followed;
 use super::{Cluster, ClusterError, ObjectName, PatchType};
 
-/// The key of the text in a ConfigMap.
+/// Key of the record in a ConfigMap.
 pub const RECORD: &str = "record.json";
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl OwnedName {
         )
     }
 
-    /// Reads the object, however large others have made it, and creates it if it is missing.
+    /// Reads the object, however large it is, and creates it if it is missing.
     pub async fn read<K: Resource + DeserializeOwned>(
         &self,
         cluster: &Cluster,
@@ -79,7 +79,7 @@ impl Followed for ConfigMap {
     }
 }
 
-/// Returns the text in a ConfigMap; empty if there is none.
+/// Returns the record in a ConfigMap; empty if there is none.
 pub fn record(map: &ConfigMap) -> &str {
     let text = map.data.as_ref().and_then(|data| data.get(RECORD));
     text.map_or("", String::as_str)

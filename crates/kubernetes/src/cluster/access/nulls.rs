@@ -1,8 +1,8 @@
-//! Nulls, which Go's JSON passes over.
+//! Nulls, which Go's JSON decoder skips.
 
 use serde_json::Value;
 
-/// Removes members that are null at any depth: to Go they are as good as absent.
+/// Removes members that are null, at any depth: Go treats them as absent.
 pub(in crate::cluster) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),

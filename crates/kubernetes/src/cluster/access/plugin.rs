@@ -1,5 +1,5 @@
-//! A kubeconfig's program for credentials (`exec`), run once for each client as client-go runs it
-//! (`plugin/pkg/client/auth/exec`): its words go to the terminal, and what it gives is no part of any error.
+//! A kubeconfig's credential program (`exec`), run once for each client, as client-go does
+//! (`plugin/pkg/client/auth/exec`). Its standard error goes to the terminal, and no error quotes its standard output.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::nulls::without_nulls;
 use tolerarch_text::yaml::{self, Dialect};
 
-/// Versions of the program's input and output that client-go knows.
+/// Versions of the program's input and output that client-go supports.
 const VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1",
     "client.authentication.k8s.io/v1beta1",
@@ -27,13 +27,13 @@ pub(in crate::cluster) struct Plugin {
     pub(in crate::cluster) args: Vec<String>,
     pub(in crate::cluster) env: Vec<(String, String)>,
     pub(in crate::cluster) interactive: Interactive,
-    /// Advice for people who lack the program; empty if there is none.
+    /// Advice on how to install the program; may be empty.
     pub(in crate::cluster) install_hint: String,
-    /// The cluster, for a program that is told of it.
+    /// The cluster, if the program gets it as input (`provideClusterInfo`).
     pub(in crate::cluster) cluster: Option<Value>,
 }
 
-/// Whether the program may ask the person at the terminal.
+/// Whether the program may ask questions at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cluster) enum Interactive {
     Never,
@@ -41,7 +41,7 @@ pub(in crate::cluster) enum Interactive {
     Always,
 }
 
-/// What the program has given.
+/// Credentials that the program has returned.
 #[derive(Default)]
 pub(super) struct Credential {
     pub(super) token: Option<Zeroizing<String>>,
@@ -50,10 +50,10 @@ pub(super) struct Credential {
     pub(super) expires: Option<SystemTime>,
 }
 
-/// Reason why the program has given no credentials. Quotes nothing of its output.
+/// Reason why the program has returned no credentials. Never quotes the program's output.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    #[error("its apiVersion {0:?} is none of {known}", known = VERSIONS.join(", "))]
+    #[error("its apiVersion {0:?} is none of {supported}", supported = VERSIONS.join(", "))]
     Version(String),
     #[error("it asks questions (interactiveMode: Always), and standard input is not a terminal")]
     NoTerminal,
@@ -94,11 +94,26 @@ struct Status {
 }
 
 impl Plugin {
-    /// Runs the program, and waits for its end.
+    /// Runs the program and waits for it to exit.
     pub(super) fn run(&self) -> Result<Credential, PluginError> {
         if !VERSIONS.contains(&self.api_version.as_str()) {
             return Err(PluginError::Version(self.api_version.clone()));
         }
+        let mut command = self.command()?;
+        // Text that was written before must appear before the program's.
+        let _ = io::stderr().flush();
+        let ran = match command.output() {
+            Ok(ran) => ran,
+            Err(error) => return Err(PluginError::Start(error, self.install_hint.clone())),
+        };
+        let output = Zeroizing::new(ran.stdout);
+        if !ran.status.success() {
+            return Err(PluginError::Failed(ran.status));
+        }
+        self.credential(&output)
+    }
+
+    fn command(&self) -> Result<Command, PluginError> {
         let is_interactive = match self.interactive {
             Interactive::Never => false,
             Interactive::IfAvailable => io::stdin().is_terminal(),
@@ -111,9 +126,10 @@ impl Plugin {
         }
         let info = json!({"kind": KIND, "apiVersion": self.api_version, "spec": spec});
         let mut command = Command::new(&self.command);
-        command
-            .args(&self.args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.args(&self.args);
+        for (name, value) in &self.env {
+            command.env(name, value);
+        }
         command.env("KUBERNETES_EXEC_INFO", info.to_string());
         command.stdin(if is_interactive {
             Stdio::inherit()
@@ -121,50 +137,43 @@ impl Plugin {
             Stdio::null()
         });
         command.stderr(Stdio::inherit());
-        // What was written before comes before the program's words.
-        let _ = io::stderr().flush();
-        let ran = command
-            .output()
-            .map_err(|error| PluginError::Start(error, self.install_hint.clone()))?;
-        let output = Zeroizing::new(ran.stdout);
-        if !ran.status.success() {
-            return Err(PluginError::Failed(ran.status));
-        }
-        self.credential(&output)
+        Ok(command)
     }
 
     /// Reads the program's output, which is JSON or YAML.
     fn credential(&self, output: &[u8]) -> Result<Credential, PluginError> {
-        let unreadable = || PluginError::Output(self.api_version.clone());
-        let text = std::str::from_utf8(output).map_err(|_| unreadable())?;
-        let document = yaml::read_first(text, Dialect::Kubernetes).map_err(|_| unreadable())?;
-        let value = without_nulls(document.ok_or_else(unreadable)?.value());
-        let given: Output = serde_json::from_value(value).map_err(|_| unreadable())?;
-        if given.kind != KIND || given.api_version != self.api_version {
-            return Err(unreadable());
+        let Some(output) = parse(output) else {
+            return Err(PluginError::Output(self.api_version.clone()));
+        };
+        if output.kind != KIND || output.api_version != self.api_version {
+            return Err(PluginError::Output(self.api_version.clone()));
         }
         let Status {
             expiration_timestamp,
             token,
-            client_certificate_data,
+            client_certificate_data: certificate,
             client_key_data,
-        } = given.status;
+        } = output.status;
         let token = Zeroizing::new(token);
         let key = Zeroizing::new(client_key_data);
-        if client_certificate_data.is_empty() != key.is_empty()
-            || (token.is_empty() && key.is_empty())
-        {
+        if certificate.is_empty() != key.is_empty() {
             return Err(PluginError::Empty);
         }
-        let token = (!token.is_empty()).then_some(token);
-        let identity = (!key.is_empty()).then_some((client_certificate_data, key));
-        let expires = expiration_timestamp.map(|time| SystemTime::from(time.0));
+        if token.is_empty() && key.is_empty() {
+            return Err(PluginError::Empty);
+        }
         Ok(Credential {
-            token,
-            identity,
-            expires,
+            token: Some(token).filter(|token| !token.is_empty()),
+            identity: Some((certificate, key)).filter(|(_, key)| !key.is_empty()),
+            expires: expiration_timestamp.map(|time| time.0.into()),
         })
     }
+}
+
+fn parse(output: &[u8]) -> Option<Output> {
+    let text = std::str::from_utf8(output).ok()?;
+    let document = yaml::read_first(text, Dialect::Kubernetes).ok()??;
+    serde_json::from_value(without_nulls(document.value())).ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Connections to the API server: direct ones, tunnels through an HTTP or SOCKS proxy, and requests that a proxy reads.
+//! Connections to the API server: direct, in a tunnel through an HTTP or SOCKS proxy, or to a proxy that reads requests.
 
 use std::error::Error;
 use std::future::ready;
@@ -23,7 +23,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 use tolerarch_support::proxy::{Login, Proxy};
 use tolerarch_support::tunnel::{Answer, Form};
 
-/// The way to a server failed at its proxy.
+/// A connection to a server that failed at its proxy.
 #[derive(Debug, thiserror::Error)]
 #[error("its proxy {proxy} does not lead there: {cause}")]
 struct ProxyFailure {
@@ -35,7 +35,8 @@ struct ProxyFailure {
 /// Connects to servers.
 pub(super) type Connector = BoxCloneSyncService<Uri, Wire, io::Error>;
 
-/// Returns the connector of a client, TLS included. A proxy that speaks TLS is judged as the API server is, as in Go.
+/// Returns the connector of a client, including TLS. The certificate of a proxy with TLS is verified with the API
+/// server's settings, as in Go.
 pub(super) fn connector(
     config: &Config,
     proxy: Option<&Proxy>,
@@ -63,7 +64,7 @@ pub(super) fn connector(
     }))
 }
 
-/// Connects within a time.
+/// A connector with a timeout.
 #[derive(Clone)]
 struct Limited {
     connector: Connector,
@@ -82,14 +83,15 @@ impl Service<Uri> for Limited {
     fn call(&mut self, server: Uri) -> Self::Future {
         let connected = timeout(self.time, self.connector.clone().oneshot(server));
         Box::pin(async {
-            connected
-                .await
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            match connected.await {
+                Ok(connected) => connected,
+                Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
+            }
         })
     }
 }
 
-/// Connects through a proxy.
+/// A connector through a proxy.
 #[derive(Clone)]
 struct Route {
     proxy: Proxy,
@@ -111,49 +113,33 @@ impl Service<Uri> for Route {
         let route = self.clone();
         Box::pin(async move {
             let proxy = route.proxy.url.as_str().trim_end_matches('/').to_owned();
-            route
-                .connect(server)
-                .await
-                .map_err(|error| io::Error::other(ProxyFailure::of(proxy, &error)))
+            let connected = route.connect(server).await;
+            connected.map_err(|error| io::Error::other(ProxyFailure::of(proxy, &error)))
         })
     }
 }
 
 impl Route {
     async fn connect(self, server: Uri) -> io::Result<Wire> {
-        let Self {
-            proxy,
-            tcp,
-            to_proxy,
-        } = self;
-        if proxy.is_socks() {
-            let address = proxy.url.as_str().parse().map_err(io::Error::other)?;
-            let mut socks = SocksV5::new(address, tcp);
-            if let Some(Login { user, password }) = &proxy.login {
-                socks = socks.with_auth(user.clone(), password.to_string());
-            }
-            let server = with_port(&server).map_err(io::Error::other)?;
-            return Ok(Wire::new(
-                socks.oneshot(server).await.map_err(io::Error::other)?,
-            ));
+        let address: Uri = self.proxy.url.as_str().parse().map_err(io::Error::other)?;
+        if self.proxy.is_socks() {
+            return self.connect_by_socks(address, server).await;
         }
-        let address: Uri = proxy.url.as_str().parse().map_err(io::Error::other)?;
+        let to_proxy = self.to_proxy.oneshot(address.clone()).await?;
         if server.scheme() == Some(&Scheme::HTTP) {
-            let reached = to_proxy.oneshot(address).await?;
             return Ok(Wire {
                 is_read_by_proxy: true,
-                ..reached
+                ..to_proxy
             });
         }
-        let reached = to_proxy.oneshot(address.clone()).await?;
         let answer = Answer::default();
-        let mut observed = Some(TokioIo::new(answer.observe(TokioIo::new(reached))));
-        // The proxy is reached already, wherever the tunnel would look for it.
-        let reach = service_fn(move |_: Uri| {
+        let mut observed = Some(TokioIo::new(answer.observe(TokioIo::new(to_proxy))));
+        // The connection to the proxy exists already; the tunnel's address for it is ignored.
+        let existing = service_fn(move |_: Uri| {
             ready(observed.take().ok_or_else(|| refused("no connection")))
         });
-        let mut tunnel = Tunnel::new(address, reach);
-        if let Some(authorization) = &proxy.authorization {
+        let mut tunnel = Tunnel::new(address, existing);
+        if let Some(authorization) = &self.proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
         }
         match tunnel.call(server).await {
@@ -161,9 +147,19 @@ impl Route {
             Err(_) => Err(refused(&refusal(answer.form()))),
         }
     }
+
+    async fn connect_by_socks(self, address: Uri, server: Uri) -> io::Result<Wire> {
+        let mut socks = SocksV5::new(address, self.tcp);
+        if let Some(Login { user, password }) = &self.proxy.login {
+            socks = socks.with_auth(user.clone(), password.to_string());
+        }
+        let server = with_port(&server).map_err(io::Error::other)?;
+        let connected = socks.oneshot(server).await.map_err(io::Error::other)?;
+        Ok(Wire::new(connected))
+    }
 }
 
-/// Returns an address with its port: without one, the library takes that of HTTPS for a server.
+/// Returns an address with its port: without a port, the library would use that of HTTPS.
 fn with_port(server: &Uri) -> Result<Uri, http::Error> {
     let default = if server.scheme() == Some(&Scheme::HTTP) {
         80
@@ -183,24 +179,24 @@ fn refused(why: &str) -> io::Error {
     io::Error::other(why.to_owned())
 }
 
-/// Returns what a proxy says that opens no tunnel.
+/// Returns the reason why a proxy opened no tunnel, by the form of its answer.
 fn refusal(form: Form) -> String {
     match form {
         Form::Status(407) => {
-            "it answers 407: it wants a user and a password, or others; they are before an @ in its URL"
+            "it answers 407: it requires a user and a password, or other ones; they are before an @ in its URL"
                 .to_owned()
         }
         Form::Status(status @ (403 | 502..=504)) => {
-            format!("it answers {status}: its rules, or its own way to the server")
+            format!("it answers {status}: its rules forbid the server, or it cannot reach the server")
         }
         Form::Status(status) => format!("it answers {status}, so it may be no proxy"),
         Form::Tls => "it speaks TLS; write https:// in its URL".to_owned(),
         Form::Nothing => "it closes the connection without an answer".to_owned(),
-        Form::Other => "it answers with something else than HTTP".to_owned(),
+        Form::Other => "its answer is not HTTP".to_owned(),
     }
 }
 
-/// Returns the error of the operating system as it is, for those who name it.
+/// Unwraps an error of the operating system, so that a caller can name its kind.
 fn flat(error: BoxError) -> io::Error {
     match error.downcast::<io::Error>() {
         Ok(error) => *error,
@@ -209,7 +205,7 @@ fn flat(error: BoxError) -> io::Error {
 }
 
 impl ProxyFailure {
-    /// Names the last cause, which says what happened.
+    /// Takes the last cause, which is the most specific.
     fn of(proxy: String, error: &(dyn Error + 'static)) -> Self {
         let causes = successors(Some(error), |&error| error.source());
         let last = causes.last().unwrap_or(error);
@@ -224,7 +220,7 @@ impl ProxyFailure {
 /// TCP, or TLS over TCP, or both through a proxy.
 pub(super) struct Wire {
     io: Box<dyn ReadWrite>,
-    /// True if a proxy reads the requests, which then name the server in full.
+    /// Set if a proxy reads the requests; each request then has the server's full URL.
     is_read_by_proxy: bool,
 }
 

@@ -101,7 +101,7 @@ async fn a_list_that_cannot_go_on_behind_it_says_so() {
 #[test]
 fn takes_only_what_is_whole() {
     let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"metadata":{"name":"a","#;
-    let rest = Page::<Node>::behind(page).unwrap();
+    let rest = Page::<Node>::of_truncated(page).unwrap();
     assert_eq!(
         (&*rest.resource_version, rest.next.as_deref()),
         ("7", Some("t"))
@@ -118,7 +118,7 @@ fn takes_only_what_is_whole() {
         br#"{"metadata":{},"items":["#,
     ] {
         assert!(matches!(
-            Page::<Node>::behind(none),
+            Page::<Node>::of_truncated(none),
             Err(RequestError::TooLarge)
         ));
     }
