@@ -1,6 +1,6 @@
-//! The kubeconfig, found, merged and understood as client-go does (`ClientConfigLoadingRules.Load` in
-//! `tools/clientcmd/loader.go`, `DirectClientConfig.ClientConfig` in `client_config.go`), so that tolerarch reaches the
-//! same cluster as kubectl, with the same rights.
+//! The kubeconfig, so that tolerarch reaches the same cluster as kubectl, with the same rights. Files are found, merged and
+//! interpreted as in client-go (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`,
+//! `DirectClientConfig.ClientConfig` in `client_config.go`).
 
 mod file;
 mod server;
@@ -18,9 +18,9 @@ use tolerarch_support::proxy::Proxies;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The mounted service account, else `KUBECONFIG`. A service does not start without either.
+    /// A service: the mounted service account, or else `KUBECONFIG`. The service does not start without either.
     Service,
-    /// The person who runs a command: the kubeconfig, else the service account. The command continues without either.
+    /// A person who runs a command: the kubeconfig, or else the service account. The command continues without either.
     Person,
 }
 
@@ -39,8 +39,8 @@ impl Caller {
     }
 }
 
-/// Loads the named file, else those of `KUBECONFIG`, else the one in the home directory; if none of these has a current
-/// context, the mounted service account. Also returns the name of the context.
+/// Loads the file `named`, or else the files of `KUBECONFIG`, or else the file in the home directory. If there is no
+/// current context, uses the mounted service account, unless a file was named. Also returns the name of the context.
 pub(super) fn load(
     named: Option<&Path>,
     context: Option<&str>,
@@ -50,7 +50,7 @@ pub(super) fn load(
     load_with(named, context, environment, &proxies)
 }
 
-/// Loads as [`load`] does; `proxies` count where the kubeconfig names none.
+/// Loads as [`load`] does; `proxies` apply where the kubeconfig names no proxy.
 fn load_with(
     named: Option<&Path>,
     context: Option<&str>,
@@ -67,29 +67,32 @@ fn load_with(
     }
     let context = context.unwrap_or(&merged.current_context).to_owned();
     if context.is_empty() && named.is_none() {
-        let files: Vec<String> = files
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
         return match Config::incluster() {
             Ok(config) => Ok((config.into(), String::new())),
-            Err(error) => Err(ConnectError::NoContext(files.join(", "), error)),
+            Err(error) => Err(ConnectError::NoContext(joined(&files), error)),
         };
     }
     Ok((merged.access(&context, proxies)?, context))
 }
 
 fn files(environment: &Environment) -> Vec<PathBuf> {
-    let given = |name| environment.get(name).filter(|value| !value.is_empty());
-    match given("KUBECONFIG") {
-        Some(list) => std::env::split_paths(list)
-            .filter(|file| !file.as_os_str().is_empty())
-            .collect(),
-        None => vec![Path::new(given("HOME").unwrap_or_default()).join(".kube/config")],
+    let value = |name| environment.get(name).filter(|value| !value.is_empty());
+    if let Some(list) = value("KUBECONFIG") {
+        let mut files: Vec<PathBuf> = std::env::split_paths(list).collect();
+        files.retain(|file| !file.as_os_str().is_empty());
+        return files;
     }
+    let home = Path::new(value("HOME").unwrap_or_default());
+    vec![home.join(".kube/config")]
 }
 
-/// The entries of all files. Of several with one name the first counts, as a whole.
+fn joined(files: &[PathBuf]) -> String {
+    let files = files.iter().map(|file| file.display().to_string());
+    let files: Vec<String> = files.collect();
+    files.join(", ")
+}
+
+/// The entries of all files. If several have the same name, the first one counts; entries are not merged.
 #[derive(Default)]
 struct Merged {
     current_context: String,
@@ -101,12 +104,12 @@ struct Merged {
 struct Entry<T> {
     name: String,
     value: T,
-    /// Directory of its file, to which paths are relative.
+    /// Directory of the entry's file, to which its paths are relative.
     directory: PathBuf,
 }
 
 impl Merged {
-    /// Adds the entries of a file. A missing one counts as empty, unless it was named explicitly.
+    /// Adds the entries of a file. A missing file counts as empty, unless it was named explicitly.
     fn add(&mut self, path: &Path, is_named: bool) -> Result<(), ConnectError> {
         let Some(file) = file::read(path, is_named)? else {
             return Ok(());
@@ -127,35 +130,33 @@ impl Merged {
         Ok(())
     }
 
-    /// Returns the way to the cluster of a context.
-    fn access(&self, context: &str, proxies: &Proxies) -> Result<Access, ConnectError> {
-        if context.is_empty() {
+    /// Returns the access to the cluster of a context.
+    fn access(&self, name: &str, proxies: &Proxies) -> Result<Access, ConnectError> {
+        if name.is_empty() {
             return Err(ConnectError::Unusable(
                 "it has no current context".to_owned(),
             ));
         }
-        let Some(Entry { value: chosen, .. }) = find(&self.contexts, context) else {
-            return Err(ConnectError::Unusable(format!(
-                "there is no context {context:?}"
-            )));
+        let Some(context) = find(&self.contexts, name) else {
+            let missing = format!("there is no context {name:?}");
+            return Err(ConnectError::Unusable(missing));
         };
-        let Some(cluster) = find(&self.clusters, &chosen.cluster) else {
+        let context = &context.value;
+        let Some(cluster) = find(&self.clusters, &context.cluster) else {
             let missing = format!(
-                "there is no cluster {:?}, which the context {context:?} names",
-                chosen.cluster
+                "there is no cluster {:?}, which the context {name:?} names",
+                context.cluster
             );
             return Err(ConnectError::Unusable(missing));
         };
-        let mut access = server::reach(&cluster.value, &cluster.directory, proxies)?;
+        let mut access = server::access(&cluster.value, &cluster.directory, proxies)?;
         // As in client-go, a user who does not exist is anonymous.
-        if let Some(user) = find(&self.users, &chosen.user) {
-            user::identify(&mut access, &user.value, &user.directory, &cluster.value)?;
+        if let Some(user) = find(&self.users, &context.user) {
+            user::authenticate(&mut access, &user.value, &user.directory, &cluster.value)?;
         }
-        if !chosen.namespace.is_empty() {
-            access
-                .config
-                .default_namespace
-                .clone_from(&chosen.namespace);
+        if !context.namespace.is_empty() {
+            let namespace = &mut access.config.default_namespace;
+            namespace.clone_from(&context.namespace);
         }
         Ok(access)
     }

@@ -1,5 +1,5 @@
-//! A file of a kubeconfig, read as client-go reads it: YAML or JSON, keys in their case, unknown ones passed over; null
-//! and empty fields count as absent, and base64 may have line ends.
+//! A file of a kubeconfig, read as in client-go. It is YAML or JSON; keys are case-sensitive, and unknown keys are skipped.
+//! Null and empty fields count as absent, and base64 may have line breaks.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
@@ -125,11 +125,11 @@ pub(super) struct Variable {
     pub(super) value: String,
 }
 
-/// A text that is secret.
+/// A secret text.
 #[derive(Default)]
 pub(super) struct Text(pub(super) Zeroizing<String>);
 
-/// Bytes that are base64 in the file.
+/// Bytes, which are base64 in the file.
 #[derive(Default)]
 pub(super) struct Bytes(pub(super) Zeroizing<Vec<u8>>);
 
@@ -141,14 +141,14 @@ impl<'de> Deserialize<'de> for Text {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Go's `base64.StdEncoding`, which requires padding and takes any bits behind the last byte.
+        /// Go's `base64.StdEncoding`, which requires padding and ignores bits after the last byte.
         const BASE64: GeneralPurpose = GeneralPurpose::new(
             &base64::alphabet::STANDARD,
             GeneralPurposeConfig::new()
                 .with_decode_allow_trailing_bits(true)
                 .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
         );
-        /// To Go a list of numbers is bytes as well.
+        /// Go also accepts a list of numbers as bytes.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Written {
@@ -159,84 +159,91 @@ impl<'de> Deserialize<'de> for Bytes {
             Written::Base64(text) => Zeroizing::new(text),
             Written::Numbers(bytes) => return Ok(Self(Zeroizing::new(bytes))),
         };
-        // Go's decoder passes over line ends.
+        // Go's decoder skips line breaks.
         text.retain(|character| !matches!(character, '\r' | '\n'));
-        let bytes = BASE64
-            .decode(text.as_bytes())
-            .map_err(|_| D::Error::custom("not base64"))?;
-        Ok(Self(Zeroizing::new(bytes)))
+        match BASE64.decode(text.as_bytes()) {
+            Ok(bytes) => Ok(Self(Zeroizing::new(bytes))),
+            Err(_) => Err(D::Error::custom("not base64")),
+        }
     }
 }
 
-/// Reads a file; `None` if there is none, unless it was named explicitly.
+/// Reads a file. `None` if it does not exist and was not named explicitly.
 pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectError> {
-    let is_none = |why: String| ConnectError::NoKubeconfig(path.to_owned(), why);
     let bytes = match std::fs::read(path) {
         Ok(bytes) => Zeroizing::new(bytes),
         Err(error) if error.kind() == ErrorKind::NotFound && !is_named => return Ok(None),
         Err(error) => return Err(ConnectError::File(path.to_owned(), error)),
     };
-    let text = decoded(&bytes).ok_or_else(|| is_none("it is no text".to_owned()))?;
-    // The errors' texts may quote a token.
-    let unreadable = |line: usize| is_none(format!("line {line} is no YAML that belongs in one"));
-    // As in Go the first document counts, and one without content is an empty kubeconfig.
-    let document =
-        yaml::read_first(&text, Dialect::Kubernetes).map_err(|fault| unreadable(fault.line))?;
-    let Some(document) = document else {
-        return Ok(Some(File::default()));
+    match parse(&bytes) {
+        Ok(file) => Ok(Some(file)),
+        Err(why) => Err(ConnectError::NoKubeconfig(path.to_owned(), why)),
+    }
+}
+
+/// Parses a file, or returns why it is no kubeconfig.
+fn parse(bytes: &[u8]) -> Result<File, String> {
+    let text = decoded(bytes).ok_or("it is no text")?;
+    // Errors of the YAML reader are not passed on, as their texts may quote a token.
+    let unreadable = |line: usize| format!("line {line} is no YAML that belongs in one");
+    // As in Go, the first document counts, and a document without content is an empty kubeconfig.
+    let document = match yaml::read_first(&text, Dialect::Kubernetes) {
+        Ok(Some(document)) => document,
+        Ok(None) => return Ok(File::default()),
+        Err(fault) => return Err(unreadable(fault.line)),
     };
     let line = document.line;
     let value = match document.value() {
-        Value::Null => return Ok(Some(File::default())),
+        Value::Null => return Ok(File::default()),
         Value::Object(members) => without_nulls(Value::Object(members)),
         _ => return Err(unreadable(line)),
     };
-    let file: File = serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path();
-        is_none(format!(
-            "{path} has a value of another kind than belongs there"
-        ))
-    })?;
+    let file: File = match serde_path_to_error::deserialize(value) {
+        Ok(file) => file,
+        Err(error) => {
+            let path = error.path();
+            return Err(format!(
+                "{path} has a value of another kind than belongs there"
+            ));
+        }
+    };
     let is = |text: &str, expected| text.is_empty() || text == expected;
     if !is(&file.api_version, "v1") || !is(&file.kind, "Config") {
-        return Err(is_none(
-            "its apiVersion and kind are not v1 and Config".to_owned(),
-        ));
+        return Err("its apiVersion and kind are not v1 and Config".to_owned());
     }
-    let all = [
-        ("context", twice(file.contexts.iter().map(|one| &one.name))),
-        ("cluster", twice(file.clusters.iter().map(|one| &one.name))),
-        ("user", twice(file.users.iter().map(|one| &one.name))),
-    ];
-    for (kind, twice) in all {
-        if let Some(name) = twice {
-            return Err(is_none(format!(
-                "it has a second {kind} of the name {name:?}"
-            )));
+    refuse_duplicates("context", file.contexts.iter().map(|one| &one.name))?;
+    refuse_duplicates("cluster", file.clusters.iter().map(|one| &one.name))?;
+    refuse_duplicates("user", file.users.iter().map(|one| &one.name))?;
+    Ok(file)
+}
+
+fn refuse_duplicates<'n>(
+    kind: &str,
+    names: impl Iterator<Item = &'n String>,
+) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!("it has a second {kind} of the name {name:?}"));
         }
     }
-    Ok(Some(file))
+    Ok(())
 }
 
-/// Returns the first name that is given twice.
-fn twice<'n>(names: impl Iterator<Item = &'n String>) -> Option<&'n String> {
-    let mut seen = HashSet::new();
-    names.into_iter().find(|name| !seen.insert(*name))
-}
-
-/// Returns the text of a file in UTF-8, or in UTF-16 with the mark at its beginning.
+/// Returns the text of a file in UTF-8, or in UTF-16 with a byte order mark.
 fn decoded(bytes: &[u8]) -> Option<Zeroizing<String>> {
-    let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
-        let units = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
-        char::decode_utf16(units)
-            .collect::<Result<String, _>>()
-            .ok()
-    };
     let text = match bytes {
-        [0xFF, 0xFE, rest @ ..] => wide(rest, u16::from_le_bytes),
-        [0xFE, 0xFF, rest @ ..] => wide(rest, u16::from_be_bytes),
-        [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8(rest.to_vec()).ok(),
-        bytes => String::from_utf8(bytes.to_vec()).ok(),
+        [0xFF, 0xFE, rest @ ..] => decode_utf16(rest, u16::from_le_bytes)?,
+        [0xFE, 0xFF, rest @ ..] => decode_utf16(rest, u16::from_be_bytes)?,
+        [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8(rest.to_vec()).ok()?,
+        bytes => String::from_utf8(bytes.to_vec()).ok()?,
     };
-    text.map(Zeroizing::new)
+    Some(Zeroizing::new(text))
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
+    let pairs = bytes.chunks_exact(2);
+    let units = pairs.map(|pair| unit([pair[0], pair[1]]));
+    let text: Result<String, _> = char::decode_utf16(units).collect();
+    text.ok()
 }

@@ -1,4 +1,4 @@
-//! From a cluster of a kubeconfig to the way to its API server.
+//! Access to the API server of a cluster in a kubeconfig.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::cluster::access::{Access, Source};
 use crate::cluster::error::ConnectError;
 use tolerarch_support::proxy::{Proxies, Proxy};
 
-/// Returns the way to a cluster's API server, for nobody so far.
-pub(super) fn reach(
+/// Returns the access to a cluster's API server, without credentials.
+pub(super) fn access(
     cluster: &Cluster,
     directory: &Path,
     proxies: &Proxies,
@@ -23,11 +23,15 @@ pub(super) fn reach(
         directory,
     );
     let server = address(&cluster.server)?;
-    let uri: Result<Uri, _> = server.as_str().parse();
-    let mut config = Config::new(uri.map_err(|_| no_address(&cluster.server))?);
+    let Ok(uri) = server.as_str().parse::<Uri>() else {
+        return Err(no_address(&cluster.server));
+    };
+    let mut config = Config::new(uri);
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify;
     config.disable_compression = cluster.disable_compression;
-    config.tls_server_name = Some(cluster.tls_server_name.clone()).filter(|name| !name.is_empty());
+    if !cluster.tls_server_name.is_empty() {
+        config.tls_server_name = Some(cluster.tls_server_name.clone());
+    }
     let proxy = match cluster.proxy_url.as_str() {
         "" => proxies.find(&server).cloned(),
         text => Some(named_proxy(text)?),
@@ -39,16 +43,19 @@ pub(super) fn reach(
     })
 }
 
-/// Returns a content by its data, which counts first, or by its path; `None` if both are empty.
+/// Returns the source of a content: its data, which takes precedence, or its file; `None` if both are empty.
 pub(super) fn source(data: &[u8], path: &str, directory: &Path) -> Option<Source> {
     if !data.is_empty() {
-        return Some(Source::Data(data.to_vec().into()));
+        Some(Source::Data(data.to_vec().into()))
+    } else if !path.is_empty() {
+        Some(Source::File(directory.join(path)))
+    } else {
+        None
     }
-    (!path.is_empty()).then(|| Source::File(directory.join(path)))
 }
 
-/// Returns the URL of an API server. A host without a scheme is plain HTTP, whatever the cluster has of TLS, as in
-/// client-go (`rest.DefaultServerURL`).
+/// Returns the URL of an API server. A host without a scheme means plain HTTP, even if the cluster has settings for TLS,
+/// as in client-go (`rest.DefaultServerURL`).
 fn address(server: &str) -> Result<Url, ConnectError> {
     if server.is_empty() {
         return Err(ConnectError::Unusable(

@@ -1,4 +1,4 @@
-//! From a user of a kubeconfig to credentials, in client-go's order of precedence.
+//! Credentials of a user in a kubeconfig, in client-go's order of precedence.
 
 use std::path::{MAIN_SEPARATOR, Path};
 
@@ -13,11 +13,11 @@ use super::server::source;
 use crate::cluster::access::{Access, Identity, Interactive, Plugin};
 use crate::cluster::error::ConnectError;
 
-/// Name of the extension whose content programs for credentials get.
+/// Name of the extension whose content is passed to credential programs.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// Gives the way to an API server the credentials of a user.
-pub(super) fn identify(
+/// Adds the credentials of a user to the access to an API server.
+pub(super) fn authenticate(
     access: &mut Access,
     user: &User,
     directory: &Path,
@@ -59,7 +59,7 @@ pub(super) fn identify(
             ..AuthProviderConfig::default()
         });
     }
-    // Other credentials of the kubeconfig count before those of its program.
+    // Other credentials in the kubeconfig take precedence over its program.
     let has_others = has_login || has_token || access.identity.is_some();
     if !has_others && let Some(exec) = &user.exec {
         access.plugin = Some(plugin(exec, directory, access, cluster)?);
@@ -116,7 +116,7 @@ fn plugin(
         "Never" => Interactive::Never,
         "IfAvailable" => Interactive::IfAvailable,
         "Always" => Interactive::Always,
-        // Only the first versions had none.
+        // The field is optional in v1beta1 only.
         "" if exec.api_version.ends_with("/v1beta1") => Interactive::IfAvailable,
         "" => {
             return Err(unusable(
@@ -130,32 +130,33 @@ fn plugin(
         }
     };
     let mut command = exec.command.clone();
-    // A name alone is looked for in the PATH.
+    // A name without a directory is searched in the PATH.
     if command.contains(MAIN_SEPARATOR) {
         command = directory.join(command).display().to_string();
     }
-    let env = exec
-        .env
-        .iter()
-        .map(|variable| (variable.name.clone(), variable.value.clone()));
-    let is_shown = |character: &char| matches!(character, '\n' | '\t') || !character.is_control();
+    let mut env = Vec::new();
+    for variable in &exec.env {
+        env.push((variable.name.clone(), variable.value.clone()));
+    }
+    let cluster = if exec.provide_cluster_info {
+        Some(cluster_info(cluster, access)?)
+    } else {
+        None
+    };
+    let is_printable = |c: &char| matches!(c, '\n' | '\t') || !c.is_control();
     Ok(Plugin {
         api_version: exec.api_version.clone(),
         command,
         args: exec.args.clone(),
-        env: env.collect(),
+        env,
         interactive,
-        install_hint: exec.install_hint.chars().filter(is_shown).collect(),
-        cluster: if exec.provide_cluster_info {
-            Some(shown(cluster, access)?)
-        } else {
-            None
-        },
+        install_hint: exec.install_hint.chars().filter(is_printable).collect(),
+        cluster,
     })
 }
 
-/// Returns the cluster as programs for credentials are told of it.
-fn shown(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
+/// Returns the cluster in the form that credential programs get as input.
+fn cluster_info(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
     let mut members = Map::new();
     let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
     put("server", cluster.server.clone().into());
@@ -166,10 +167,8 @@ fn shown(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
         put("insecure-skip-tls-verify", true.into());
     }
     if let Some(authority) = &access.authority {
-        put(
-            "certificate-authority-data",
-            BASE64.encode(&*authority.read()?).into(),
-        );
+        let certificates = BASE64.encode(&*authority.read()?);
+        put("certificate-authority-data", certificates.into());
     }
     if !cluster.proxy_url.is_empty() {
         put("proxy-url", cluster.proxy_url.clone().into());
@@ -177,15 +176,11 @@ fn shown(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
     if cluster.disable_compression {
         put("disable-compression", true.into());
     }
-    let extension = cluster
-        .extensions
-        .iter()
-        .find(|extension| extension.name == EXTENSION);
-    put(
-        "config",
-        extension
-            .map(|extension| extension.extension.clone())
-            .unwrap_or_default(),
-    );
+    let mut extensions = cluster.extensions.iter();
+    let config = match extensions.find(|extension| extension.name == EXTENSION) {
+        Some(extension) => extension.extension.clone(),
+        None => Value::Null,
+    };
+    put("config", config);
     Ok(Value::Object(members))
 }
