@@ -18,9 +18,9 @@ pub struct DaemonSet {
     pub pod: Option<Pod<'static>>,
     /// Requests of each Pod.
     pub requests: Requests,
-    /// Set if nothing requests CPU or memory, or is limited in it.
+    /// Set if the Pods have neither requests nor limits of CPU and memory.
     pub is_best_effort: bool,
-    /// Name of the Pods' priority class; empty for the default one.
+    /// Name of the Pods' priority class; empty for the default class.
     pub priority_class: String,
     /// Paths of the node that the Pods mount.
     pub host_paths: Vec<String>,
@@ -41,7 +41,7 @@ impl DaemonSet {
         &self.metadata.name
     }
 
-    /// Returns the images of the Pods as the template names them, each once.
+    /// Returns the images that the template names, each once.
     pub fn images(&self) -> Vec<&str> {
         let mut images = Vec::new();
         for usage in self.pod.iter().flat_map(Pod::images) {
@@ -88,8 +88,7 @@ impl TryFrom<Value> for DaemonSet {
     }
 }
 
-/// Adds the requests that the API server adds to a Pod with limits only, and not to the template of one
-/// (`SetDefaults_Pod`).
+/// Sets missing requests to the limits: the API server does so for a Pod, but not for a template (`SetDefaults_Pod`).
 fn add_default_requests(set: &mut Value) {
     for containers in ["initContainers", "containers"] {
         let path = format!("/spec/template/spec/{containers}");
@@ -152,7 +151,7 @@ mod tests {
     use tolerarch_core::pod::MODE_KEY;
 
     #[test]
-    fn a_template_is_read_as_the_pod_that_it_makes() {
+    fn template_is_read_as_its_pod() {
         let set: DaemonSet = serde_json::from_value(json!({
             "metadata": {"name": "agent", "namespace": "ops"},
             "spec": {"template": {
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_empty() {
+    fn absent_fields_are_empty() {
         for metadata in [json!({}), json!(null)] {
             let set: DaemonSet = serde_json::from_value(json!({
                 "metadata": {"name": "agent"},
@@ -200,8 +199,9 @@ mod tests {
             assert!(set.is_best_effort);
         }
     }
+
     #[test]
-    fn the_class_of_service_is_that_of_containers_or_of_the_pod() {
+    fn resources_of_the_pod_decide_its_class_of_service() {
         let zero = json!({"requests": {"cpu": "0"}});
         let limited = json!({"requests": {"cpu": "0"}, "limits": {"cpu": "1"}});
         let storage = json!({"limits": {"ephemeral-storage": "1Gi"}});

@@ -1,4 +1,4 @@
-//! Kinds that an API server serves, found by the names that kubectl takes for them.
+//! Kinds that an API server serves, found by the names that kubectl accepts.
 //!
 //! The rules are those of client-go's `restmapper` and of kubectl's reading of `TYPE/NAME`: `e2e/conformance` compares.
 
@@ -19,19 +19,19 @@ use super::error::RequestError;
 use super::is_name;
 use super::user::UserClient;
 
-/// Number of an old API server's versions that are requested at a time; each takes a request.
+/// Number of concurrent requests to an old API server; each version takes one.
 const AT_A_TIME: usize = 10;
-/// Maximum number of such requests. A cluster with many operators has some 200 versions.
+/// Maximum number of versions that are requested. A cluster with many operators has about 200.
 const VERSIONS: usize = 1000;
 /// Number of unavailable APIs that an error names.
 const NAMED: usize = 5;
 
-/// Name of a kind as kubectl takes it: `deploy`, `deployments.apps`, `Deployment.v1.apps`, `pods.v1.`.
+/// Name of a kind, in the forms that kubectl accepts: `deploy`, `deployments.apps`, `Deployment.v1.apps`, `pods.v1.`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindName {
     /// Plural, singular, short name or Kind.
     word: String,
-    /// Text behind the first dot: a group, the beginning of one, or a version and a group.
+    /// Text after the first dot: a group, the beginning of one, or a version and a group.
     rest: String,
 }
 
@@ -41,9 +41,12 @@ impl FromStr for KindName {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (word, rest) = text.split_once('.').unwrap_or((text, ""));
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        // A version may stand before the empty group of Kubernetes' first kinds.
+        if word.is_empty() || !word.bytes().all(is_word) {
+            return Err(());
+        }
+        // The core group is empty, and a version may precede it.
         let group = rest.strip_suffix('.').unwrap_or(rest);
-        if word.is_empty() || !word.bytes().all(is_word) || !group.is_empty() && !is_name(group) {
+        if !group.is_empty() && !is_name(group) {
             return Err(());
         }
         Ok(Self {
@@ -53,7 +56,7 @@ impl FromStr for KindName {
     }
 }
 
-/// Kind of a group and version, with its place in the API.
+/// Kind of a group and version, with its resource in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedKind {
     pub group: String,
@@ -82,7 +85,7 @@ impl ServedKind {
     }
 }
 
-/// Error for a kind that is served nowhere, as far as the API server could say.
+/// Error for a kind that no available API of the API server has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoSuchKind {
     /// APIs that may have the kind, each with the reason why they could not be read.
@@ -90,7 +93,7 @@ pub struct NoSuchKind {
 }
 
 impl NoSuchKind {
-    /// Returns whether an API that is unavailable may have the kind.
+    /// Returns whether an unavailable API may have the kind.
     pub fn may_be_unavailable(&self) -> bool {
         !self.unavailable.is_empty()
     }
@@ -112,7 +115,7 @@ impl fmt::Display for NoSuchKind {
     }
 }
 
-/// Kinds of an API server, in the order in which a name is looked for.
+/// Kinds of an API server, in the order in which they are searched.
 #[derive(Debug, Default)]
 pub struct ServedKinds {
     groups: Vec<Group>,
@@ -121,9 +124,9 @@ pub struct ServedKinds {
 
 #[derive(Debug)]
 struct Group {
-    /// Empty for Kubernetes' first kinds.
+    /// Empty for the core group.
     name: String,
-    /// Version that is tried before the others.
+    /// Version that is searched before the others.
     preferred: String,
     versions: Vec<Version>,
 }
@@ -150,24 +153,23 @@ struct Unavailable {
     why: String,
 }
 
-/// Name with the groups and versions in which it is looked for.
+/// Name, with the groups and versions in which it is searched.
 #[derive(Clone, Copy)]
 struct Sought<'n> {
     word: &'n str,
     /// `None` for any version.
     version: Option<&'n str>,
-    /// Group, or the beginning of its name if the version may be any; empty for any group.
+    /// Group; without a version, the beginning of a group. Empty for any group.
     group: &'n str,
 }
 
 impl Sought<'_> {
     fn is_in(&self, group: &str, version: &str) -> bool {
-        let is_version = self.version.is_none_or(|sought| sought == version);
-        let is_group = match self.version {
+        match self.version {
+            Some(sought) if sought != version => false,
             Some(_) => self.group.is_empty() || group == self.group,
             None => group.starts_with(self.group),
-        };
-        is_version && is_group
+        }
     }
 
     fn is(&self, name: &str) -> bool {
@@ -176,13 +178,13 @@ impl Sought<'_> {
 }
 
 impl ServedKinds {
-    /// Reads all kinds: by two requests, or from an API server before Kubernetes 1.27 by one for each version.
-    /// An API that is unavailable hides its own kinds only.
+    /// Reads all kinds by two requests. An API server before Kubernetes 1.27 needs one request for each version.
+    /// An unavailable API hides only its own kinds.
     pub async fn read(client: &UserClient) -> Result<Self, RequestError> {
         let mut kinds = Self::default();
         let all = client.read("/apis", ACCEPT_AGGREGATED_DISCOVERY_V2).await?;
         if is_aggregated(&all)? {
-            // A small API server, such as one of virtual clusters, may have only one of the two.
+            // A small API server, such as that of a virtual cluster, may support this form for one of the two paths only.
             match client.read("/api", ACCEPT_AGGREGATED_DISCOVERY_V2).await {
                 Ok(first) if is_aggregated(&first)? => {
                     kinds.add_all(serde_json::from_slice(&first)?);
@@ -222,18 +224,15 @@ impl ServedKinds {
                 if group.preferred.is_empty() {
                     group.preferred.clone_from(&name);
                 }
-                let resources = version
-                    .resources
-                    .into_iter()
-                    .filter_map(Resource::of_aggregated)
-                    .collect();
+                let resources = version.resources.into_iter();
+                let resources = resources.filter_map(Resource::of_aggregated).collect();
                 group.versions.push(Version { name, resources });
             }
             self.groups.push(group);
         }
     }
 
-    /// Reads the kinds of each version of these groups by one request each.
+    /// Reads the kinds of each version of these groups, with one request for each.
     async fn read_versions(&mut self, client: &UserClient, groups: Vec<APIGroup>) {
         let mut versions = Vec::new();
         for group in groups {
@@ -251,11 +250,8 @@ impl ServedKinds {
         for ((group, name), answer) in versions.into_iter().zip(answers) {
             match answer {
                 Ok(list) => {
-                    let resources = list
-                        .resources
-                        .into_iter()
-                        .filter_map(Resource::of_listed)
-                        .collect();
+                    let resources = list.resources.into_iter();
+                    let resources = resources.filter_map(Resource::of_listed).collect();
                     let version = Version { name, resources };
                     self.groups[group].versions.push(version);
                 }
@@ -266,22 +262,24 @@ impl ServedKinds {
         }
     }
 
-    /// Adds a group whose versions have not been read. Returns each of these with the place of the group.
+    /// Adds a group without its versions. Returns the names of the versions, each with the index of the group.
     fn add_without_versions(&mut self, group: APIGroup) -> impl Iterator<Item = (usize, String)> {
         let names = group.versions.into_iter().map(|version| version.version);
         let mut names: Vec<String> = names.collect();
-        let preferred = group.preferred_version.map(|version| version.version);
-        let preferred = preferred.unwrap_or_default();
+        let preferred = match group.preferred_version {
+            Some(version) => version.version,
+            None => String::new(),
+        };
         if names.is_empty() && !preferred.is_empty() {
             names.push(preferred.clone());
         }
-        let place = self.groups.len();
+        let index = self.groups.len();
         self.groups.push(Group {
             name: group.name,
             preferred,
             versions: Vec::new(),
         });
-        names.into_iter().map(move |name| (place, name))
+        names.into_iter().map(move |name| (index, name))
     }
 
     fn leave_out(&mut self, group: usize, version: String, why: String) {
@@ -293,11 +291,11 @@ impl ServedKinds {
         });
     }
 
-    /// Returns the kind that kubectl would take for this name; else one whose Kind it is, without the group, or whose
-    /// short name in capitals.
+    /// Returns the kind that kubectl would find by this name. Also accepts a Kind without its group, and a short name in
+    /// capitals.
     pub fn find(&self, name: &KindName) -> Result<ServedKind, NoSuchKind> {
-        self.find_word(name, &name.word)
-            .or_else(|_| self.find_word(name, &name.word.to_ascii_lowercase()))
+        let as_written = self.find_word(name, &name.word);
+        as_written.or_else(|_| self.find_word(name, &name.word.to_ascii_lowercase()))
     }
 
     fn find_word(&self, name: &KindName, word: &str) -> Result<ServedKind, NoSuchKind> {
@@ -336,18 +334,19 @@ impl ServedKinds {
         })
     }
 
-    /// Replaces a short name by the plural. A name in full, of any group that is sought, goes before a short one.
+    /// Replaces a short name by the plural. A full name in one of the groups takes precedence over a short name.
     fn expanded<'s>(&'s self, sought: Sought<'s>) -> Sought<'s> {
         let is_exact = |group: &Group| sought.group.is_empty() || group.name == sought.group;
-        let mut exact = self.resources_of(is_exact);
-        if exact.any(|(_, one)| sought.is(&one.plural) || sought.is(&one.singular)) {
-            return sought;
+        for (_group, resource) in self.resources_of(is_exact) {
+            if sought.is(&resource.plural) || sought.is(&resource.singular) {
+                return sought;
+            }
         }
         let has_short_name = |(_, resource): &(&Group, &Resource)| {
             resource.short_names.iter().any(|name| name == sought.word)
         };
         if let Some((group, resource)) = self.resources_of(is_exact).find(has_short_name) {
-            // kubectl gives up the version here.
+            // kubectl drops the version here.
             return Sought {
                 word: &resource.plural,
                 version: None,
@@ -357,8 +356,8 @@ impl ServedKinds {
         if sought.group.is_empty() {
             return sought;
         }
-        let is_begun = |group: &Group| group.name.starts_with(sought.group);
-        match self.resources_of(is_begun).find(has_short_name) {
+        let has_prefix = |group: &Group| group.name.starts_with(sought.group);
+        match self.resources_of(has_prefix).find(has_short_name) {
             Some((group, resource)) => Sought {
                 word: &resource.plural,
                 version: sought.version,
@@ -381,24 +380,25 @@ impl ServedKinds {
     }
 
     fn by_resource(&self, sought: &Sought<'_>) -> Option<ServedKind> {
-        self.first(sought, |_, one| {
-            sought.is(&one.plural) || sought.is(&one.named_singular())
+        self.first(sought, |_, resource| {
+            sought.is(&resource.plural) || sought.is(&resource.named_singular())
         })
     }
 
-    /// Returns a kind by its Kind, with which the group is named in full or not at all.
+    /// Returns a kind by its Kind. The group must be complete, or empty.
     fn by_kind(&self, sought: &Sought<'_>) -> Option<ServedKind> {
-        self.first(sought, |group, one| {
-            (sought.group.is_empty() || group.name == sought.group) && sought.is(&one.kind)
+        self.first(sought, |group, resource| {
+            let is_group = sought.group.is_empty() || group.name == sought.group;
+            is_group && sought.is(&resource.kind)
         })
     }
 
-    /// Returns the first kind that `is_it` accepts: of Kubernetes' first group, then of the API server's order of
-    /// groups, in each of them of the preferred version first.
+    /// Returns the first kind that `accepts`. The core group comes first, then the other groups in the API server's
+    /// order; within a group, the preferred version comes first.
     fn first(
         &self,
         sought: &Sought<'_>,
-        is_it: impl Fn(&Group, &Resource) -> bool,
+        accepts: impl Fn(&Group, &Resource) -> bool,
     ) -> Option<ServedKind> {
         for group in &self.groups {
             let mut versions: Vec<&Version> = group.versions.iter().collect();
@@ -408,7 +408,7 @@ impl ServedKinds {
                     continue;
                 }
                 let mut resources = version.resources.iter();
-                if let Some(resource) = resources.find(|resource| is_it(group, resource)) {
+                if let Some(resource) = resources.find(|resource| accepts(group, resource)) {
                     return Some(ServedKind {
                         group: group.name.clone(),
                         version: version.name.clone(),
@@ -424,31 +424,31 @@ impl ServedKinds {
 }
 
 impl Resource {
-    fn of_aggregated(given: APIResourceDiscovery) -> Option<Self> {
+    fn of_aggregated(resource: APIResourceDiscovery) -> Option<Self> {
         Some(Self {
-            plural: given.resource?,
-            singular: given.singular_resource.unwrap_or_default(),
-            kind: given.response_kind?.kind?,
-            short_names: given.short_names,
-            is_namespaced: given.scope.as_deref() == Some("Namespaced"),
+            plural: resource.resource?,
+            singular: resource.singular_resource.unwrap_or_default(),
+            kind: resource.response_kind?.kind?,
+            short_names: resource.short_names,
+            is_namespaced: resource.scope.as_deref() == Some("Namespaced"),
         })
     }
 
     /// Returns `None` for a subresource, which has a slash in its name.
-    fn of_listed(given: APIResource) -> Option<Self> {
-        if given.name.contains('/') {
+    fn of_listed(resource: APIResource) -> Option<Self> {
+        if resource.name.contains('/') {
             return None;
         }
         Some(Self {
-            plural: given.name,
-            singular: given.singular_name,
-            kind: given.kind,
-            short_names: given.short_names.unwrap_or_default(),
-            is_namespaced: given.namespaced,
+            plural: resource.name,
+            singular: resource.singular_name,
+            kind: resource.kind,
+            short_names: resource.short_names.unwrap_or_default(),
+            is_namespaced: resource.namespaced,
         })
     }
 
-    /// Returns the singular; that of API servers that name none is the Kind in small letters.
+    /// Returns the singular; if the API server names none, the Kind in lower case.
     fn named_singular(&self) -> String {
         if self.singular.is_empty() {
             self.kind.to_ascii_lowercase()
@@ -470,7 +470,7 @@ impl fmt::Display for Unavailable {
     }
 }
 
-/// Returns whether a response is one document with all kinds.
+/// Returns whether a response is an aggregated document with all kinds.
 fn is_aggregated(answer: &[u8]) -> Result<bool, RequestError> {
     #[derive(Deserialize)]
     struct Kind {
@@ -482,7 +482,7 @@ fn is_aggregated(answer: &[u8]) -> Result<bool, RequestError> {
     Ok(kind == "APIGroupDiscoveryList")
 }
 
-/// Returns the group without a name, whose only version every API server has.
+/// Returns the core group, whose only version every API server has.
 fn core() -> APIGroup {
     let version = k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery {
         group_version: "v1".to_owned(),

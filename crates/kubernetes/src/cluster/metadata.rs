@@ -1,4 +1,4 @@
-//! Parts that several types read from the Kubernetes API share; namespaces, of which nothing else is read.
+//! Metadata and other parts that several types of objects share; namespaces, of which only metadata is read.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
@@ -13,17 +13,17 @@ use serde_json::value::RawValue;
 
 use tolerarch_text::json::First;
 
-/// Maximum bytes of each text of an owner that is kept: the author of an object chooses them.
+/// Maximum bytes of each text of an owner: the author of an object chooses these texts. Larger owners are dropped.
 const TEXT: usize = 253;
-/// Maximum bytes of an object's labels: nodes have up to some hundreds.
+/// Maximum bytes of an object's labels: nodes have up to a few hundred labels.
 const LABELS: usize = 64 << 10;
-/// Maximum items of a list that are read. No Pod has as many containers.
+/// Maximum items of a list that are read. No Pod has so many containers.
 const ITEMS: usize = 4096;
-/// Longest grace period in seconds by which the time of a deletion is computed: whoever deletes an object chooses it,
-/// and the API server's own sum wraps for one of centuries.
+/// Maximum grace period in seconds from which the time of a deletion is computed. The client that deletes an object
+/// chooses the grace period, and the API server's own sum overflows for a period of centuries.
 const GRACE: i64 = 24 * 3600;
-/// Beginnings of the keys of annotations by which no runtime and no plug-in of a node brings mounts, hooks or devices.
-/// All others may be for one: CDI, NRI, the hooks of CRI-O, crun, gVisor.
+/// Prefixes of the keys of annotations that cannot add mounts, hooks or devices to a container. All other annotations may
+/// be for a runtime or a plug-in of the node: CDI, NRI, the hooks of CRI-O, crun, gVisor.
 const HARMLESS: [&str; 5] = [
     "checksum/",
     "kubectl.kubernetes.io/",
@@ -32,29 +32,29 @@ const HARMLESS: [&str; 5] = [
     "tolerarch.io/",
 ];
 
-/// Metadata without other annotations and managed fields, which may be most of an object and are not needed.
+/// Metadata without annotations and managed fields, which are not needed and may be most of an object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
     pub name: String,
-    /// Empty for an object of the cluster.
+    /// Empty for a cluster-scoped object.
     pub namespace: String,
     pub uid: String,
     pub resource_version: String,
     #[serde(deserialize_with = "labels")]
     pub labels: BTreeMap<String, String>,
-    /// Set if there are annotations by which the node may run a Pod otherwise than its specification says.
+    /// Set if an annotation may make the node run a Pod differently from its specification.
     #[serde(rename = "annotations", deserialize_with = "may_direct_the_node")]
     pub may_direct_the_node: bool,
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
-    /// Owner that manages the object. An author may name thousands of others.
+    /// Owner that manages the object. An author may name thousands of other owners.
     #[serde(rename = "ownerReferences", deserialize_with = "controller")]
     pub controller: Option<OwnerReference>,
 }
 
-/// When an object was created and its deletion requested, in seconds since 1970 by the clock of the API server.
+/// Times at which an object was created and its deletion requested, in seconds since 1970 by the API server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     pub created: i64,
@@ -63,8 +63,8 @@ pub struct Lifetime {
 }
 
 impl Metadata {
-    /// Returns the lifetime of an object that is being deleted; `None` also if its times contradict each other, or its
-    /// grace period is negative or longer than a day.
+    /// Returns the lifetime of an object that is being deleted. `None` for other objects; also if the times contradict
+    /// each other, or if the grace period is negative or longer than a day.
     pub fn lifetime(&self) -> Option<Lifetime> {
         let created = self.creation_timestamp.as_ref()?.0.as_second();
         let end = self.deletion_timestamp.as_ref()?.0.as_second();
@@ -72,9 +72,12 @@ impl Metadata {
         if !(0..=GRACE).contains(&grace) {
             return None;
         }
-        // The timestamp of the deletion is the end of the grace period.
+        // The deletion timestamp is the end of the grace period.
         let deleted = end.saturating_sub(grace);
-        (created <= deleted).then_some(Lifetime { created, deleted })
+        if created > deleted {
+            return None;
+        }
+        Some(Lifetime { created, deleted })
     }
 
     /// Returns the key of an object among those of its kind.
@@ -102,9 +105,8 @@ pub(super) struct Condition {
 
 /// Returns the status of a condition: `True`, `False` or `Unknown`.
 pub(super) fn status_of<'c>(conditions: &'c [Condition], r#type: &str) -> Option<&'c str> {
-    let condition = conditions
-        .iter()
-        .find(|condition| condition.r#type == r#type)?;
+    let mut conditions = conditions.iter();
+    let condition = conditions.find(|condition| condition.r#type == r#type)?;
     Some(&condition.status)
 }
 
@@ -115,7 +117,7 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads `null` as absent, and only the first [`ITEMS`] of a list, so that a longer one takes no more memory.
+/// Reads `null` as absent, and only the first [`ITEMS`] items of a list, so that a longer list takes no more memory.
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -125,20 +127,19 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     }
 }
 
-/// Reads the owner that manages an object, at most one, unless its texts are too large to be kept.
+/// Reads the owner that manages an object, of which there is at most one. `None` if its texts are too large.
 fn controller<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<OwnerReference>, D::Error> {
     let owners: Vec<OwnerReference> = first(deserializer)?;
-    let Some(owner) = owners
-        .into_iter()
-        .find(|owner| owner.controller == Some(true))
-    else {
-        return Ok(None);
-    };
-    let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
-    let is_small = texts.iter().all(|text| text.len() <= TEXT);
-    Ok(is_small.then_some(owner))
+    for owner in owners {
+        if owner.controller == Some(true) {
+            let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+            let is_small = texts.iter().all(|text| text.len() <= TEXT);
+            return Ok(if is_small { Some(owner) } else { None });
+        }
+    }
+    Ok(None)
 }
 
 /// Reads whether any annotation may be for a runtime or a plug-in of the node.
@@ -148,7 +149,7 @@ fn may_direct_the_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<boo
     })
 }
 
-/// Reads whether an object has such a key; values are skipped. `null` has none.
+/// Reads whether any key of an object fulfils a condition. Values are skipped; `null` counts as an empty object.
 pub(super) fn has_key<'de, D: Deserializer<'de>>(
     deserializer: D,
     is_such: fn(&str) -> bool,
@@ -179,7 +180,7 @@ pub(super) fn has_key<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(Keys(is_such))
 }
 
-/// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.
+/// Reads labels. Refuses more than any object needs: in memory, labels may take twenty times the bytes of their JSON.
 fn labels<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -191,12 +192,13 @@ fn labels<'de, D: Deserializer<'de>>(
     serde_json::from_str(text).map_err(D::Error::custom)
 }
 
-/// Takes the value at a JSON pointer out of an object that only kubelets and administrators write.
+/// Takes the value at a JSON pointer out of an object. Only kubelets and administrators may write the object: the value
+/// has no bound.
 pub(super) fn take<T: Default + DeserializeOwned>(
     object: &mut Value,
-    place: &str,
+    pointer: &str,
 ) -> Result<T, serde_json::Error> {
-    let value = object.pointer_mut(place).map(Value::take);
+    let value = object.pointer_mut(pointer).map(Value::take);
     or_default(value.unwrap_or_default())
 }
 
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
+    fn owner_with_a_large_text_is_dropped() {
         for (uid, is_kept) in [("a".repeat(253), true), ("a".repeat(254), false)] {
             let owner =
                 json!([{"kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true}]);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_is_that_of_times_which_agree() {
+    fn contradictory_times_give_no_lifetime() {
         let of = |created: &str, end: &str, grace: i64| {
             let times = json!({
                 "creationTimestamp": created, "deletionTimestamp": end, "deletionGracePeriodSeconds": grace,
@@ -267,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_times_make_up_a_lifetime(created in any_time(), end in any_time(), grace in any_grace()) {
+        fn lifetime_agrees_with_the_timestamps(created in any_time(), end in any_time(), grace in any_grace()) {
             let metadata = Metadata {
                 creation_timestamp: Some(Time(created)),
                 deletion_timestamp: Some(Time(end)),
@@ -282,9 +284,9 @@ mod tests {
         }
     }
 
-    /// Labels beyond the bound are not even looked at, so they take no more memory than their text.
+    /// Labels beyond the bound are not parsed, so they take no more memory than their text.
     #[test]
-    fn too_many_labels_are_not_read() {
+    fn too_many_labels_are_refused() {
         let labels = |bytes: usize, last: &str| {
             let before = r#"{"a":"","last":"#.len() + last.len() + "}".len();
             let padding = " ".repeat(bytes - before);

@@ -9,8 +9,8 @@ use super::metadata::{Metadata, or_default, take};
 use super::pod::Requests;
 use tolerarch_core::pod::ARCH_KEY;
 
-/// Annotation of nodes that names the taints set by tolerarch, comma-separated. The list of taints is atomic to the API
-/// server, so that managed fields do not show who has set a taint.
+/// Annotation of nodes with the taints that tolerarch has set, comma-separated. Managed fields do not show who has set a
+/// taint, as the list of taints is atomic.
 pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -18,21 +18,22 @@ pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 pub struct Node {
     pub metadata: Metadata,
     pub taints: Vec<Taint>,
-    /// The taints as JSON, with fields that are unknown here.
+    /// The taints as JSON, including unknown fields.
     pub raw_taints: Vec<Value>,
     /// Value of the annotation [`TAINTS_KEY`]; empty without the annotation.
     pub own_taints: String,
-    /// Architecture by the node's label, as for the scheduler, else by the kubelet; empty before the node registers.
+    /// Architecture: the node's label, which the scheduler uses, or else the kubelet's report. Empty before the node
+    /// registers.
     pub architecture: String,
-    /// Operating system, likewise.
+    /// Operating system, from the same sources.
     pub os: String,
     /// Version of the kubelet, such as `v1.36.1`; empty before the node registers.
     pub kubelet: String,
     /// Identity of the machine at its provider (`spec.providerID`); empty before the provider has set it.
     pub provider_id: String,
-    /// Machine of Cluster API or OpenShift that the node is, as its annotation has it; empty elsewhere.
+    /// Name of the node's Machine in Cluster API or OpenShift, from an annotation; empty elsewhere.
     pub machine: String,
-    /// CPU and memory of the machine, those that the system keeps for itself included.
+    /// CPU and memory of the machine, including those that are reserved for the system.
     pub capacity: Requests,
 }
 
@@ -65,7 +66,7 @@ impl TryFrom<Value> for Node {
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
         let kubelet = take(&mut node, "/status/nodeInfo/kubeletVersion")?;
-        // A kubelet says it; only reports read it, so a wrong one is no reason to know nothing of the node.
+        // Only reports use the capacity, so an invalid one does not make the node unreadable.
         let capacity = take(&mut node, "/status/capacity").unwrap_or_default();
         let taints = raw_taints.iter().map(Taint::deserialize);
         let taints = taints.collect::<Result<_, _>>()?;
@@ -99,9 +100,9 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Returns whether a node can have only one of both: its taints differ by their keys and effects.
+    /// Returns whether the two taints exclude each other: no two taints of a node have the same key and effect.
     pub fn is_at_the_place_of(&self, other: &Self) -> bool {
-        (&self.key, &self.effect) == (&other.key, &other.effect)
+        self.key == other.key && self.effect == other.effect
     }
 }
 

@@ -1,9 +1,9 @@
-//! Classes of Karpenter's nodes, which differ by provider, with the fields that they have in common.
+//! Karpenter's node classes, with the fields that those of all providers share.
 //!
 //! `EC2NodeClass` lists its machine images in `status.amis` (`pkg/apis/v1/ec2nodeclass_status.go` of
-//! aws/karpenter-provider-aws), `AKSNodeClass` and `GCENodeClass` in `status.images` (`aksnodeclass_status.go` of
-//! Azure/karpenter-provider-azure, `gcenodeclass_status.go` of cloudpilot-ai/karpenter-provider-gcp), each image with
-//! the requirements that an instance type has to meet. `NodeClass` of EKS Auto Mode lists none: AWS chooses them.
+//! aws/karpenter-provider-aws). `AKSNodeClass` and `GCENodeClass` list them in `status.images` (`aksnodeclass_status.go`
+//! of Azure/karpenter-provider-azure, `gcenodeclass_status.go` of cloudpilot-ai/karpenter-provider-gcp). Each image has
+//! requirements that an instance type has to meet. `NodeClass` of EKS Auto Mode lists no images: AWS chooses them.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ const MESSAGE: usize = 300;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct NodeClass {
-    /// Reason why it is not ready, as its conditions say: untrusted text, at most 300 characters. `None` if it is ready, or
-    /// nothing is known of that yet.
+    /// Reason why the class is not ready, from its conditions: untrusted text of at most 300 characters. `None` if the
+    /// class is ready, or its readiness is unknown.
     pub fault: Option<String>,
-    /// Architectures of its machine images; `None` if these are not known, or some may run on any.
+    /// Architectures of its machine images; `None` if they are unknown, or if an image has no requirement on them.
     pub architectures: Option<BTreeSet<String>>,
 }
 
@@ -48,14 +48,23 @@ impl TryFrom<Value> for NodeClass {
     }
 }
 
-/// Returns what the failed conditions say, unless `Ready` has not failed. Its own message only names the others
-/// (`recomputeRootCondition` of awslabs/operatorpkg).
+/// Returns the message of a failed condition if `Ready` has failed. The message of `Ready` itself only names the other
+/// conditions (`recomputeRootCondition` of awslabs/operatorpkg).
 fn fault(conditions: &[Condition]) -> Option<String> {
-    let is_failed = |condition: &&Condition| condition.status == "False";
-    let failed = conditions.iter().filter(is_failed);
-    let ready = failed.clone().find(|one| one.r#type == "Ready")?;
-    let mut others = failed.filter(|one| one.r#type != "Ready" && !one.message.is_empty());
-    let text = match others.next() {
+    let mut ready = None;
+    let mut cause = None;
+    for condition in conditions {
+        if condition.status != "False" {
+            continue;
+        }
+        if condition.r#type == "Ready" {
+            ready = ready.or(Some(condition));
+        } else if !condition.message.is_empty() {
+            cause = cause.or(Some(condition));
+        }
+    }
+    let ready = ready?;
+    let text = match cause {
         Some(cause) => format!("{}: {}", cause.r#type, cause.message),
         None => ready.message.clone(),
     };
@@ -63,13 +72,13 @@ fn fault(conditions: &[Condition]) -> Option<String> {
 }
 
 fn architectures(images: &[MachineImage]) -> Option<BTreeSet<String>> {
-    let mut all = BTreeSet::new();
+    let mut architectures = BTreeSet::new();
     for image in images {
         let mut requirements = image.requirements.iter();
-        let named = requirements.find(|one| one.key == ARCH_KEY && one.operator == "In")?;
-        all.extend(named.values.iter().flatten().cloned());
+        let requirement = requirements.find(|one| one.key == ARCH_KEY && one.operator == "In")?;
+        architectures.extend(requirement.values.iter().flatten().cloned());
     }
-    (!all.is_empty()).then_some(all)
+    Some(architectures).filter(|architectures| !architectures.is_empty())
 }
 
 #[cfg(test)]
@@ -83,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_images_name_their_architectures() {
+    fn architectures_of_all_machine_images_are_read() {
         let image = |architecture: &str| {
             let requirement =
                 json!({"key": "kubernetes.io/arch", "operator": "In", "values": [architecture]});
@@ -110,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_behind_ready_says_why() {
+    fn fault_is_the_condition_that_ready_depends_on() {
         let condition = |name: &str, status: &str, message: &str| json!({"type": name, "status": status, "message": message});
         let ready = condition("Ready", "False", "AMIsReady=False");
         let cause = condition("AMIsReady", "False", "AMISelector did not match any AMIs");
@@ -120,7 +129,7 @@ mod tests {
                 Some("AMIsReady: AMISelector did not match any AMIs"),
             ),
             (json!([ready]), Some("AMIsReady=False")),
-            // A condition that Ready does not depend on keeps no node away.
+            // A condition on which Ready does not depend is no fault.
             (json!([cause, condition("Ready", "True", "")]), None),
             (json!([cause, condition("Ready", "Unknown", "")]), None),
             (json!([]), None),

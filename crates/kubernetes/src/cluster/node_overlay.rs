@@ -1,4 +1,4 @@
-//! Karpenter's NodeOverlays (`karpenter.sh/v1alpha1`), which change the prices of instance types in Karpenter's eyes
+//! Karpenter's NodeOverlays (`karpenter.sh/v1alpha1`), which change the prices of instance types for Karpenter
 //! (`pkg/apis/v1alpha1/nodeoverlay.go` of kubernetes-sigs/karpenter).
 
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
@@ -19,10 +19,10 @@ pub struct NodeOverlay {
     pub is_ready: Option<bool>,
 }
 
-/// Price of an instance type by a NodeOverlay.
+/// Price of an instance type in a NodeOverlay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Price {
-    /// Change by an amount or, with a percent sign, by a share: `+0.5`, `-10%`.
+    /// Change by an amount or a percentage: `+0.5`, `-10%`.
     Adjusted(String),
     Fixed(String),
 }

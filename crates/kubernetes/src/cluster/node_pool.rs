@@ -14,30 +14,30 @@ use super::quantity::Quantity;
 #[serde(try_from = "Value")]
 pub struct NodePool {
     pub metadata: Metadata,
-    /// Weight, of which Karpenter tries the heaviest first; 0 if it is absent.
+    /// Weight; 0 if it is absent. Karpenter tries the NodePool with the largest weight first.
     pub weight: u32,
-    /// Set if the NodePool keeps a number of nodes, whatever Pods there are.
+    /// Set if the NodePool keeps a fixed number of nodes, however many Pods are pending.
     pub is_static: bool,
-    /// Labels of the nodes, as far as the NodePool's template has them.
+    /// Labels of the nodes in the NodePool's template.
     pub template_labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     /// Class of the nodes at their provider.
     pub node_class: NodeClassRef,
-    /// Taints of the nodes only while they start.
+    /// Taints that the nodes have only while they start.
     pub startup_taints: Vec<Taint>,
-    /// Requirements on labels of the nodes, also with operators that Kubernetes does not have.
+    /// Requirements on labels of the nodes. Some have operators that only Karpenter has.
     pub requirements: Vec<NodeSelectorRequirement>,
-    /// Limits on the resources of all nodes together, by resource.
+    /// Limits on the resources of all nodes together, by name of the resource.
     pub limits: BTreeMap<String, Quantity>,
     /// Resources of all nodes together.
     pub resources: BTreeMap<String, Quantity>,
     /// Readiness as Karpenter reports it; `None` before the first report.
     pub is_ready: Option<bool>,
-    /// Set if the NodePool's last nodes could not be launched, or did not register, by the same reports.
+    /// Set if Karpenter reports that the NodePool's last nodes could not be launched, or did not register.
     pub is_stuck: bool,
 }
 
-/// Reference to the class of a NodePool's nodes; its members are empty if the NodePool names none.
+/// Reference to a node class. All fields are empty if the NodePool names no class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub struct NodeClassRef {
@@ -80,10 +80,10 @@ impl TryFrom<Value> for NodePool {
     }
 }
 
-/// Returns the quantities among these, which may be numbers in JSON.
-fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, Quantity> {
+/// Returns the valid quantities, which may be numbers in JSON. Others are dropped.
+fn quantities(values: BTreeMap<String, Value>) -> BTreeMap<String, Quantity> {
     let mut quantities = BTreeMap::new();
-    for (name, value) in read {
+    for (name, value) in values {
         let quantity = match value {
             Value::String(text) => Quantity::parse(&text),
             other => Quantity::parse(&other.to_string()),

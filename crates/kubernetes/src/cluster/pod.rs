@@ -1,4 +1,4 @@
-//! A Pod as the API server stores it, from a list or a watch: the facts that a decision needs, and the Pod's status.
+//! A stored Pod, from a list or a watch: the facts that a decision needs, and the Pod's status.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::metadata::{Condition, Metadata, first, has_key, status_of};
 use super::quantity::Quantity;
 use tolerarch_core::pod::Pod;
 
-/// Maximum bytes of an image's name; a longer one cannot be pulled.
+/// Maximum bytes of an image's name. An image with a longer name cannot be pulled.
 const IMAGE: usize = 1024;
 /// Mount path of the tokens of service accounts in most containers.
 const TOKENS: &str = "/var/run/secrets/";
@@ -24,12 +24,12 @@ pub struct StoredPod {
     /// Node on which the Pod runs, or is about to.
     pub node: Option<String>,
     pub phase: Phase,
-    /// Set if the scheduler found no node for the Pod, or may not look for one yet, and none is nominated: by a
-    /// preemption, or as the one that the scheduler or an autoscaler expects the Pod on.
+    /// Set if the scheduler has found no node for the Pod, or may not search yet, and no node is nominated. A preemption
+    /// nominates a node, and so do the scheduler and an autoscaler that expect the Pod there.
     pub is_waiting_for_a_node: bool,
-    /// Set if the Pod ends for the sake of its node: by an eviction, a preemption or a taint.
+    /// Set if the Pod ends because of an eviction, a preemption or a taint of its node.
     pub is_disrupted: bool,
-    /// Status of the containers, init containers first, as far as a kubelet has reported it.
+    /// Status of the containers, init containers first; those that a kubelet has reported.
     pub containers: Vec<ContainerStatus>,
     pub requests: Requests,
     /// Facts for a decision. `None` if they cannot be read within the limits on untrusted input.
@@ -46,18 +46,18 @@ pub enum Phase {
     Unknown,
 }
 
-/// Status of a container, as the kubelet reports it. Messages in it are untrusted text.
+/// Status of a container, reported by the kubelet. Its messages are untrusted text.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerStatus {
     pub name: String,
-    /// Image as the Pod names it; empty if it is unknown or too long.
+    /// Image in the Pod's specification; empty if it is unknown or too long.
     #[serde(skip)]
     pub image: String,
     /// Image that the runtime has pulled, `registry/repository@digest`; empty if it is unknown.
     #[serde(rename = "imageID")]
     pub image_id: String,
-    /// Set if the image alone decides which program the container starts, and how, as far as the Pod tells.
+    /// Set if nothing in the Pod affects which program the container starts, and how: the image alone decides.
     #[serde(skip)]
     pub is_plain: bool,
     pub state: ContainerState,
@@ -129,18 +129,18 @@ impl StoredPod {
                 by_name.insert(&container.name, container);
             }
         }
-        let is_waiting_for_a_node = spec.node_name.is_empty()
-            && status.nominated_node_name.is_empty()
+        let has_node = !spec.node_name.is_empty() || !status.nominated_node_name.is_empty();
+        let is_waiting_for_a_node = !has_node
             && metadata.deletion_timestamp.is_none()
             && status_of(&status.conditions, "PodScheduled") == Some("False");
+        let is_plain = !metadata.may_direct_the_node && spec.is_plain();
         let mut containers = status.init_container_statuses;
         containers.extend(status.container_statuses);
         // A status may name one container repeatedly.
         for status in &mut containers {
             if let Some(container) = by_name.get(&*status.name) {
                 status.image.clone_from(&container.image);
-                status.is_plain =
-                    !metadata.may_direct_the_node && spec.is_plain() && container.is_plain();
+                status.is_plain = is_plain && container.is_plain();
             }
         }
         Ok(Self {
@@ -158,8 +158,9 @@ impl StoredPod {
 
 impl<'de> Deserialize<'de> for StoredPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The JSON is read twice: as facts, which bound untrusted input, and as the rest.
-        Self::read(<&RawValue>::deserialize(deserializer)?.get()).map_err(D::Error::custom)
+        // The JSON is read twice: for the facts, whose reader bounds untrusted input, and for all else.
+        let json = <&RawValue>::deserialize(deserializer)?;
+        Self::read(json.get()).map_err(D::Error::custom)
     }
 }
 
@@ -179,7 +180,7 @@ struct Spec {
     #[serde(deserialize_with = "first")]
     init_containers: Vec<Container>,
     overhead: Option<Requests>,
-    /// Requests of the Pod as a whole (KEP-2837), at least as large as those of its containers.
+    /// Requests of the Pod as a whole (KEP-2837), at least those of its containers.
     resources: Option<Resources>,
     runtime_class_name: Option<String>,
     security_context: Option<Security>,
@@ -205,8 +206,8 @@ struct Container {
 }
 
 impl Container {
-    /// Returns whether nothing in the container chooses, finds, covers or filters its first program, and none of its
-    /// devices brings mounts and hooks.
+    /// Returns whether nothing in the container selects, finds, covers or filters its first program, and it has no devices,
+    /// which may add mounts and hooks.
     fn is_plain(&self) -> bool {
         let lists = [
             &self.command,
@@ -214,14 +215,19 @@ impl Container {
             &self.env_from,
             &self.volume_devices,
         ];
-        lists.into_iter().flatten().all(Vec::is_empty)
-            && self.working_dir.is_empty()
-            && !self.env.iter().any(|variable| variable.name == "PATH")
-            && self.volume_mounts.iter().all(Mount::is_of_tokens)
+        if !lists.into_iter().flatten().all(Vec::is_empty) || !self.working_dir.is_empty() {
+            return false;
+        }
+        if self.env.iter().any(|variable| variable.name == "PATH") {
+            return false;
+        }
+        if let Some(resources) = &self.resources
+            && (resources.has_claims || resources.has_devices)
+        {
+            return false;
+        }
+        self.volume_mounts.iter().all(Mount::is_of_tokens)
             && self.security_context.iter().all(Security::is_plain)
-            && !self
-                .resources
-                .is_some_and(|resources| resources.has_claims || resources.has_devices)
     }
 }
 
@@ -232,8 +238,8 @@ struct Resources {
     /// Set if the container uses devices by dynamic resource allocation.
     #[serde(rename = "claims", deserialize_with = "is_filled")]
     has_claims: bool,
-    /// Set if it uses extended resources, of which a device plug-in of the node brings mounts and devices. Kubernetes
-    /// wants them among the limits.
+    /// Set if the container uses extended resources: a device plug-in of the node may add mounts and devices. Kubernetes
+    /// requires extended resources to be among the limits.
     #[serde(rename = "limits", deserialize_with = "has_extended_resources")]
     has_devices: bool,
 }
@@ -244,7 +250,7 @@ fn is_filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Erro
     Ok(items.is_some_and(|items| !items.is_empty()))
 }
 
-/// Reads whether resources have a name with a domain, as all have but those of Kubernetes itself.
+/// Reads whether the name of any resource has a domain. Only Kubernetes' own resources have none.
 fn has_extended_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     has_key(deserializer, |name| name.contains('/'))
 }
@@ -267,7 +273,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// Returns whether the mount covers no program, as it is a service account's tokens.
+    /// Returns whether the mount holds tokens of a service account, so that it covers no program.
     fn is_of_tokens(&self) -> bool {
         self.mount_path.starts_with(TOKENS) && !self.mount_path.contains("..")
     }
@@ -280,7 +286,7 @@ struct Security {
 }
 
 impl Security {
-    /// Returns whether the seccomp profile is not one that a tenant may have written, which could fail in any way.
+    /// Returns whether no seccomp profile is a file of the node: such a profile may make a program fail in any way.
     fn is_plain(&self) -> bool {
         let profile = self.seccomp_profile.as_ref();
         profile.is_none_or(|profile| profile.type_ != "Localhost")
@@ -293,7 +299,8 @@ impl Spec {
             && self.security_context.iter().all(Security::is_plain)
     }
 
-    /// Sums as k8s.io/component-helpers `resource.PodRequests`: init containers in turn, beside earlier sidecars.
+    /// Sums the requests as k8s.io/component-helpers `resource.PodRequests` does: init containers run one after the other,
+    /// beside earlier sidecars.
     fn requests(&self) -> Requests {
         let mut all = Requests::default();
         for container in &self.containers {

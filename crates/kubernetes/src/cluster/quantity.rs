@@ -1,4 +1,4 @@
-//! Amounts of resources, read as Kubernetes reads them (k8s.io/apimachinery `resource.ParseQuantity`).
+//! Amounts of resources, read as in Kubernetes (k8s.io/apimachinery `resource.ParseQuantity`).
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
@@ -6,16 +6,16 @@ use std::ops::Add;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Maximum digits after the point that are read.
+/// Maximum number of digits after the point that are read.
 const FRACTION: usize = 12;
 const NANO: u128 = 1_000_000_000;
 
-/// An amount of a resource, to the billionth, as in Kubernetes. A negative one counts as none.
+/// An amount of a resource in billionths, the precision of Kubernetes. A negative amount counts as zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(u128);
 
 impl Quantity {
-    /// One unit: a core, or a node.
+    /// One unit: one core, or one node.
     pub const ONE: Self = Self(NANO);
 
     /// Returns whole units, rounded up: bytes of memory.
@@ -32,43 +32,67 @@ impl Quantity {
         u64::try_from(self.0.div_ceil(part)).unwrap_or(u64::MAX)
     }
 
-    /// Reads a quantity; `None` if Kubernetes does not take the text for one.
+    /// Reads a quantity; `None` if Kubernetes does not accept the text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_negative = text.starts_with('-');
         let text = text.strip_prefix(['-', '+']).unwrap_or(text);
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
-        let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+        let suffix = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &text[..text.len().saturating_sub(suffix.len())];
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
             return None;
         }
+        let scale = Scale::of(suffix)?;
+        if is_negative {
+            return Some(Self::default());
+        }
         let fraction = &fraction[..fraction.len().min(FRACTION)];
-        // Digits alone fail by their number only: Kubernetes stores any.
-        let amount = ["0", whole, fraction].concat().parse().unwrap_or(u128::MAX);
-        let (factor, exponent) = scale(suffix)?;
-        let fraction = i32::try_from(fraction.len()).ok()?;
-        let exponent = exponent.saturating_add(9).saturating_sub(fraction);
-        let nanos = scaled(amount.saturating_mul(factor), exponent);
-        Some(Self(if is_negative { 0 } else { nanos }))
+        let digits = ["0", whole, fraction].concat();
+        // Kubernetes stores any number of digits: too many are the only reason to fail here.
+        let amount = digits.parse().unwrap_or(u128::MAX);
+        let fraction_digits = i32::try_from(fraction.len()).ok()?;
+        let exponent = scale.exponent.saturating_add(9);
+        let exponent = exponent.saturating_sub(fraction_digits);
+        Some(Self(scaled(amount.saturating_mul(scale.factor), exponent)))
     }
 }
 
-/// Returns the meaning of a suffix: a factor, and a power of ten.
-fn scale(suffix: &str) -> Option<(u128, i32)> {
-    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-    let mut binary = (10..).step_by(10).zip(BINARY);
-    let mut decimal = (-9..).step_by(3).zip(DECIMAL);
-    if let Some((bits, _)) = binary.find(|(_, name)| *name == suffix) {
-        return Some((1 << bits, 0));
-    }
-    if let Some((exponent, _)) = decimal.find(|(_, name)| *name == suffix) {
-        return Some((1, exponent));
-    }
-    Some((1, suffix.strip_prefix(['e', 'E'])?.parse().ok()?))
+/// Meaning of a suffix.
+struct Scale {
+    factor: u128,
+    /// Power of ten.
+    exponent: i32,
 }
 
-/// Multiplies by a power of ten; a remainder below a billionth counts as one.
+impl Scale {
+    fn of(suffix: &str) -> Option<Self> {
+        let factor = match suffix {
+            "Ki" => 1 << 10,
+            "Mi" => 1 << 20,
+            "Gi" => 1 << 30,
+            "Ti" => 1 << 40,
+            "Pi" => 1 << 50,
+            "Ei" => 1 << 60,
+            _ => 1,
+        };
+        let exponent = match suffix {
+            "n" => -9,
+            "u" => -6,
+            "m" => -3,
+            "" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei" => 0,
+            "k" => 3,
+            "M" => 6,
+            "G" => 9,
+            "T" => 12,
+            "P" => 15,
+            "E" => 18,
+            _ => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
+        };
+        Some(Self { factor, exponent })
+    }
+}
+
+/// Multiplies by a power of ten, and rounds up.
 fn scaled(amount: u128, exponent: i32) -> u128 {
     let power = 10_u128.saturating_pow(exponent.unsigned_abs());
     if exponent > 0 {
@@ -101,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_sum_wraps(
+        fn sums_never_overflow(
             text in "[+-]?[0-9]{0,60}(\\.[0-9]{0,60})?([eE][+-]?[0-9]{1,11}|[numkMGTPE]|[KMGTPE]i)?",
             other in "[0-9]{1,60}(E|Ei)?",
         ) {
@@ -115,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_kubernetes_reads() {
+    fn valid_quantities_are_read() {
         for (text, millis, units) in [
             ("0", 0, 0),
             ("100m", 100, 1),
@@ -149,13 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest() {
+    fn invalid_quantities_are_refused() {
         for text in [
             "", ".", "m", "1 Gi", "1gi", "1K", "1.2.3", "1e", "1e1.5", "0x1", "é", "--1", "1Mi ",
         ] {
             assert_eq!(Quantity::parse(text), None, "{text:?}");
         }
-        // Of any length: the API server stores such a Pod, and a list with it has to be read.
+    }
+
+    /// The API server stores a Pod with any number of digits, and a list with this Pod has to be read.
+    #[test]
+    fn quantities_of_any_length_are_read() {
         for digits in [28, 40, 100_000] {
             assert!(
                 Quantity::parse(&"1".repeat(digits)).unwrap() > Quantity::parse("1E").unwrap(),
@@ -167,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_exactly() {
+    fn sums_are_exact() {
         let third = Quantity::parse("0.1m").unwrap();
         assert_eq!((third + third + third).millis(), 1);
     }

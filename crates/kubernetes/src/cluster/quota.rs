@@ -1,5 +1,6 @@
-//! ResourceQuotas, and whether they have room for one more Pod of each of some DaemonSets, as the API server counts
-//! (`checkRequest` of k8s.io/apiserver `pkg/admission/plugin/resourcequota`, `pkg/quota/v1/evaluator/core/pods.go`).
+//! ResourceQuotas, and whether they leave room for one more Pod of each of several DaemonSets. Counts as the API server
+//! does (`checkRequest` of k8s.io/apiserver `pkg/admission/plugin/resourcequota`,
+//! `pkg/quota/v1/evaluator/core/pods.go`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ pub struct ResourceQuota {
     /// Amounts that the namespace may use, by resource.
     hard: Amounts,
     used: Amounts,
-    /// Conditions on a Pod to be counted, all of which have to be met.
+    /// Scopes of the quota: a Pod counts if it is in all of them.
     scopes: Vec<Scope>,
 }
 
@@ -33,10 +34,10 @@ struct Scope {
     values: Vec<String>,
 }
 
-/// A resource of which a quota has too little left.
+/// A resource of which too little is left in a quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Name of the resource, as the quota has it.
+    /// Name of the resource in the quota.
     pub resource: String,
     pub hard: String,
     pub used: String,
@@ -46,7 +47,7 @@ pub struct Shortage {
     pub sets: Vec<String>,
 }
 
-/// A kind of resource that quotas count, under two names each.
+/// A resource that quotas count. Each has two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Pods,
@@ -65,8 +66,8 @@ impl ResourceQuota {
         &self.metadata.name
     }
 
-    /// Returns what is missing for one more Pod of each of these DaemonSets together; those of other namespaces, or
-    /// out of the quota's scopes, need nothing of it.
+    /// Returns the shortages for one more Pod of each of these DaemonSets, together. DaemonSets in other namespaces or
+    /// outside the quota's scopes do not count.
     pub fn shortages<'s>(&self, sets: impl IntoIterator<Item = &'s DaemonSet>) -> Vec<Shortage> {
         let mut counted = Vec::new();
         for set in sets {
@@ -156,7 +157,7 @@ impl Scope {
         }
     }
 
-    /// Returns whether the scope selects a priority class; an empty one is none.
+    /// Returns whether the scope selects a priority class; an empty name stands for no class.
     fn has_class(&self, class: &str) -> bool {
         let is_listed = self.values.iter().any(|value| value == class);
         match self.operator.as_str() {
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_select_as_the_api_server_selects() {
+    fn scopes_select_as_in_the_api_server() {
         let with = |name: &str, operator: &str, values: &[&str]| {
             let scope = json!({"scopeName": name, "operator": operator, "values": values});
             json!({"scopeSelector": {"matchExpressions": [scope]}})
@@ -379,18 +380,18 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_names_those_that_use_what_is_short_in_its_own_namespace() {
+    fn shortage_names_daemon_sets_that_need_the_resource() {
         let requests = json!({"requests": {"cpu": "1"}});
         let mut foreign = set("foreign", "", &requests);
         foreign.metadata.namespace = "team".to_owned();
-        let own = set("own", "", &requests);
+        let busy = set("busy", "", &requests);
         let idle = set("idle", "", &json!({}));
         let quota = quota(&json!({"hard": {"cpu": "0"}}), &json!({}));
-        let shortages = quota.shortages([&foreign, &own, &idle]);
+        let shortages = quota.shortages([&foreign, &busy, &idle]);
         let [shortage] = &*shortages else {
             panic!("{shortages:?}");
         };
-        assert_eq!(shortage.sets, ["own"]);
+        assert_eq!(shortage.sets, ["busy"]);
         assert!(quota.shortages([&foreign, &idle]).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Webhooks of MutatingWebhookConfigurations: how the API server calls them, and for which Pods, as the cluster has them.
+//! Webhooks in the cluster's MutatingWebhookConfigurations: how the API server calls them, and for which Pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use super::{Cluster, ClusterError, ObjectName};
 
 type Labels = BTreeMap<String, String>;
 
-/// Shipped matchConditions, without blanks: a decision skips the same Pods. Others would need the API server's CEL.
+/// The matchConditions in tolerarch's manifests, without blanks: a decision skips the same Pods. Others cannot be evaluated
+/// without the API server's CEL.
 const CONDITIONS: [&str; 5] = [
     "!has(object.spec.nodeName)||object.spec.nodeName==''",
     "!has(object.metadata.annotations)||!('kubernetes.io/config.mirror'inobject.metadata.annotations)",
@@ -22,7 +23,7 @@ const CONDITIONS: [&str; 5] = [
     "!has(object.metadata.annotations)||!('tolerarch.io/mode'inobject.metadata.annotations)||object.metadata.annotations['tolerarch.io/mode']!='off'",
 ];
 
-/// Resources with templates, for which tolerarch has webhooks beside that for Pods.
+/// Resources with Pod templates, for which tolerarch has webhooks of their own.
 const TEMPLATES: [&str; 2] = ["daemonsets", "podtemplates"];
 
 pub struct WebhookConfiguration {
@@ -53,10 +54,10 @@ impl WebhookConfiguration {
 pub struct Webhook {
     /// Name of the MutatingWebhookConfiguration.
     pub configuration: String,
-    /// When the MutatingWebhookConfiguration was created, in seconds since 1970; `None` if it does not say.
+    /// Creation time of the MutatingWebhookConfiguration, in seconds since 1970; `None` if it is unknown.
     pub created: Option<i64>,
     pub spec: MutatingWebhook,
-    /// Path of the URL that is called; empty if there is none.
+    /// Path of the URL that is called; may be empty.
     pub path: String,
     pub namespaces: Selector,
     pub objects: Selector,
@@ -83,10 +84,8 @@ impl Webhook {
             Some(service) => service.path.clone(),
             None => url(&spec).map(|url| url.path().to_owned()),
         };
-        let is_evaluable = spec.match_conditions.iter().flatten().all(|condition| {
-            let expression: String = condition.expression.split_whitespace().collect();
-            CONDITIONS.contains(&&*expression)
-        });
+        let mut conditions = spec.match_conditions.iter().flatten();
+        let is_evaluable = conditions.all(|condition| is_shipped(&condition.expression));
         Self {
             configuration,
             created: None,
@@ -98,19 +97,21 @@ impl Webhook {
         }
     }
 
-    /// Returns the name as in the API server's log.
+    /// Returns the name that the API server logs.
     pub fn name(&self) -> String {
         format!("{}/{}", self.configuration, self.spec.name)
     }
 
-    /// Returns whether the webhook is one of tolerarch, which have names below its domain.
+    /// Returns whether the webhook is tolerarch's: its name is in tolerarch's domain.
     pub fn is_ours(&self) -> bool {
         self.spec.name.ends_with(".tolerarch.io")
     }
 
     pub fn bundle(&self) -> &[u8] {
-        let bundle = self.spec.client_config.ca_bundle.as_ref();
-        bundle.map_or(&[], |bundle| &bundle.0)
+        match &self.spec.client_config.ca_bundle {
+            Some(bundle) => &bundle.0,
+            None => &[],
+        }
     }
 
     pub fn profile(&self) -> Option<&str> {
@@ -125,8 +126,8 @@ impl Webhook {
         Some((&service.namespace, &service.name, port))
     }
 
-    /// Returns the name or address that the certificate has to be for, as the API server's ServerName
-    /// (pkg/util/webhook/client.go): an IPv6 address without brackets.
+    /// Returns the name or address that the certificate has to have: the API server's ServerName
+    /// (pkg/util/webhook/client.go). An IPv6 address has no brackets.
     pub fn server_name(&self) -> Option<String> {
         if let Some((namespace, name, _)) = self.service() {
             return Some(format!("{name}.{namespace}.svc"));
@@ -136,7 +137,7 @@ impl Webhook {
         Some(host.trim_matches(['[', ']']).to_owned())
     }
 
-    /// Returns labels of an object for which the webhook is called; `None` if there are none.
+    /// Returns labels of an object for which the webhook is called; `None` if the selector matches none of those tried.
     pub fn example(&self) -> Option<Labels> {
         let mut labels = Labels::new();
         for expression in self.objects.clone() {
@@ -148,7 +149,11 @@ impl Webhook {
             };
             labels.entry(key).or_insert(value);
         }
-        self.objects.matches(&labels).then_some(labels)
+        if self.objects.matches(&labels) {
+            Some(labels)
+        } else {
+            None
+        }
     }
 
     pub fn selects(&self, namespace: &Namespace) -> bool {
@@ -157,37 +162,55 @@ impl Webhook {
 
     /// Returns whether a rule covers the creation of Pods.
     pub fn has_pods(&self) -> bool {
-        let rules = self.spec.rules.iter().flatten();
-        let mut rules = rules.map(|rule| [&rule.operations, &rule.api_groups, &rule.resources]);
-        rules.any(|rule| covers(rule, ["CREATE", "", "pods"]))
+        let mut rules = self.spec.rules.iter().flatten();
+        rules.any(|rule| {
+            let rule = [&rule.operations, &rule.api_groups, &rule.resources];
+            covers(rule, ["CREATE", "", "pods"])
+        })
     }
 
-    /// Returns whether the webhook is not for templates only.
+    /// Returns whether a rule covers Pods, or no rule covers templates.
     pub fn is_for_pods(&self) -> bool {
-        let rules = self.spec.rules.iter().flatten();
-        let mut resources = rules.flat_map(|rule| rule.resources.iter().flatten());
-        self.has_pods() || !resources.any(|resource| TEMPLATES.contains(&&**resource))
+        if self.has_pods() {
+            return true;
+        }
+        for rule in self.spec.rules.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                if TEMPLATES.contains(&resource.as_str()) {
+                    return false;
+                }
+            }
+        }
+        true
     }
 }
 
-/// Reads a selector: without one everything is selected, by an unknown operator nothing.
-fn selector(read: Option<LabelSelector>) -> Selector {
-    let nothing = |_| Expression::In(String::new(), BTreeSet::new()).into();
-    read.unwrap_or_default().try_into().unwrap_or_else(nothing)
+fn is_shipped(expression: &str) -> bool {
+    let without_blanks: String = expression.split_whitespace().collect();
+    CONDITIONS.contains(&without_blanks.as_str())
+}
+
+/// Converts a selector. Without a selector, everything is selected; with an unknown operator, nothing.
+fn selector(selector: Option<LabelSelector>) -> Selector {
+    match selector.unwrap_or_default().try_into() {
+        Ok(selector) => selector,
+        Err(_) => Expression::In(String::new(), BTreeSet::new()).into(),
+    }
 }
 
 fn url(webhook: &MutatingWebhook) -> Option<Url> {
     Url::parse(webhook.client_config.url.as_deref()?).ok()
 }
 
-/// Returns whether operations, API groups and resources of a rule include these.
+/// Returns whether the operations, API groups and resources of a rule include these.
 pub fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
-    rule.iter().zip(wanted).all(|(listed, wanted)| {
-        listed
-            .iter()
-            .flatten()
-            .any(|one| one == wanted || one == "*" || one == "*/*")
-    })
+    for (listed, wanted) in rule.into_iter().zip(wanted) {
+        let mut listed = listed.iter().flatten();
+        if !listed.any(|one| one == wanted || one == "*" || one == "*/*") {
+            return false;
+        }
+    }
+    true
 }
 
 /// Webhooks that are called when Pods are created.
@@ -199,12 +222,12 @@ pub enum Called<'s> {
     /// Called with this profile, or without one.
     For(Option<&'s str>),
     No,
-    /// A matchCondition that cannot be evaluated here decides.
+    /// Depends on a matchCondition that cannot be evaluated here.
     Unknown,
 }
 
 impl Scope {
-    /// Reads these configurations; one that is missing calls no webhook.
+    /// Reads these configurations. A missing configuration has no webhooks.
     pub async fn read(cluster: &Cluster, names: &[ObjectName]) -> Result<Self, ClusterError> {
         let mut webhooks = Vec::new();
         for name in names {
@@ -217,12 +240,12 @@ impl Scope {
         Ok(Self::of(webhooks))
     }
 
-    /// Keeps those of the webhooks that are called for Pods.
+    /// Keeps the webhooks that are called for Pods.
     pub fn of(webhooks: impl IntoIterator<Item = Webhook>) -> Self {
         Self(webhooks.into_iter().filter(Webhook::has_pods).collect())
     }
 
-    /// Returns whether the webhook is called for Pods with the labels `pod` in a namespace with the labels `namespace`.
+    /// Returns whether a webhook is called for Pods with the labels `pod` in a namespace with the labels `namespace`.
     pub fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
         let selects = |webhook: &&Webhook| {
             webhook.namespaces.matches(namespace) && webhook.objects.matches(pod)
@@ -237,17 +260,20 @@ impl Scope {
         }
     }
 
-    /// Returns whether a selected namespace has this label, and would be selected likewise without it.
+    /// Returns whether a selected namespace has this label, and the same webhooks would select it without the label.
     pub fn ignores(&self, namespace: &Labels, key: &str) -> bool {
         let mut without = namespace.clone();
-        let selects = |labels: &Labels| -> Vec<bool> {
-            let namespaces = self.0.iter().map(|webhook| &webhook.namespaces);
-            namespaces
-                .map(|selector| selector.matches(labels))
-                .collect()
-        };
-        let selecting = selects(namespace);
-        without.remove(key).is_some() && selecting.contains(&true) && selecting == selects(&without)
+        if without.remove(key).is_none() {
+            return false;
+        }
+        let mut is_selected = false;
+        for Webhook { namespaces, .. } in &self.0 {
+            if namespaces.matches(namespace) != namespaces.matches(&without) {
+                return false;
+            }
+            is_selected |= namespaces.matches(namespace);
+        }
+        is_selected
     }
 
     /// Returns whether all matchConditions can be evaluated here.
