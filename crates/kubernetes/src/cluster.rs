@@ -1,6 +1,6 @@
-//! Client of the Kubernetes API, with the credentials of a service account or of a kubeconfig. No request waits long.
+//! Client of the Kubernetes API, with the credentials of a service account or of a kubeconfig. Each request has a timeout.
 //!
-//! Only kube's client is used; responses are read here, as each of them has a bound.
+//! Of kube only the client is used: responses are read here, within a bound each.
 
 mod access;
 mod api;
@@ -65,21 +65,21 @@ pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);
-/// Time within which a request of a background task is sent again if the API server says that it answers later. A Lease
-/// lasts longer, and looks at it end earlier.
+/// Time within which a request of a background task is sent again if the API server requests a pause. A Lease lasts
+/// longer, and reads of a Lease end earlier.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Maximum bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
+/// Maximum bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation); its maximum is 1 MiB.
 const BODY: usize = 512 << 10;
-/// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
+/// Back-off after a request for a Secret without an answer: no Secret is requested in this time, so that no Pod waits.
 const REST: Duration = Duration::from_secs(15);
-/// Media type by which the API server returns the metadata of an object only.
+/// Media type for the metadata of an object only.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// Name of the MutatingWebhookConfiguration in the manifests. API servers call webhooks in the order of these names.
 pub const WEBHOOK_CONFIGURATION: &str = "zz-tolerarch";
 
-/// An object, and the API server's time from its `Date` header, if there is one.
+/// An object, and the API server's time, if its response has a `Date` header.
 #[derive(Debug)]
 pub struct Answer<T> {
     pub object: T,
@@ -99,14 +99,18 @@ impl PatchType {
     pub const APPLY: Self = Self("application/apply-patch+yaml");
 }
 
-/// Valid name of an object that the configuration refers to.
+/// Valid name of an object to which the configuration refers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName(String);
 
 impl ObjectName {
     /// Checks the name; `None` if no object can have it.
     pub fn new(name: &str) -> Option<Self> {
-        is_name(name).then(|| Self(name.to_owned()))
+        if is_name(name) {
+            Some(Self(name.to_owned()))
+        } else {
+            None
+        }
     }
 
     pub fn as_str(&self) -> &str {
@@ -121,8 +125,8 @@ impl ObjectName {
 
 pub struct Cluster {
     api: Api,
-    /// Time at which a request for a Secret was last left without an answer.
-    silent: Mutex<Option<Instant>>,
+    /// Time of the last request for a Secret without an answer.
+    unanswered: Mutex<Option<Instant>>,
 }
 
 impl Cluster {
@@ -134,7 +138,7 @@ impl Cluster {
     pub(crate) fn new(access: impl Into<Access>, time: Duration) -> Result<Self, ConnectError> {
         Ok(Self {
             api: Api::new(access.into(), time, PATIENCE)?,
-            silent: Mutex::default(),
+            unanswered: Mutex::default(),
         })
     }
 
@@ -148,14 +152,15 @@ impl Cluster {
             return Err(ClusterError::Name);
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-        let silent = *self.silent.lock();
-        if silent.is_some_and(|since| since.elapsed() < REST) {
+        let unanswered = *self.unanswered.lock();
+        if unanswered.is_some_and(|time| time.elapsed() < REST) {
             return Err(ClusterError::Resting);
         }
         let request = Request::get(&path).header(ACCEPT, JSON);
-        // A review waits for it, so it is not sent again.
+        // A review waits for the Secret, so the request is not sent again.
         let answer = async {
-            let answer = success(self.api.send_now(request.body(Vec::new())?).await?).await?;
+            let answer = self.api.send_now(request.body(Vec::new())?).await?;
+            let answer = success(answer).await?;
             read_all(answer.into_body(), BODY).await
         };
         match self.api.in_time(answer).await.map_err(ClusterError::from) {
@@ -165,7 +170,7 @@ impl Cluster {
             }
             Err(error) => {
                 if matches!(error, ClusterError::Timeout | ClusterError::Unreachable) {
-                    *self.silent.lock() = Some(Instant::now());
+                    *self.unanswered.lock() = Some(Instant::now());
                 }
                 Err(error)
             }
@@ -177,12 +182,12 @@ impl Cluster {
         self.api.namespace()
     }
 
-    /// Reads one object for a background task, even during a back-off. `path` has been checked.
+    /// Reads one object for a background task, even during a back-off. The caller has checked `path`.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
         self.get_within(path, BODY).await
     }
 
-    /// Reads an object that tolerarch keeps itself: of any size, so that none can be made too large to be mended.
+    /// Reads an object that tolerarch manages, of any size: nobody can make it too large to be repaired.
     pub async fn get_own<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -190,14 +195,14 @@ impl Cluster {
         self.get_within(path, OBJECT).await
     }
 
-    /// Reads one object of so many bytes at most.
+    /// Reads one object of at most `most` bytes.
     async fn get_within<T: DeserializeOwned>(
         &self,
         path: &str,
         most: usize,
     ) -> Result<Answer<T>, ClusterError> {
         let request = Request::get(path).header(ACCEPT, JSON);
-        let Answer { object: body, date } = self.ask(request, Vec::new(), most).await?;
+        let Answer { object: body, date } = self.send(request, Vec::new(), most).await?;
         let object = serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)?;
         Ok(Answer { object, date })
     }
@@ -218,7 +223,7 @@ impl Cluster {
         self.change(request, object).await
     }
 
-    /// Deletes the object, unless it has changed since this version. [`ClusterError::Conflict`] if it has.
+    /// Deletes the object; [`ClusterError::Conflict`] if it has changed since this version.
     pub async fn delete(&self, path: &str, version: &str) -> Result<(), ClusterError> {
         let options = json!({"preconditions": {"resourceVersion": version}});
         let request = Request::delete(path).header(CONTENT_TYPE, JSON);
@@ -228,7 +233,8 @@ impl Cluster {
     async fn change(&self, request: Builder, change: &Value) -> Result<(), ClusterError> {
         let request = request.header(ACCEPT, METADATA);
         // A Pod may be large, and the response is ignored.
-        self.ask(request, change.to_string().into(), OBJECT).await?;
+        self.send(request, change.to_string().into(), OBJECT)
+            .await?;
         Ok(())
     }
 
@@ -250,18 +256,19 @@ impl Cluster {
             ("limitBytes", "1024"),
         ];
         let request = Request::get(with_query(&path, last)).header(ACCEPT, "text/plain, */*");
-        let line = self.ask(request, Vec::new(), BODY).await?.object;
+        let line = self.send(request, Vec::new(), BODY).await?.object;
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    async fn ask(
+    async fn send(
         &self,
         request: Builder,
         body: Vec<u8>,
         most: usize,
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let request = request.body(body).map_err(RequestError::from)?;
-        let answer = self.api.success(self.api.send(request).await?).await?;
+        let answer = self.api.send(request).await?;
+        let answer = self.api.success(answer).await?;
         let date = match answer.headers().get(DATE).map(HeaderValue::to_str) {
             Some(Ok(date)) => httpdate::parse_http_date(date).ok(),
             _ => None,

@@ -1,9 +1,9 @@
 //! The Kubernetes API, and the architectures of a cluster's nodes.
 //!
-//! [`cluster`] has the client, bounded lists and watches that read each object by itself, and partial types of objects.
-//! [`discovery`] is pure: from NodePools and nodes to pools, their nodes' platforms, and the next node's NodePool.
-//! [`autoscaler`] is pure as well: what the cluster-autoscaler makes of its priorities. So is [`node_agent`]: what
-//! DaemonSets do for their nodes.
+//! [`cluster`] has the client, bounded lists and watches that read objects one by one, and partial types of objects.
+//! The other modules are pure. [`discovery`] derives pools, the platforms of their nodes, and the NodePool of the next
+//! node from NodePools and nodes. [`autoscaler`] judges which node group the cluster-autoscaler chooses.
+//! [`node_agent`] recognizes what DaemonSets do for their nodes.
 
 #![cfg_attr(
     test,

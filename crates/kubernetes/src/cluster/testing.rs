@@ -30,7 +30,7 @@ impl Cluster {
     pub fn of_client(client: Client, time: Duration) -> Self {
         Self {
             api: Api::of_client(client, time),
-            silent: Mutex::default(),
+            unanswered: Mutex::default(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The Kubernetes API for commands, with a person's kubeconfig: long lists, longer timeouts, the server's messages.
+//! Client of the Kubernetes API for commands, with a person's kubeconfig: complete lists, longer timeouts, and errors with
+//! the API server's message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,14 +19,14 @@ use super::{ConnectError, kubeconfig};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Timeout of a request. A webhook on its way may take up to 30 s.
+/// Timeout of a request. A webhook that the API server calls for it may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);
-/// Maximum bytes of a response that is no page: the metrics of a large API server have some 30 MB.
+/// Maximum bytes of a response that is no page: the metrics of a large API server have about 30 MB.
 const BODY: usize = 128 << 20;
-/// Time within which a request is sent again if the API server says that it answers later.
+/// Time within which a request is sent again if the API server requests a pause.
 const PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPTED: &str = "application/json, */*";
-/// Bounds of a page: as many objects as kubectl requests, of any size that is stored.
+/// Bounds of a page: the number of objects that kubectl requests, and any size that the API server stores.
 const PAGES: Bounds = Bounds {
     first: 500,
     most: 500,
@@ -34,21 +35,21 @@ const PAGES: Bounds = Bounds {
 };
 /// Number of names in a note on unreadable objects.
 const NAMED: usize = 5;
-/// Number of times that an expired list is begun again if the API server gives no token to continue.
+/// Maximum number of times that a list is begun, or continued after it has expired.
 const BEGINNINGS: usize = 3;
-/// Time of a refusal after which its request has been sent again already.
+/// Time within which a refusal counts as immediate. A later one follows pauses: its request has been sent repeatedly.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// Pauses before a page is requested again: long enough for a burst that the API server's priorities hold back.
+/// Pauses before a page is requested again: long enough for the API server's priorities to let a burst pass.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// A client with the rights of the person who runs the command.
 pub struct UserClient {
     api: Api,
     pub namespace: String,
-    /// Set if the cluster is on this very machine (kind, minikube), as its registries may then be, too.
+    /// Set if the cluster runs on this machine (kind, minikube): its registries may do so, too.
     pub is_local: bool,
     pub(super) pauses: [Duration; 2],
-    /// Names of objects of lists that could not be read, by kind. A list may be read twice.
+    /// Names of the objects in lists that could not be read, by kind. A list may be read twice.
     left_out: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
@@ -95,7 +96,7 @@ impl UserClient {
         self.api.read_all(answer.into_body(), BODY).await
     }
 
-    /// Reads a list; `path` may have a query. Unreadable objects are skipped, see [`UserClient::take_left_out`].
+    /// Reads a list; `path` may have a query. Unreadable objects are skipped (see [`UserClient::take_left_out`]).
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, RequestError> {
         let mut all = Vec::new();
         let read = self.pages(path, |is_first, items| {
@@ -108,14 +109,14 @@ impl UserClient {
         Ok(all)
     }
 
-    /// Reads a list that is too large to be kept, and passes each page to `take`. A first page comes again, with
-    /// `true`, if the list begins again: pages before it no longer count.
+    /// Reads a list that is too large for memory, and passes each page to `take`. The first argument is `true` for the
+    /// first page. If the list begins again, there is another first page, and the pages before it no longer count.
     pub async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
         mut take: impl FnMut(bool, Vec<T>),
     ) -> Result<(), RequestError> {
-        let (resource, _) = path.split_once('?').unwrap_or((path, ""));
+        let resource = path.split('?').next().unwrap_or(path);
         let kind = resource.rsplit('/').next().unwrap_or(path);
         let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
         let mut is_first = true;
@@ -124,7 +125,7 @@ impl UserClient {
         loop {
             let begun = Instant::now();
             let page = match pages.get().await {
-                // The API server no longer has the rest of the list as it was when the list began.
+                // The API server no longer has the state of the list's first page.
                 Err(RequestError::Refused {
                     status: 410, rest, ..
                 }) if beginnings < BEGINNINGS => {
@@ -133,7 +134,7 @@ impl UserClient {
                     pages.next = rest;
                     continue;
                 }
-                // The API server is overloaded, and does not say for how long: a long list is not lost for one page.
+                // The API server is overloaded and requests no pause. One page should not fail a long list.
                 Err(
                     error @ RequestError::Refused {
                         status: 429 | 500..=599,
@@ -154,7 +155,7 @@ impl UserClient {
         }
     }
 
-    /// Returns the objects that could be read, and remembers the others.
+    /// Returns the objects that could be read, and records the names of the others.
     fn readable<T>(&self, kind: &str, objects: Vec<Read<T>>) -> Vec<T> {
         let mut items = Vec::new();
         for object in objects {
@@ -170,20 +171,23 @@ impl UserClient {
         items
     }
 
-    /// Returns, once, a note for each kind with skipped objects: `2 of the pods cannot be read, and are left out: …`.
+    /// Takes the notes on skipped objects, one for each kind: `2 of the pods cannot be read, and are left out: …`.
     pub fn take_left_out(&self) -> Vec<String> {
         let left_out = std::mem::take(&mut *self.left_out.lock());
-        let note = |(kind, names): (String, BTreeSet<String>)| {
+        let mut notes = Vec::new();
+        for (kind, names) in left_out {
             let count = names.len();
             let more = if count > NAMED { ", …" } else { "" };
             let names: Vec<String> = names.into_iter().take(NAMED).collect();
             let first = names.join(", ");
-            format!("{count} of the {kind} cannot be read, and are left out: {first}{more}")
-        };
-        left_out.into_iter().map(note).collect()
+            notes.push(format!(
+                "{count} of the {kind} cannot be read, and are left out: {first}{more}"
+            ));
+        }
+        notes
     }
 
-    /// Creates an object that is not stored: a review or a dry run. Also returns the warnings, even with a refusal.
+    /// Creates an object that is not stored: a review or a dry run. Also returns the warnings, even of a refusal.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -208,8 +212,10 @@ impl UserClient {
 }
 
 fn is_loopback(host: &str) -> bool {
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => host == "localhost",
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Follows the objects of one kind through failures of the API server: by a list, and a watch from its version.
+//! Follows the objects of one kind, by a list and a watch from the version of the list, through failures of the API server.
 //!
-//! The API server is trusted here, unlike in a review, but the authors of the objects are not. Pages and events are
-//! bounded, and each object is read by itself: an unreadable one is counted and logged, and affects no other.
+//! The API server is trusted here, but the authors of objects are not. Pages and events are bounded, and objects are read
+//! one by one: an unreadable object is counted and logged, and does not affect others.
 
 mod known;
 mod lines;
@@ -33,30 +33,32 @@ use tolerarch_support::metrics::Metrics;
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
-/// Seconds after which the API server ends a watch, which is then resumed. A watch that it does not end is given up 5 s
-/// later without an event, so that a dead connection is noticed within this time.
+/// Seconds after which the API server ends a watch, which is then resumed.
 const WATCH_TIME: &str = "120";
+/// Time without an event after which a watch is closed: the API server should have ended it, so its connection is dead.
 const WATCH_IDLE: Duration = Duration::from_secs(125);
-/// Time for which resuming a watch is retried before all objects are listed again. A resumed watch delivers the events
-/// in between; an API server that is away for longer is reported as a failure.
+/// Time in which a broken watch is resumed, which delivers the events in between. After this time, all objects are listed
+/// again, and the failure is reported.
 const RESUMING: Duration = Duration::from_secs(30);
-/// Timeout of a page, for which other lists wait, and of the beginning of a watch.
+/// Timeout of a page and of the beginning of a watch. Other lists wait for a page.
 const PAGE_TIME: Duration = Duration::from_secs(60);
-/// Time within which a page is requested again if the API server says that it answers later. The pauses follow.
+/// Time within which a page is requested again if the API server requests a pause. After that the request has failed.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Pages of 2 MiB take little more memory than their size. Most objects have some kilobytes.
+/// Bounds of a page. A page takes little more memory than its size; most objects have a few kilobytes.
 const PAGES: Bounds = Bounds {
     first: 50,
     most: 500,
     bytes: 2 << 20,
     object: OBJECT,
 };
-/// Log limit for unreadable objects: time before one is logged again, and number of objects that are remembered.
-const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);
-/// Bytes in a line of a watch beside the object: the type of the event.
+/// Time before an unreadable object is logged again.
+const LOG_INTERVAL: Duration = Duration::from_secs(3600);
+/// Maximum number of unreadable objects that are remembered for this.
+const LOGGED_OBJECTS: usize = 1024;
+/// Maximum bytes in a line of a watch beside the object: the type of the event.
 const AROUND: usize = 1024;
 
-/// A kind of objects, of which some fields are read.
+/// A kind of objects that can be followed.
 pub trait Followed: DeserializeOwned + Send + 'static {
     /// Path of the list in all namespaces.
     const LIST: &'static str;
@@ -65,7 +67,7 @@ pub trait Followed: DeserializeOwned + Send + 'static {
     fn key(&self) -> String;
 }
 
-/// Makes these kinds followed, each by the path of its list.
+/// Implements [`Followed`] for kinds, with the path of each list.
 macro_rules! follow {
     ($($kind:ident: $path:literal),*) => {$(
         impl $kind {
@@ -107,40 +109,37 @@ pub struct Watcher {
     api: Api,
     pauses: Pauses,
     bounds: Bounds,
-    /// Limits reading to one page at a time, over all lists, to bound memory.
+    /// Limits reading to one page at a time over all lists, to bound memory.
     page: Arc<Semaphore>,
-    /// Unreadable objects that were logged.
-    named: Arc<Mutex<Recently>>,
+    /// Unreadable objects that were logged recently.
+    logged: Arc<Mutex<Recently>>,
     unread: IntCounterVec,
 }
 
 #[derive(Debug)]
 pub enum Change<K> {
-    /// A list begins. Known objects stay valid until [`Change::Complete`].
+    /// A list begins. Earlier objects stay valid until [`Change::Complete`].
     Begins,
     Listed(K),
-    /// The list is complete: other objects than those listed, or unread, since [`Change::Begins`] do not exist.
+    /// The list is complete: no objects exist but those listed or unread since [`Change::Begins`].
     Complete,
     Applied(K),
-    /// An object exists, but cannot be read: only its identity is known.
+    /// An object exists but cannot be read: only its identity is known.
     Unread(Metadata),
     Deleted(Metadata),
-    /// The objects cannot be read now; [`ClusterError::NotFound`] if the cluster has no such kind. Known objects may be
-    /// out of date. After a pause another list begins with [`Change::Begins`].
+    /// The objects cannot be read at present; [`ClusterError::NotFound`] if the cluster has no such kind. Earlier objects
+    /// may be out of date. After a pause another list begins with [`Change::Begins`].
     Failed(ClusterError),
 }
 
 impl Watcher {
-    /// Makes a watcher with the rights of this process, which counts objects that cannot be read in `unread`.
+    /// Makes a watcher with the credentials of this process. Unreadable objects are counted in `unread`.
     pub fn of_service(
         environment: &Environment,
         unread: &IntCounterVec,
     ) -> Result<Self, ConnectError> {
-        Self::new(
-            Caller::Service.access(environment)?,
-            FIRST_PAUSE,
-            unread.clone(),
-        )
+        let access = Caller::Service.access(environment)?;
+        Self::new(access, FIRST_PAUSE, unread.clone())
     }
 
     pub(crate) fn new(
@@ -153,17 +152,17 @@ impl Watcher {
             pauses: Pauses::new(first_pause),
             bounds: PAGES,
             page: Arc::new(Semaphore::new(1)),
-            named: Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1))),
+            logged: Arc::new(Mutex::new(Recently::new(LOG_INTERVAL, LOGGED_OBJECTS))),
             unread,
         })
     }
 
-    /// Follows the objects of a kind, or those of a field selector, until the stream is dropped.
+    /// Follows the objects of a kind, optionally by a field selector, until the stream is dropped.
     pub fn follow<K: Followed>(&self, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
         self.follow_at(K::LIST, fields)
     }
 
-    /// Follows one object by namespace and name, which only takes the right to list and watch this object.
+    /// Follows one object by namespace and name. This requires only the right to list and watch this object.
     pub fn follow_one<K: Followed>(
         &self,
         namespace: &str,
@@ -186,7 +185,7 @@ impl Watcher {
             Some(fields) => with_query(list, [("fieldSelector", fields)]),
             None => list.to_owned(),
         };
-        // The watch stays at most one change ahead of the follower, as each object may be large.
+        // At most one change is buffered, as each object may be large.
         let (changes, receiver) = mpsc::channel(1);
         let watch = Watch {
             watcher: self.clone(),
@@ -198,7 +197,7 @@ impl Watcher {
             if let Some(change) = receiver.recv().await {
                 return Some((change, (receiver, task)));
             }
-            // The task ends only by a panic, which is passed on to the follower.
+            // The task ends only by a panic, which is propagated to the follower.
             let Err(error) = task.await;
             match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
@@ -214,7 +213,7 @@ impl Watcher {
         self.unread.with_label_values(&[resource]).inc();
         let name = meta.key();
         let id = format!("{resource} {name} {}", meta.uid);
-        if self.named.lock().insert(&id) {
+        if self.logged.lock().insert(&id) {
             tracing::warn!(resource, name, %error, "an object of the cluster cannot be read, and is left out");
         }
         Change::Unread(meta)
@@ -233,7 +232,7 @@ impl<K: Followed> Watch<K> {
         loop {
             let Err(error) = self.list_and_watch().await;
             let pause = self.watcher.pauses.next();
-            // An expired version is no failure: the list begins again.
+            // An expired version is no failure: another list begins.
             if error != ClusterError::Expired {
                 self.send(Change::Failed(error)).await;
             }
@@ -242,11 +241,11 @@ impl<K: Followed> Watch<K> {
     }
 
     async fn send(&self, change: Change<K>) {
-        // This task ends when the receiver does.
+        // When the receiver is dropped, so is this task.
         let _ = self.changes.send(change).await;
     }
 
-    /// Lists all objects and watches them from there, until the list has to begin again.
+    /// Lists all objects, and watches them from the version of the list until another list is necessary.
     async fn list_and_watch(&mut self) -> Result<Infallible, ClusterError> {
         self.send(Change::Begins).await;
         let mut pages = Pages::new(
@@ -260,7 +259,7 @@ impl<K: Followed> Watch<K> {
                 resource_version,
                 ..
             } = {
-                // A page takes memory until its objects have been read.
+                // The JSON of a page takes memory until its objects have been read.
                 let _turn = self.watcher.page.acquire().await;
                 pages.get().await?
             };
@@ -293,10 +292,10 @@ impl<K: Followed> Watch<K> {
                             self.send(change).await;
                         }
                     }
-                    // The pause protects the API server if the watch ends again at once.
+                    // The pause protects the API server if watches end at once.
                     sleep(self.watcher.pauses.first).await;
                 }
-                // Resumed at the last version, as in client-go: a new list costs an overloaded API server most.
+                // The watch is resumed at the last version, as in client-go: a list would burden an overloaded API server.
                 Err(ClusterError::Unreachable | ClusterError::Timeout | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {
@@ -320,7 +319,7 @@ impl<K: Followed> Watch<K> {
         Ok(Lines::of(answer.into_body(), bounds.object + AROUND))
     }
 
-    /// Reads an event, and sets `version` to the object's.
+    /// Reads an event, and sets `version` to that of its object.
     fn event(
         &self,
         (line, is_whole): (Vec<u8>, bool),
@@ -331,13 +330,13 @@ impl<K: Followed> Watch<K> {
             // The event may be a deletion, which only the next list shows.
             return Ok(Some(self.watcher.unread((meta, ClusterError::TooLarge))));
         }
-        // The API server writes the type first, and so the object's text can be borrowed.
+        // The API server writes the type first, so the object's JSON can be borrowed.
         let event: WatchEvent<&RawValue> =
             serde_json::from_slice(&line).map_err(|_| ClusterError::Malformed)?;
         if !meta.resource_version.is_empty() {
             version.clone_from(&meta.resource_version);
         }
-        Ok(Some(match event {
+        let change = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 match serde_json::from_str(object.get()) {
                     Ok(object) => Change::Applied(object),
@@ -347,7 +346,8 @@ impl<K: Followed> Watch<K> {
             WatchEvent::Deleted(_) => Change::Deleted(meta),
             WatchEvent::Bookmark(_) => return Ok(None),
             WatchEvent::Error(status) => return Err(ClusterError::of_status(status.code)),
-        }))
+        };
+        Ok(Some(change))
     }
 }
 

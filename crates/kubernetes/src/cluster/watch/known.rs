@@ -38,7 +38,7 @@ impl<V: Clone + PartialEq> Known<V> {
                 self.objects.insert(key, value);
                 is_new
             }
-            // The last readable version of the object counts.
+            // The last readable version of the object stays.
             Change::Unread(meta) => {
                 let key = meta.key();
                 if let Some(value) = self.objects.get(&key) {
@@ -47,7 +47,7 @@ impl<V: Clone + PartialEq> Known<V> {
                 false
             }
             Change::Deleted(meta) => self.objects.remove(&meta.key()).is_some(),
-            // A kind that the cluster does not have has no objects. Those that were known stay nevertheless.
+            // A cluster without the kind has no objects of it. Objects that were known before stay nevertheless.
             Change::Failed(ClusterError::NotFound) => {
                 !std::mem::replace(&mut self.is_complete, true)
             }
@@ -55,12 +55,12 @@ impl<V: Clone + PartialEq> Known<V> {
         }
     }
 
-    /// Returns whether all objects have been read once.
+    /// Returns whether a list has been complete.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Returns the values by the keys of their objects: `namespace/name`, or the name in the cluster.
+    /// Returns the values by the keys of their objects: `namespace/name`, or the name of a cluster-scoped object.
     pub fn objects(&self) -> &BTreeMap<String, V> {
         &self.objects
     }

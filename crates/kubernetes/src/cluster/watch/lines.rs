@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use kube::client::Body;
 
-/// The unread part of a body, line by line.
+/// A body that is read line by line.
 pub(super) struct Lines {
     body: Body,
     /// Maximum bytes of a line.
     most: usize,
-    /// Bytes behind the last line.
+    /// Bytes after the last line.
     rest: Bytes,
 }
 

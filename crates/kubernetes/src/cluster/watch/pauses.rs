@@ -4,10 +4,11 @@ use tokio::time::{Duration, Instant};
 
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Time without a failure after which the pauses begin again. Longer than the longest pause with its jitter.
+/// Time without a failure after which the pauses start over. Longer than the longest pause with its jitter.
 pub(super) const CALM: Duration = Duration::from_secs(60);
 
-/// Pause after a failure, doubled with each up to [`LONGEST_PAUSE`], plus up to half by chance: replicas spread.
+/// Pauses after failures. Each failure doubles the pause, up to [`LONGEST_PAUSE`]. A random part of up to half is added, so
+/// that replicas spread.
 #[derive(Clone)]
 pub(super) struct Pauses {
     pub(super) first: Duration,
