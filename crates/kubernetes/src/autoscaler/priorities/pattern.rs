@@ -11,7 +11,6 @@ mod repetition;
 use std::str::Chars;
 
 use ranges::in_brackets;
-use repetition::Item;
 
 /// Maximum nesting of groups, which bounds the recursion of Rust's parser.
 const DEPTH: usize = 50;
@@ -61,6 +60,14 @@ struct Flags {
 struct Group {
     flags: Flags,
     repetitions: u64,
+}
+
+/// The item to which a repetition would apply.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Product of the nested repetitions in the item; the largest product if there are several.
+    repetitions: u64,
+    is_repeated: bool,
 }
 
 struct Translation<'p> {

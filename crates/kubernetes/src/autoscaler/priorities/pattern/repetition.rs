@@ -1,20 +1,12 @@
 //! Repetitions: `*`, `+`, `?` and `{n,m}`, with Go's limits on them.
 
 use super::Refusal::{Invalid, Unknown};
-use super::{Refusal, Translation};
+use super::{Item, Refusal, Translation};
 
 /// Maximum product of nested repetitions in Go.
 const REPETITIONS: u64 = 1000;
 /// Stands for numbers that are too large to read; from this one on, Go does not read them either.
 const UNCOUNTED: u64 = 100_000_000;
-
-/// The item to which a repetition would apply.
-#[derive(Clone, Copy)]
-pub(super) struct Item {
-    /// Product of the nested repetitions in the item; the largest product if there are several.
-    pub(super) repetitions: u64,
-    pub(super) is_repeated: bool,
-}
 
 /// Bounds of a repetition.
 #[derive(Clone, Copy)]
