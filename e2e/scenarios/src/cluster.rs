@@ -1,4 +1,4 @@
-//! What the scenarios run on: a control plane of this machine, or a cluster where tolerarch is installed.
+//! What the scenarios run on: a control plane on this machine, or an external cluster where tolerarch is installed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,47 +26,52 @@ use crate::programs;
 use crate::tolerarch::Tolerarch;
 use crate::wait::until;
 
-/// The configuration that `manifests/` installs.
+/// The name of the webhook configuration in `manifests/`.
 const SHIPPED: &str = "zz-tolerarch";
 
-/// Seconds that the API server waits for it here, the most that it can.
+/// How many seconds the API server waits for a webhook here: the maximum that it accepts.
 pub(crate) const TIMEOUT: i32 = 30;
 
-/// The label of the namespaces of scenarios.
+/// The label of all namespaces that scenarios create.
 const SCENARIO: &str = "e2e.tolerarch.io/scenario";
 
-/// A cluster with tolerarch, a plain node, and a node with the taint of the pool.
+/// A cluster with tolerarch, a plain node, and a node with the pool's taint.
 pub struct Cluster {
-    /// May do everything.
+    /// A client with all rights.
     pub client: Client,
-    /// The images that its registry has.
+    /// The images in the registry of the cluster.
     pub images: Images,
     nodes: Nodes,
     local: Option<Local>,
     kind: Option<Kind>,
-    /// What there is once, for all clusters of this machine.
-    own: Option<(TempDir, Distribution)>,
+    shared: Option<Shared>,
+}
+
+/// What all clusters on this machine share. The first of them owns it.
+struct Shared {
+    directory: TempDir,
+    _distribution: Distribution,
 }
 
 impl Cluster {
-    /// Whether a cluster of others is to be used.
-    pub fn is_elsewhere() -> bool {
+    /// Whether the scenarios run on the cluster that `KUBECONFIG` names.
+    pub fn is_external() -> bool {
         std::env::var_os("E2E_TARGET").is_some_and(|target| target == "cluster")
     }
 
-    /// Whether its nodes are real: a cluster of kind, whose kubelets run what scenarios create.
+    /// Whether the cluster is one of kind, whose kubelets run what scenarios create.
     pub fn has_real_nodes() -> bool {
         Kind::is_named()
     }
 
-    /// Starts one here, or finds the one that `KUBECONFIG` names.
+    /// Starts a cluster on this machine, or connects to the one that `KUBECONFIG` names.
     pub async fn start() -> Self {
-        // Another part of the process may have done it before.
+        // An error means that another part of the process has installed one.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let cluster = if Self::is_elsewhere() {
-            Self::elsewhere().await
+        let cluster = if Self::is_external() {
+            Self::connect().await
         } else {
-            Self::here().await
+            Self::start_local().await
         };
         cluster
             .until_called(&cluster.namespace("start").await)
@@ -74,7 +79,7 @@ impl Cluster {
         cluster
     }
 
-    async fn elsewhere() -> Self {
+    async fn connect() -> Self {
         let client = Client::try_default()
             .await
             .expect("a cluster in KUBECONFIG");
@@ -105,17 +110,17 @@ impl Cluster {
             nodes,
             local: None,
             kind,
-            own: None,
+            shared: None,
         }
     }
 
-    async fn here() -> Self {
+    async fn start_local() -> Self {
         let program = programs::tolerarch().await;
         let mut directory = tempfile::Builder::new()
             .prefix("tolerarch-e2e-")
             .tempdir()
             .unwrap();
-        // Until it is known that nobody needs the logs.
+        // The logs stay until `stop` decides otherwise.
         directory.disable_cleanup(true);
         eprintln!("logs are in {}", directory.path().display());
         let path = directory.path();
@@ -127,14 +132,18 @@ impl Cluster {
             ControlPlane::start(path, &pki)
         );
         let mut cluster = Self::of(control_plane, path, program, pki, images).await;
-        cluster.own = Some((directory, distribution));
+        cluster.shared = Some(Shared {
+            directory,
+            _distribution: distribution,
+        });
         cluster
     }
 
-    /// Another one on this machine, for a scenario that concerns all of a cluster. It ends when it is dropped.
+    /// Starts another cluster on this machine, for a scenario that concerns a whole cluster. The cluster ends when it is
+    /// dropped.
     ///
     /// # Panics
-    /// In another cluster, where such scenarios are not run.
+    /// On an external cluster.
     pub async fn another(&self) -> Self {
         let local = self.local();
         let path = local.directory.join(format!(
@@ -152,7 +161,7 @@ impl Cluster {
         cluster
     }
 
-    /// With tolerarch, its two nodes, and the registry of these images.
+    /// Installs tolerarch and the two nodes into a control plane.
     async fn of(
         control_plane: ControlPlane,
         path: &Path,
@@ -191,60 +200,60 @@ impl Cluster {
             nodes,
             local: Some(local),
             kind: None,
-            own: None,
+            shared: None,
         }
     }
 
-    /// What there is only on this machine.
+    /// What only a cluster on this machine has.
     ///
     /// # Panics
-    /// In another cluster, where such scenarios are not run.
+    /// On an external cluster.
     pub fn local(&self) -> &Local {
         self.local.as_ref().expect("a scenario for this machine")
     }
 
-    /// The names of the plain node and of the pool's.
+    /// The names of the plain node and of the pool's node.
     pub fn node_names(&self) -> [&str; 2] {
         [&self.nodes.plain, &self.nodes.pool]
     }
 
-    /// What there is only on kind.
+    /// What only a cluster of kind has.
     ///
     /// # Panics
-    /// Elsewhere, where such scenarios are not run.
+    /// On any other cluster.
     pub fn kind(&self) -> &Kind {
         self.kind.as_ref().expect("a scenario for kind")
     }
 
-    /// A further node, for Pods that select and tolerate this key.
+    /// Adds a node for amd64 whose label and taint have this key.
     pub async fn add_node(&self, name: &str, key: &str) {
         self.add_node_of("amd64", name, key).await;
     }
 
-    /// The same of this architecture.
+    /// Adds a node of an architecture whose label and taint have this key.
     pub async fn add_node_of(&self, architecture: &str, name: &str, key: &str) {
         let taint = json!({"key": key, "effect": "NoSchedule"});
         let labels = json!({"kubernetes.io/arch": architecture, key: ""});
         add_node(&self.client, name, labels, json!([taint])).await;
     }
 
-    /// A namespace where the installed tolerarch is called, as shipped.
+    /// Creates a namespace for which the API server calls the installed tolerarch, as shipped.
     pub async fn namespace(&self, name: &str) -> Namespace {
         Namespace::create(&self.client, &self.nodes, name, json!({SCENARIO: "true"})).await
     }
 
-    /// A namespace for which the installed tolerarch is not called.
+    /// Creates a namespace for which the API server does not call the installed tolerarch.
     pub async fn namespace_opted_out(&self, name: &str) -> Namespace {
         let labels = json!({SCENARIO: "true", "tolerarch.io/mode": "off"});
         Namespace::create(&self.client, &self.nodes, name, labels).await
     }
 
-    /// A namespace where a webhook at `url` is called in place of the installed one, by the same configuration.
+    /// Creates a namespace for which the API server calls the webhook at `url` instead, by the same configuration.
     pub async fn namespace_with(&self, name: &str, url: &str) -> Namespace {
         self.namespace_with_changed(name, url, |_| ()).await
     }
 
-    /// The same with a change of the configuration.
+    /// Does the same as [`Cluster::namespace_with`], with a changed configuration.
     pub async fn namespace_with_changed(
         &self,
         name: &str,
@@ -259,13 +268,13 @@ impl Cluster {
         namespace
     }
 
-    /// Calls the webhook at `url` for the DaemonSets of a namespace, too, as `manifests/daemonsets` has it.
+    /// Also calls the webhook at `url` for the DaemonSets of a namespace, as `manifests/daemonsets` does.
     pub async fn review_daemon_sets(&self, namespace: &Namespace, url: &str) {
         self.review_templates(namespace, url, ["apps", "daemonsets", "spec.template"])
             .await;
     }
 
-    /// Calls the webhook at `url` for the PodTemplates of a namespace, too, as `manifests/podtemplates` has it.
+    /// Also calls the webhook at `url` for the PodTemplates of a namespace, as `manifests/podtemplates` does.
     pub async fn review_pod_templates(&self, namespace: &Namespace, url: &str) {
         self.review_templates(namespace, url, ["", "podtemplates", "template"])
             .await;
@@ -292,8 +301,8 @@ impl Cluster {
             .await;
     }
 
-    /// Calls another webhook for all Pods of a namespace, before tolerarch if its name is lower than `zz-tolerarch`,
-    /// otherwise after it.
+    /// Calls another webhook for all Pods of a namespace: before tolerarch if `name` sorts before `zz-tolerarch`, otherwise
+    /// after it.
     pub async fn intercept(&self, namespace: &Namespace, name: &str, url: &str) {
         let webhook = json!({
             "name": format!("{name}.{}.example.com", namespace.name),
@@ -305,7 +314,7 @@ impl Cluster {
         self.add_webhook(namespace, name, webhook, url).await;
     }
 
-    /// Calls this webhook at `url` for one namespace, by a configuration whose name begins so.
+    /// Calls a webhook at `url` for one namespace, by a configuration whose name begins with `prefix`.
     pub(crate) async fn add_webhook(
         &self,
         namespace: &Namespace,
@@ -319,7 +328,7 @@ impl Cluster {
             .await;
     }
 
-    /// The webhook that is installed, as `manifests/` has it.
+    /// Returns the installed webhook, as in `manifests/`.
     pub async fn shipped_webhook(&self) -> Value {
         let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         let shipped = webhooks
@@ -329,7 +338,7 @@ impl Cluster {
         serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap()
     }
 
-    /// Calls this webhook at `url`, too.
+    /// Adds a webhook configuration that calls `webhook` at `url`.
     pub async fn add_configuration(&self, name: &str, mut webhook: Value, url: &str) {
         webhook["clientConfig"] = self.local().client_config(url);
         let configuration = json!({"metadata": {"name": name}, "webhooks": [webhook]});
@@ -342,8 +351,8 @@ impl Cluster {
             .unwrap();
     }
 
-    /// Waits until Pods with a multi-arch image get their toleration in a namespace: the API server takes up a
-    /// configuration some time after it was created.
+    /// Waits until Pods with a multi-arch image get their toleration in a namespace: the API server uses a new
+    /// configuration only after some time.
     pub async fn until_called(&self, namespace: &Namespace) {
         let image = self.images.tag("multi");
         let tolerated = async || {
@@ -353,8 +362,8 @@ impl Cluster {
         until("the webhook is called", tolerated).await;
     }
 
-    /// Waits until the API server calls a webhook that leaves Pods as they are, for whatever reason.
-    pub async fn until_called_in_vain(&self, namespace: &Namespace) {
+    /// Waits until the API server calls the webhook of [`Cluster::namespace_with`], whatever it answers.
+    pub async fn until_called_without_effect(&self, namespace: &Namespace) {
         let pod = pod(&[&self.images.tag("multi")]);
         until("the webhook is called", async || {
             namespace.dry_run(&pod).await.unwrap();
@@ -363,49 +372,49 @@ impl Cluster {
         .await;
     }
 
-    /// How often the API server has called a webhook of this name.
+    /// Returns how often the API server has called a webhook of this name.
     pub async fn calls(&self, webhook: &str) -> u64 {
         metrics::calls(&self.client, webhook).await
     }
 
-    /// How often the API server has called the webhook of [`Cluster::namespace_with`].
+    /// Returns how often the API server has called the webhook of [`Cluster::namespace_with`].
     pub async fn calls_of(&self, namespace: &Namespace) -> u64 {
         metrics::calls(&self.client, &webhook_of(namespace)).await
     }
 
-    /// How often the API server went on without the webhook of [`Cluster::namespace_with`], as calling it failed.
+    /// Returns how often the API server continued without the webhook of [`Cluster::namespace_with`] after a failed call.
     pub async fn failed_open_in(&self, namespace: &Namespace) -> u64 {
         metrics::failed_open(&self.client, &webhook_of(namespace)).await
     }
 
-    /// How often the API server went on without a webhook of this name, as calling it failed.
+    /// Returns how often the API server continued without a webhook of this name after a failed call.
     pub async fn failed_open(&self, webhook: &str) -> u64 {
         metrics::failed_open(&self.client, webhook).await
     }
 
-    /// The name of the configuration by which the webhook of [`Cluster::namespace_with`] is called.
+    /// Returns the name of the configuration of the webhook of [`Cluster::namespace_with`].
     pub fn configuration_of(&self, namespace: &Namespace) -> String {
         format!("{SHIPPED}-{}", namespace.name)
     }
 
-    /// Ends what was started here. Logs stay if they are of use.
-    pub async fn stop(self, failed: bool) {
+    /// Ends what was started. With `keep_logs` the directory of the logs stays.
+    pub async fn stop(self, keep_logs: bool) {
         let Some(mut local) = self.local else {
             return clean_up(&self.client, &self.nodes).await;
         };
         local.control_plane.stop().await;
-        if let Some((mut directory, _)) = self.own {
-            directory.disable_cleanup(failed);
+        if let Some(mut shared) = self.shared {
+            shared.directory.disable_cleanup(keep_logs);
         }
     }
 }
 
-/// The name of the webhook that is called in place of the installed one.
+/// Returns the name of the webhook that replaces the installed one in a namespace.
 fn webhook_of(namespace: &Namespace) -> String {
     format!("pods.{}.tolerarch.io", namespace.name)
 }
 
-/// Leaves a cluster of others as it was.
+/// Removes from an external cluster what the scenarios added.
 async fn clean_up(client: &Client, nodes: &Nodes) {
     let namespaces = Api::<NamespaceObject>::all(client.clone());
     for namespace in namespaces
@@ -420,25 +429,22 @@ async fn clean_up(client: &Client, nodes: &Nodes) {
     }
     let api = Api::<Node>::all(client.clone());
     for name in [&nodes.plain, &nodes.pool] {
-        let capacity = api
-            .get(name)
-            .await
-            .unwrap()
-            .status
-            .and_then(|status| status.capacity);
-        let places = capacity
-            .into_iter()
-            .flat_map(|capacity| capacity.into_keys());
-        let places = places.filter(|key| key.starts_with("e2e.tolerarch.io/"));
-        let none: Value = places.map(|key| (key, Value::Null)).collect();
-        let status = json!({"status": {"capacity": none, "allocatable": none}});
+        let node = api.get(name).await.unwrap();
+        let capacity = node.status.and_then(|status| status.capacity);
+        let mut removed = json!({});
+        for (resource, _) in capacity.unwrap_or_default() {
+            if resource.starts_with("e2e.tolerarch.io/") {
+                removed[resource] = Value::Null;
+            }
+        }
+        let status = json!({"status": {"capacity": removed, "allocatable": removed}});
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
             .await
             .unwrap();
     }
 }
 
-/// Applies `manifests/` as a user does, and lets the API server call the tolerarch that runs here.
+/// Applies `manifests/` as a user does, and leads the webhook configuration to the tolerarch on this machine.
 async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
     let manifests = programs::repository()
         .join("manifests")
@@ -455,7 +461,7 @@ async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
         .await;
     let here = serde_json::from_value(client_config(url, pki)).unwrap();
     exchange_client_config(&control_plane.client, here).await;
-    // As shipped it is short, and a call that a busy machine holds up for so long would be one that failed.
+    // The shipped timeout is short: on a busy machine, calls would fail.
     let webhooks = Api::<MutatingWebhookConfiguration>::all(control_plane.client.clone());
     let mut installed = webhooks
         .get(SHIPPED)
@@ -468,7 +474,7 @@ async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
         .unwrap();
 }
 
-/// Changes where the shipped configuration leads to. Gives where it led.
+/// Replaces the client configuration of the shipped webhook. Returns the former one.
 pub(crate) async fn exchange_client_config(
     client: &Client,
     new: WebhookClientConfig,
@@ -487,7 +493,7 @@ pub(crate) async fn exchange_client_config(
     old
 }
 
-/// A node that nothing runs on, and that is ready for ever.
+/// Adds a node that has no kubelet and stays ready.
 async fn add_node(client: &Client, name: &str, mut labels: Value, taints: Value) {
     let nodes = Api::<Node>::all(client.clone());
     labels["kubernetes.io/hostname"] = name.into();
@@ -513,10 +519,10 @@ async fn add_node(client: &Client, name: &str, mut labels: Value, taints: Value)
         .unwrap();
     until("the controller manager calls the node ready", async || {
         let taints = nodes.get(name).await.ok()?.spec?.taints.unwrap_or_default();
-        taints
+        let is_tainted = taints
             .iter()
-            .all(|taint| !taint.key.starts_with("node.kubernetes.io/"))
-            .then_some(())
+            .any(|taint| taint.key.starts_with("node.kubernetes.io/"));
+        (!is_tainted).then_some(())
     })
     .await;
 }

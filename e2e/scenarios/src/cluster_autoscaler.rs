@@ -1,4 +1,4 @@
-//! The cluster-autoscaler with its provider for tests, which makes nodes from templates, and kwok, which plays their kubelets.
+//! The cluster-autoscaler with its provider for tests, which creates nodes from templates. kwok plays their kubelets.
 
 use std::collections::BTreeMap;
 
@@ -14,38 +14,38 @@ use crate::process::{Process, free_port};
 use crate::programs;
 use crate::wait::{until, until_ok};
 
-/// The label by which the provider says to which group a node belongs.
+/// The label of a node that names its group.
 pub const NODE_GROUP: &str = "kwok-nodegroup";
-/// The label that all nodes of the autoscaler have, and those of the [`Cluster`] have not.
+/// The label of all nodes of the autoscaler. The other nodes of the [`Cluster`] do not have it.
 pub const AUTOSCALED: &str = "e2e.tolerarch.io/autoscaled";
-/// Where the autoscaler says that it runs, by its defaults.
+/// The namespace of the autoscaler's ConfigMaps.
 const NAMESPACE: &str = "kube-system";
-/// What `--expander=priority` reads, all the time.
+/// The ConfigMap that `--expander=priority` reads before each choice.
 const PRIORITIES: &str = "cluster-autoscaler-priority-expander";
-/// Where it says how its groups are.
+/// The ConfigMap with the state of the groups.
 const STATUS: &str = "cluster-autoscaler-status";
-/// What puts the group `multi` before all others.
+/// Priorities that put the group `multi` before all others.
 const MULTI_FIRST: &str = "100:\n  - ^multi$\n10:\n  - .*\n";
 
-/// A group of equal nodes, from none to a maximum.
+/// A group of equal nodes.
 #[derive(Clone, Debug)]
 pub struct NodeGroup {
-    /// Its name, which begins the names of its nodes.
+    /// The name of the group, with which the names of its nodes begin.
     pub name: &'static str,
-    /// `kubernetes.io/arch` of its nodes.
+    /// The label `kubernetes.io/arch` of its nodes.
     pub architecture: &'static str,
     /// The taints of its nodes.
     pub taints: Value,
-    /// Labels of its nodes, beside those of every node.
+    /// Additional labels of its nodes.
     pub labels: Value,
-    /// How many cores a node has; per core there are 4 GiB of memory.
+    /// How many cores a node has, each with 4 GiB of memory.
     pub cores: u32,
-    /// How many nodes there are at most.
+    /// The maximum number of nodes.
     pub maximum: u32,
 }
 
 impl NodeGroup {
-    /// Nodes with four cores and no taint.
+    /// Returns a group of nodes with four cores and no taint.
     pub fn untainted(name: &'static str, architecture: &'static str) -> Self {
         Self {
             name,
@@ -57,7 +57,7 @@ impl NodeGroup {
         }
     }
 
-    /// Nodes with four cores and the taint of the pool.
+    /// Returns a group of nodes with four cores and the pool's taint.
     pub fn of_the_pool(name: &'static str, architecture: &'static str) -> Self {
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
         Self {
@@ -66,7 +66,7 @@ impl NodeGroup {
         }
     }
 
-    /// What the provider copies.
+    /// Returns the node that the provider copies.
     fn template(&self) -> Value {
         let room = json!({
             "cpu": self.cores.to_string(),
@@ -95,26 +95,26 @@ impl NodeGroup {
             "status": {
                 "capacity": room,
                 "allocatable": room,
-                // Until its kubelet says otherwise.
+                // kwok makes the node ready later.
                 "conditions": [{"type": "Ready", "status": "False", "reason": "E2e", "message": "it boots"}],
             },
         })
     }
 }
 
-/// How an autoscaler is started.
+/// The settings of an autoscaler.
 #[derive(Clone, Debug)]
 pub struct AutoscalerSettings {
-    /// The groups that it may scale. It reads them once.
+    /// The groups that the autoscaler scales. It reads them once.
     pub groups: Vec<NodeGroup>,
-    /// Arguments beside those that every scenario needs.
+    /// Additional arguments.
     pub arguments: Vec<&'static str>,
-    /// The text of the priorities; without one there is no ConfigMap.
+    /// The priorities. Without them there is no ConfigMap.
     pub priorities: Option<&'static str>,
 }
 
 impl Default for AutoscalerSettings {
-    /// `plain`, of amd64 nodes without a taint, and `multi`, of arm64 nodes with that of the pool, which comes first by its priority.
+    /// Two groups: `multi`, with arm64 nodes and the pool's taint, comes before `plain`, with amd64 nodes and no taint.
     fn default() -> Self {
         Self {
             groups: vec![
@@ -129,26 +129,26 @@ impl Default for AutoscalerSettings {
 
 /// A running autoscaler. Its nodes stay when it ends.
 pub struct ClusterAutoscaler {
-    /// What runs.
+    /// The autoscaler.
     pub process: Process,
-    /// What plays the kubelets: without it nodes come and are never ready.
+    /// kwok, without which new nodes never become ready.
     pub kubelets: Process,
     nodes: Api<Node>,
     config_maps: Api<ConfigMap>,
 }
 
 impl ClusterAutoscaler {
-    /// Whether `E2E_CLUSTER_AUTOSCALER` names it, and `E2E_KUBERNETES` no Kubernetes that is too old for it.
-    pub fn is_here() -> bool {
+    /// Whether `E2E_CLUSTER_AUTOSCALER` names the autoscaler, and the control plane is the newest one.
+    pub fn is_available() -> bool {
         programs::has_cluster_autoscaler()
     }
 
-    /// Starts it as [`AutoscalerSettings::default`] says, in a cluster where it is alone.
+    /// Starts the autoscaler with [`AutoscalerSettings::default`], in a cluster that no other autoscaler uses.
     pub async fn start(cluster: &Cluster) -> Self {
         Self::start_with(cluster, AutoscalerSettings::default()).await
     }
 
-    /// Starts it, in a cluster where it is alone: it makes nodes for whatever Pods there are, and removes its own.
+    /// Starts the autoscaler, in a cluster that no other one uses: it creates nodes for all Pods, and removes its own.
     pub async fn start_with(cluster: &Cluster, settings: AutoscalerSettings) -> Self {
         let local = cluster.local();
         let program = programs::cluster_autoscaler().await;
@@ -183,7 +183,7 @@ impl ClusterAutoscaler {
             format!("--address=127.0.0.1:{port}"),
             "--leader-elect=false".to_owned(),
             "--scan-interval=1s".to_owned(),
-            // What it logs of the expanders' choices.
+            // Logs the choices of the expanders.
             "--v=2".to_owned(),
         ];
         arguments.extend(
@@ -205,14 +205,8 @@ impl ClusterAutoscaler {
             local.directory(),
         )
         .await;
-        let listens = async || {
-            tokio::net::TcpStream::connect(("127.0.0.1", port))
-                .await
-                .ok()
-                .map(drop)
-        };
         process
-            .until("the cluster-autoscaler listens", listens)
+            .until_listening("the cluster-autoscaler", port)
             .await;
         let nodes = Api::all(cluster.client.clone());
         Self {
@@ -223,7 +217,7 @@ impl ClusterAutoscaler {
         }
     }
 
-    /// Writes the priorities anew, or removes their ConfigMap.
+    /// Replaces the priorities, or removes their ConfigMap.
     pub async fn set_priorities(&self, priorities: Option<&str>) {
         match priorities {
             Some(text) => apply(&self.config_maps, PRIORITIES, "priorities", text).await,
@@ -236,7 +230,7 @@ impl ClusterAutoscaler {
         }
     }
 
-    /// Its nodes, with the name of the group of each.
+    /// Returns the names of the autoscaler's nodes, with the group of each.
     pub async fn nodes(&self) -> BTreeMap<String, String> {
         let nodes = self
             .nodes
@@ -256,30 +250,27 @@ impl ClusterAutoscaler {
 
     /// Waits until a group has this many nodes.
     pub async fn until_nodes(&self, group: &str, count: usize) {
-        let its = ListParams::default().labels(&format!("{NODE_GROUP}={group}"));
+        let of_group = ListParams::default().labels(&format!("{NODE_GROUP}={group}"));
         until(&format!("{group} has {count} nodes"), async || {
-            let nodes = self.nodes.list(&its).await.ok()?;
+            let nodes = self.nodes.list(&of_group).await.ok()?;
             (nodes.items.len() == count).then_some(())
         })
         .await;
     }
 
-    /// Waits until the autoscaler's status calls the growth of a group this: `NoActivity`, `InProgress` or `Backoff`.
+    /// Waits until the scale-up of a group has this status: `NoActivity`, `InProgress` or `Backoff`.
     pub async fn until_scale_up(&self, group: &str, wanted: &str) {
         until_ok(
-            &format!("the growth of {group} is called {wanted}"),
+            &format!("the scale-up of {group} has the status {wanted}"),
             async || {
                 let status = self
                     .config_maps
                     .get(STATUS)
                     .await
                     .map_err(|error| error.to_string())?;
-                let text = status
-                    .data
-                    .unwrap_or_default()
-                    .remove("status")
-                    .unwrap_or_default();
-                match scale_up(&text, group) {
+                let mut data = status.data.unwrap_or_default();
+                let text = data.remove("status").unwrap_or_default();
+                match scale_up_status(&text, group) {
                     Some(word) if word == wanted => Ok(()),
                     _ => Err(text),
                 }
@@ -289,8 +280,8 @@ impl ClusterAutoscaler {
     }
 }
 
-/// Defines ProvisioningRequests. Their own definition is only in the source, in place of which there may be a program; this one takes any
-/// fields.
+/// Defines ProvisioningRequests with any fields. The real definition is in the autoscaler's source, which may be missing:
+/// `E2E_CLUSTER_AUTOSCALER` may name a program.
 pub async fn define_provisioning_requests(cluster: &Cluster) {
     let name = "provisioningrequests.autoscaling.x-k8s.io";
     let definition = json!({
@@ -318,8 +309,8 @@ pub async fn define_provisioning_requests(cluster: &Cluster) {
     local.until_established(&[name]).await;
 }
 
-/// What the status says of the growth of a group: the first `status` below its `scaleUp`.
-fn scale_up<'a>(status: &'a str, group: &str) -> Option<&'a str> {
+/// Returns the first `status` below a group's `scaleUp` in the autoscaler's status.
+fn scale_up_status<'a>(status: &'a str, group: &str) -> Option<&'a str> {
     let name = format!("  name: {group}");
     let mut lines = status
         .lines()

@@ -12,19 +12,19 @@ use testregistry::Pki;
 use crate::process::{Process, free_port};
 use crate::programs;
 
-/// It may do everything; the API server listens on loopback only.
+/// The token of the administrator. The API server listens on loopback only.
 const TOKEN: &str = "e2e";
 
-/// A running control plane; its parts are killed when it is dropped.
+/// A running control plane. Dropping it kills its processes.
 pub(crate) struct ControlPlane {
     pub(crate) client: Client,
-    /// For programs.
+    /// The administrator's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     /// The port of the API server.
     port: u16,
     program: PathBuf,
     directory: PathBuf,
-    parts: Vec<Process>,
+    processes: Vec<Process>,
 }
 
 impl ControlPlane {
@@ -37,19 +37,19 @@ impl ControlPlane {
         let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
             .await
             .unwrap();
-        // A create that hangs is a finding of its own.
+        // A scenario is to see a request that hangs.
         config.read_timeout = None;
         let client = Client::try_from(config).unwrap();
 
-        let mut parts = Vec::new();
+        let mut processes = Vec::new();
         for (name, arguments) in [
             ("etcd", etcd_arguments(directory, etcd, free_port())),
             ("kube-apiserver", api_arguments(directory, etcd, api)),
         ] {
             let arguments: Vec<String> = [vec![name.to_owned()], arguments].concat();
-            parts.push(Process::start(name, &program, &arguments, directory).await);
+            processes.push(Process::start(name, &program, &arguments, directory).await);
         }
-        let server = parts.last_mut().expect("two were started");
+        let server = processes.last_mut().expect("two were started");
         server
             .until("the API server is ready", async || ready(&client).await)
             .await;
@@ -61,7 +61,7 @@ impl ControlPlane {
             ("kube-scheduler", scheduler_arguments(&kubeconfig)),
         ] {
             let arguments: Vec<String> = [vec![name.to_owned()], arguments].concat();
-            parts.push(Process::start(name, &program, &arguments, directory).await);
+            processes.push(Process::start(name, &program, &arguments, directory).await);
         }
         Self {
             client,
@@ -69,38 +69,38 @@ impl ControlPlane {
             port: api,
             program,
             directory: directory.to_owned(),
-            parts,
+            processes,
         }
     }
 
-    /// etcd, the parts of the control plane, and kubectl, by the first argument.
+    /// Returns the program of etcd, the control plane and kubectl; its first argument chooses one.
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Ends it, and waits until its files are written no more.
+    /// Ends all processes, and waits until they write no more files.
     pub(crate) async fn stop(&mut self) {
-        for part in self.parts.iter_mut().rev() {
-            part.kill().await;
+        for process in self.processes.iter_mut().rev() {
+            process.kill().await;
         }
     }
 
-    /// How Prometheus scrapes the API server: what is counted of requests and of webhooks.
-    pub(crate) fn scraped(&self) -> Value {
+    /// Returns how Prometheus scrapes the API server's counts of requests and of webhook calls.
+    pub(crate) fn scrape_config(&self) -> Value {
         json!({
             "job_name": "apiserver",
             "scheme": "https",
             "authorization": {"credentials": TOKEN},
             "tls_config": {"ca_file": self.directory.join("ca.crt")},
             "static_configs": [{"targets": [format!("127.0.0.1:{}", self.port)]}],
-            // All the rest is some ten thousand series.
+            // All others would be some ten thousand series.
             "metric_relabel_configs": [{"source_labels": ["__name__"], "action": "keep",
                 "regex": "apiserver_admission_webhook_.*|apiserver_request_total"}],
         })
     }
 
-    /// Writes what a Pod has of its service account into a directory. Gives what it finds in its environment.
-    pub(crate) fn give_to_pod(&self, directory: &Path) -> [(&'static str, String); 2] {
+    /// Writes the files that a Pod has of its service account into a directory. Returns the variables of its environment.
+    pub(crate) fn write_service_account(&self, directory: &Path) -> [(&'static str, String); 2] {
         fs::write(directory.join("token"), TOKEN).unwrap();
         fs::copy(self.directory.join("ca.crt"), directory.join("ca.crt")).unwrap();
         [
@@ -109,7 +109,7 @@ impl ControlPlane {
         ]
     }
 
-    /// Runs kubectl to its good end. Gives its standard output.
+    /// Runs kubectl, which must succeed. Returns its standard output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
         let output = tokio::process::Command::new(&self.program)
             .arg("kubectl")
@@ -133,15 +133,11 @@ impl ControlPlane {
 
 async fn ready(client: &Client) -> Option<()> {
     let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
-    client
-        .request_text(request)
-        .await
-        .ok()
-        .filter(|answer| answer == "ok")
-        .map(drop)
+    let answer = client.request_text(request).await.ok()?;
+    (answer == "ok").then_some(())
 }
 
-/// Writes what all parts need, and returns the kubeconfig.
+/// Writes the certificates, the token and the kubeconfig. Returns the kubeconfig's file.
 fn credentials(directory: &Path, pki: &Pki, api: u16) -> PathBuf {
     let file = |name: &str| directory.join(name);
     for (name, names) in [
@@ -187,7 +183,7 @@ fn etcd_arguments(directory: &Path, port: u16, peers: u16) -> Vec<String> {
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
         "--log-level=warn".into(),
-        // It is not read after a crash.
+        // Nothing reads the data after a crash.
         "--unsafe-no-fsync".into(),
     ]
 }
@@ -213,7 +209,7 @@ fn api_arguments(directory: &Path, etcd: u16, port: u16) -> Vec<String> {
         "--service-cluster-ip-range=10.0.0.0/24".into(),
         "--endpoint-reconciler-type=none".into(),
         "--allow-privileged=true".into(),
-        // Does nothing where a namespace does not ask for it.
+        // Affects only namespaces with an annotation for it.
         "--enable-admission-plugins=PodTolerationRestriction".into(),
     ]
 }
@@ -247,7 +243,7 @@ fn common_arguments(kubeconfig: &Path) -> Vec<String> {
         "--bind-address=127.0.0.1".into(),
         format!("--secure-port={}", free_port()),
         "--leader-elect=false".into(),
-        // By default 20 a second for controllers, which would be what is measured.
+        // By default controllers send 20 requests a second, and scenarios would measure that.
         "--kube-api-qps=1000".into(),
         "--kube-api-burst=2000".into(),
     ]

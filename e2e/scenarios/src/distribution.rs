@@ -1,5 +1,5 @@
-//! `docker-registry` (github.com/distribution/distribution) with TLS, its content in a directory of its own, and a
-//! client that may push to it, or to the registry of another cluster.
+//! `docker-registry` (github.com/distribution/distribution) with TLS, and a client that pushes to it or to the registry of
+//! an external cluster.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use testregistry::{Pki, sha256};
 
 use crate::process::{Process, free_port};
 
-/// A running registry. It is killed when it is dropped.
+/// A running registry. Dropping it kills the process.
 pub(crate) struct Distribution {
     pub(crate) address: String,
     _process: Process,
@@ -21,21 +21,23 @@ pub(crate) struct Distribution {
 
 impl Distribution {
     pub(crate) async fn start(directory: &Path, pki: &Arc<Pki>) -> Self {
-        let own = directory.join("registry");
-        fs::create_dir(&own).unwrap();
-        pki.leaf(&["127.0.0.1"]).write(&own).unwrap();
-        let tls = json!({"certificate": own.join("tls.crt"), "key": own.join("tls.key")});
+        let registry = directory.join("registry");
+        fs::create_dir(&registry).unwrap();
+        pki.leaf(&["127.0.0.1"]).write(&registry).unwrap();
+        let certificate = registry.join("tls.crt");
+        let tls = json!({"certificate": certificate, "key": registry.join("tls.key")});
         Self::serve(directory, json!({"tls": tls})).await
     }
 
-    /// One without TLS.
+    /// Starts a registry without TLS.
     pub(crate) async fn start_plain(directory: &Path) -> Self {
         fs::create_dir(directory.join("registry")).unwrap();
         Self::serve(directory, json!({})).await
     }
 
     async fn serve(directory: &Path, mut http: Value) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
+        let port = free_port();
+        let address = format!("127.0.0.1:{port}");
         let file = |name: &str| directory.join("registry").join(name);
         http["addr"] = address.clone().into();
         // JSON is YAML.
@@ -54,13 +56,7 @@ impl Distribution {
             directory,
         )
         .await;
-        let listens = async || {
-            tokio::net::TcpStream::connect(&address)
-                .await
-                .ok()
-                .map(drop)
-        };
-        process.until("docker-registry listens", listens).await;
+        process.until_listening("docker-registry", port).await;
         Self {
             address,
             _process: process,
@@ -68,7 +64,7 @@ impl Distribution {
     }
 }
 
-/// Pushes to one registry.
+/// A client that pushes to one registry.
 pub(crate) struct Push {
     client: Client,
     address: String,
@@ -76,7 +72,7 @@ pub(crate) struct Push {
 }
 
 impl Push {
-    /// To the registry here, over TLS.
+    /// Pushes over TLS to a registry with a certificate of `pki`.
     pub(crate) fn secure(address: &str, pki: &Pki) -> Self {
         let authority = Certificate {
             encoding: CertificateEncoding::Pem,
@@ -89,7 +85,7 @@ impl Push {
         Self::with(address, config)
     }
 
-    /// To a registry on a developer's machine, without TLS.
+    /// Pushes to a registry without TLS, as on a developer's machine.
     pub(crate) fn plain(address: &str) -> Self {
         Self::with(
             address,
@@ -100,7 +96,7 @@ impl Push {
         )
     }
 
-    /// The same with a password.
+    /// Pushes with a password.
     pub(crate) fn logged_in(self, user: &str, password: &str) -> Self {
         Self {
             login: RegistryAuth::Basic(user.to_owned(), password.to_owned()),

@@ -1,4 +1,4 @@
-//! The images of the scenarios: those that are only looked up, and those that nodes run.
+//! The images of the scenarios: some are only looked up, some run on nodes.
 
 use serde_json::{Value, json};
 use testregistry::{OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, sha256};
@@ -6,25 +6,26 @@ use testregistry::{OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, sha256};
 use crate::distribution::Push;
 use crate::programs::{self, MARKED, PROGRAM};
 
-/// The one repository.
+/// The repository of the images that are only looked up.
 const REPO: &str = "team/app";
 
-/// What each tag holds: an index of these platforms.
+/// Tags, and the platforms of the index of each.
 const INDEXES: [(&str, &[&str]); 4] = [
     ("multi", &["linux/amd64", "linux/arm64"]),
     ("sidecar", &["linux/amd64", "linux/arm64/v8", "linux/s390x"]),
     ("amd64", &["linux/amd64"]),
     ("arm64", &["linux/arm64"]),
 ];
-/// Tags of images without an index.
+/// Tags of images without an index, and the platform of each.
 const SINGLES: [(&str, &str); 2] = [("single", "linux/amd64"), ("single-arm64", "linux/arm64")];
-/// The tag of an index for amd64 as buildx pushes it: with an attestation.
+/// The tag of an index for amd64 with an attestation, as buildx pushes it.
 const ATTESTED: &str = "attested";
 
-/// What nodes run: an index of these platforms, each with the build of its program; or, without an index, one image.
+/// An image that nodes run.
 struct Runnable {
     tag: &'static str,
     is_index: bool,
+    /// The platforms of the index or of the one image, and the build of the program for each.
     platforms: &'static [(&'static str, &'static str)],
 }
 
@@ -44,59 +45,57 @@ const PROGRAMS: [Runnable; 6] = [
         is_index: true,
         platforms: &[("linux/arm64", MARKED)],
     },
-    // What `docker build` on a machine of the other architecture pushes.
+    // As pushed by `docker build` on a machine of the other architecture.
     Runnable {
         tag: "single-arm64",
         is_index: false,
         platforms: &[("linux/arm64", "arm64")],
     },
-    // Promises both, and has the program of one.
+    // Declares both architectures, and has the program of one.
     Runnable {
         tag: "lies",
         is_index: true,
         platforms: &[("linux/amd64", "arm64"), ("linux/arm64", "arm64")],
     },
-    // Another digest that promises as much.
+    // The same with another digest.
     Runnable {
         tag: "lies-too",
         is_index: true,
         platforms: &[("linux/amd64", "arm64"), ("linux/arm64", "arm64")],
     },
 ];
-/// Their repository.
+/// The repository of the images that nodes run.
 const RUNNABLE: &str = "team/program";
 
-/// References of the images, as Pods name them.
+/// The references of the images in one registry.
 #[derive(Clone, Debug)]
 pub struct Images {
-    /// The address of their registry, as Pods name it.
+    /// The address of the registry, as Pods name it.
     pub registry: String,
     digest: String,
 }
 
 impl Images {
-    /// Pushes them; Pods find them in `registry`.
+    /// Pushes the images that are only looked up. `registry` is the address that Pods use.
     pub(crate) async fn push(to: &Push, registry: &str) -> Self {
-        let mut multi = None;
+        let mut digest = String::new();
         for (tag, platforms) in INDEXES {
             let pushed = Self::push_index(to, tag, platforms).await;
-            multi.get_or_insert(pushed);
+            if tag == "multi" {
+                digest = pushed["digest"].as_str().expect("a digest").to_owned();
+            }
         }
         for (tag, name) in SINGLES {
             image(to, name, Some(tag)).await;
         }
         Self::push_attested(to).await;
-        let digest = multi.expect("the first is multi")["digest"]
-            .as_str()
-            .expect("a digest")
-            .to_owned();
         Self {
             registry: registry.to_owned(),
             digest,
         }
     }
 
-    /// Pushes what buildx makes of an image for amd64: an index with the image, and with what attests its provenance.
+    /// Pushes an index for amd64 as buildx does: with the image, and with an attestation of its provenance.
     async fn push_attested(to: &Push) {
         let mut entry = image(to, "linux/amd64", None).await;
         let mut attestation = image(to, "unknown/unknown", None).await;
@@ -111,7 +110,7 @@ impl Images {
         to.manifest(REPO, &index, Some(ATTESTED)).await;
     }
 
-    /// Pushes an index of these platforms by a tag, which may have been another one's. Gives its descriptor.
+    /// Pushes an index of these platforms by a tag, which it may replace. Returns the descriptor.
     pub(crate) async fn push_index(to: &Push, tag: &str, platforms: &[&str]) -> Value {
         let mut entries = Vec::new();
         for name in platforms {
@@ -123,13 +122,14 @@ impl Images {
         to.manifest(REPO, &index, Some(tag)).await
     }
 
-    /// An image by its tag: `multi` and `sidecar` run on both architectures, `amd64` and `arm64` have an index for one,
-    /// `attested` has one for amd64 with an attestation, `single` and `single-arm64` are images without an index.
+    /// Returns the reference of an image by its tag: `multi` and `sidecar` are for both architectures, `amd64` and `arm64`
+    /// are indexes for one, `attested` is an index for amd64 with an attestation, `single` and `single-arm64` are images
+    /// without an index.
     pub fn tag(&self, tag: &str) -> String {
         format!("{}/{REPO}:{tag}", self.registry)
     }
 
-    /// Pushes those that nodes run.
+    /// Pushes the images that nodes run.
     pub(crate) async fn push_programs(to: &Push) {
         for Runnable {
             tag,
@@ -154,13 +154,14 @@ impl Images {
         }
     }
 
-    /// An image that waits once it runs, by its tag: `multi`, `amd64` and `arm64` keep what they promise, `single-arm64` is an
-    /// image without an index, and `lies` and `lies-too` have a program for arm64 in their images for amd64.
+    /// Returns the reference of an image that nodes run, by its tag: `multi`, `amd64` and `arm64` have the right programs,
+    /// `single-arm64` is an image without an index, `lies` and `lies-too` have a program for arm64 in their images for amd64.
+    /// The program waits for a signal.
     pub fn program(&self, tag: &str) -> String {
         format!("{}/{RUNNABLE}:{tag}", self.registry)
     }
 
-    /// The same images in another registry.
+    /// Returns the same images in another registry.
     #[must_use]
     pub fn in_registry(&self, registry: &str) -> Self {
         Self {
@@ -169,14 +170,14 @@ impl Images {
         }
     }
 
-    /// The image `multi` by its digest.
+    /// Returns the reference of the image `multi` by its digest.
     pub fn digest(&self) -> String {
         format!("{}/{REPO}@{}", self.registry, self.digest)
     }
 }
 
-/// Pushes what the manifest of an image names. Gives the manifest, which is that of no other tag: a runtime names an image by any
-/// index that has it.
+/// Pushes the config and the layer of an image. Returns the manifest, which differs for each tag: a runtime names an image
+/// by any index that contains it.
 async fn program(to: &Push, name: &str, layer: Vec<u8>, tag: &str) -> Value {
     let mut config = platform(name);
     let labels = json!({"tag": tag});

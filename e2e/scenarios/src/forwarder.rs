@@ -1,4 +1,4 @@
-//! What a Service is to connections: each one goes to a replica that is ready.
+//! A stand-in for a Service: each connection goes to a ready replica.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -7,16 +7,16 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Forwards connections, in turn, until it is dropped.
+/// Forwards connections to its ports in turn, until it is dropped.
 pub struct Forwarder {
-    /// Where it listens, as a webhook's URL.
+    /// The URL of the webhook behind it.
     pub url: String,
     ready: Arc<Mutex<Vec<u16>>>,
     task: JoinHandle<()>,
 }
 
 impl Forwarder {
-    /// Starts one with these ports of 127.0.0.1.
+    /// Starts a forwarder to these ports of 127.0.0.1.
     pub async fn start(ports: &[u16]) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("https://{}/mutate", listener.local_addr().unwrap());
@@ -29,7 +29,7 @@ impl Forwarder {
                 };
                 let port = {
                     let ready = replicas.lock().unwrap();
-                    // Without a replica connections are refused, or reset as here.
+                    // Without a replica, a Service refuses or resets connections; here they are reset.
                     if ready.is_empty() {
                         continue;
                     } else {
@@ -42,7 +42,7 @@ impl Forwarder {
         Self { url, ready, task }
     }
 
-    /// From now on new connections go to these ports.
+    /// Sends new connections to these ports from now on.
     pub fn only(&self, ports: &[u16]) {
         *self.ready.lock().unwrap() = ports.to_vec();
     }
@@ -56,11 +56,11 @@ impl Drop for Forwarder {
 
 async fn forward(mut connection: TcpStream, port: u16) {
     if let Ok(mut replica) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
-        // A Service does not hold packets back; 40 ms would be measured.
+        // A Service does not delay packets. Without this, scenarios would measure 40 ms.
         for side in [&connection, &replica] {
             side.set_nodelay(true).unwrap();
         }
-        // Either side may end it in any way.
+        // Either side may end the connection in any way.
         let _ = copy_bidirectional(&mut connection, &mut replica).await;
     }
 }

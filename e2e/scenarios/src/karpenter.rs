@@ -1,4 +1,4 @@
-//! Karpenter with its provider for tests, and kwok, which plays the kubelets of the nodes that Karpenter makes.
+//! Karpenter with its provider for tests. kwok plays the kubelets of its nodes.
 
 use std::fs;
 
@@ -16,25 +16,25 @@ use crate::process::{Process, free_port};
 use crate::programs;
 use crate::wait::{until, until_ok};
 
-/// The label by which Karpenter says to which of its pools a node belongs.
+/// The label of a node that names its NodePool.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
-/// A running autoscaler with two pools: `plain`, of amd64 nodes, and `multi-arch`, of amd64 and arm64 nodes with the
-/// taint, which it prefers, and where arm64 is cheaper. Its nodes end with it.
+/// A running Karpenter with two NodePools: `plain` has amd64 nodes. `multi-arch` has amd64 and arm64 nodes with the pool's
+/// taint; Karpenter prefers it, and arm64 is cheaper there.
 pub struct Karpenter {
     nodes: Api<Node>,
     node_pools: Api<DynamicObject>,
     node_claims: Api<DynamicObject>,
-    _parts: [Process; 2],
+    _processes: [Process; 2],
 }
 
 impl Karpenter {
-    /// Installs and starts it, in a cluster where it is alone: it makes nodes for whatever Pods there are, and removes its own.
+    /// Installs and starts Karpenter, in a cluster that no other autoscaler uses: it creates nodes for all Pods.
     pub async fn start(cluster: &Cluster) -> Self {
         Self::start_with(cluster, &[]).await
     }
 
-    /// Starts it where machines for this architecture are out of stock.
+    /// Starts Karpenter where machines of this architecture are out of stock.
     pub async fn start_without(cluster: &Cluster, architecture: &str) -> Self {
         Self::start_with(
             cluster,
@@ -46,17 +46,17 @@ impl Karpenter {
         .await
     }
 
-    /// Starts it with NodeOverlays, which it has behind a gate.
+    /// Starts Karpenter with the feature gate of NodeOverlays.
     pub async fn start_with_overlays(cluster: &Cluster) -> Self {
         Self::start_with(cluster, &[("FEATURE_GATES", "NodeOverlay=true")]).await
     }
 
-    /// Starts it with CapacityBuffers, which it has behind a gate.
+    /// Starts Karpenter with the feature gate of CapacityBuffers.
     pub async fn start_with_buffers(cluster: &Cluster) -> Self {
         Self::start_with(cluster, &[("FEATURE_GATES", "CapacityBuffer=true")]).await
     }
 
-    async fn start_with(cluster: &Cluster, fault: &[(&'static str, &str)]) -> Self {
+    async fn start_with(cluster: &Cluster, variables: &[(&'static str, &str)]) -> Self {
         let local = cluster.local();
         let karpenter = programs::karpenter().await;
         let module = programs::karpenter_source().await;
@@ -95,11 +95,9 @@ impl Karpenter {
             ("BATCH_IDLE_DURATION", "200ms".to_owned()),
             ("BATCH_MAX_DURATION", "1s".to_owned()),
         ];
-        environment.extend(
-            fault
-                .iter()
-                .map(|(name, value)| (*name, (*value).to_owned())),
-        );
+        for (name, value) in variables {
+            environment.push((name, (*value).to_owned()));
+        }
         let mut karpenter = Process::start_with(
             "karpenter",
             &karpenter,
@@ -108,13 +106,7 @@ impl Karpenter {
             local.directory(),
         )
         .await;
-        let listens = async || {
-            tokio::net::TcpStream::connect(("127.0.0.1", health))
-                .await
-                .ok()
-                .map(drop)
-        };
-        karpenter.until("Karpenter listens", listens).await;
+        karpenter.until_listening("Karpenter", health).await;
 
         apply(cluster, &json!({
             "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},
@@ -127,7 +119,7 @@ impl Karpenter {
             &node_pool("multi-arch", &["amd64", "arm64"], taint, 100),
         )
         .await;
-        // Until then it buys from the other one.
+        // While one NodePool is not ready, Karpenter uses the other one.
         local
             .kubectl(&[
                 "wait",
@@ -148,72 +140,63 @@ impl Karpenter {
             nodes,
             node_pools,
             node_claims,
-            _parts: [kwok, karpenter],
+            _processes: [kwok, karpenter],
         }
     }
 
-    /// Creates or changes a NodePool, and waits until Karpenter has judged it.
+    /// Creates or changes a NodePool, and waits until Karpenter has set its condition `Ready`.
     pub async fn apply(&self, node_pool: &Value) {
         let name = node_pool["metadata"]["name"].as_str().expect("a name");
-        let how = PatchParams::apply("e2e").force();
+        let parameters = PatchParams::apply("e2e").force();
         let applied = self
             .node_pools
-            .patch(name, &how, &Patch::Apply(node_pool))
+            .patch(name, &parameters, &Patch::Apply(node_pool))
             .await;
         let applied = applied.unwrap_or_else(|error| panic!("{error}: {node_pool}"));
         let generation = applied.metadata.generation;
-        until(&format!("NodePool {name} is judged"), async || {
-            let found = self.node_pools.get(name).await.ok()?;
-            let conditions = found.data["status"]["conditions"].as_array()?;
-            let mut ready = conditions
+        until(&format!("NodePool {name} has been checked"), async || {
+            let current = self.node_pools.get(name).await.ok()?;
+            let conditions = current.data["status"]["conditions"].as_array()?;
+            let ready = conditions
                 .iter()
-                .filter(|condition| condition["type"] == "Ready");
-            let is_judged = |condition: &Value| {
-                condition["status"] != "Unknown"
-                    && condition["observedGeneration"].as_i64() >= generation
-            };
-            ready.any(is_judged).then_some(())
+                .find(|condition| condition["type"] == "Ready")?;
+            let is_current = ready["observedGeneration"].as_i64() >= generation;
+            (is_current && ready["status"] != "Unknown").then_some(())
         })
         .await;
     }
 
-    /// Removes all NodePools, with their nodes. Each kind by itself and again until it is gone: nothing
-    /// removes a node that comes when its NodeClaim has gone, and the API server's garbage collection may take its time.
+    /// Removes all NodePools, NodeClaims and nodes, repeatedly until they are gone. Nothing else removes a node that appears
+    /// after its NodeClaim was removed, and the API server's garbage collection may take long.
     pub async fn remove_node_pools(&self) {
-        let how = DeleteParams::default();
+        let parameters = DeleteParams::default();
         let all = ListParams::default();
-        let its = ListParams::default().labels(NODE_POOL);
+        let of_karpenter = ListParams::default().labels(NODE_POOL);
         until(
             "the NodePools, their NodeClaims and nodes are gone",
             async || {
-                for kind in [&self.node_pools, &self.node_claims] {
-                    kind.delete_collection(&how, &all).await.ok()?;
+                for objects in [&self.node_pools, &self.node_claims] {
+                    objects.delete_collection(&parameters, &all).await.ok()?;
                 }
-                self.nodes.delete_collection(&how, &its).await.ok()?;
+                self.nodes
+                    .delete_collection(&parameters, &of_karpenter)
+                    .await
+                    .ok()?;
                 let node_pools = self.node_pools.list(&all).await.ok()?.items;
                 let node_claims = self.node_claims.list(&all).await.ok()?.items;
-                let nodes = self.nodes.list(&its).await.ok()?.items;
+                let nodes = self.nodes.list(&of_karpenter).await.ok()?.items;
                 (node_pools.is_empty() && node_claims.is_empty() && nodes.is_empty()).then_some(())
             },
         )
         .await;
     }
 
-    /// The pool of Karpenter's that a node belongs to, and the node's architecture.
+    /// Returns the NodePool and the architecture of a node.
     pub async fn node(&self, name: &str) -> (String, String) {
-        let labels = self
-            .nodes
-            .get(name)
-            .await
-            .unwrap()
-            .metadata
-            .labels
-            .unwrap_or_default();
-        let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
-        (label(NODE_POOL), label("kubernetes.io/arch"))
+        pool_and_architecture(&self.nodes.get(name).await.unwrap())
     }
 
-    /// Waits for a node of this architecture in this pool.
+    /// Waits for a node of this architecture in this NodePool.
     pub async fn until_node(&self, pool: &str, architecture: &str) {
         let wanted = format!("{NODE_POOL}={pool},kubernetes.io/arch={architecture}");
         until(&format!("a node with {wanted}"), async || {
@@ -227,36 +210,37 @@ impl Karpenter {
         .await;
     }
 
-    /// The pools of its nodes, and the architecture of each.
+    /// Returns the NodePools and the architectures of all Karpenter's nodes, sorted.
     pub async fn pools(&self) -> Vec<(String, String)> {
-        let its = ListParams::default().labels(NODE_POOL);
-        let mut pools = Vec::new();
-        for node in self.nodes.list(&its).await.unwrap().items {
-            let labels = node.metadata.labels.unwrap_or_default();
-            let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
-            pools.push((label(NODE_POOL), label("kubernetes.io/arch")));
-        }
+        let of_karpenter = ListParams::default().labels(NODE_POOL);
+        let nodes = self.nodes.list(&of_karpenter).await.unwrap();
+        let mut pools: Vec<_> = nodes.items.iter().map(pool_and_architecture).collect();
         pools.sort();
         pools
     }
 
-    /// Waits until it has removed all its nodes.
+    /// Waits until Karpenter has removed all its nodes.
     pub async fn until_no_nodes(&self) {
-        let its = ListParams::default().labels(NODE_POOL);
+        let of_karpenter = ListParams::default().labels(NODE_POOL);
         until("Karpenter's nodes are gone", async || {
-            self.nodes
-                .list(&its)
-                .await
-                .ok()?
-                .items
-                .is_empty()
-                .then_some(())
+            let nodes = self.nodes.list(&of_karpenter).await.ok()?;
+            nodes.items.is_empty().then_some(())
         })
         .await;
     }
 }
 
-/// Defines the NodeClasses of Karpenter's provider for AWS, which does not run here.
+fn pool_and_architecture(node: &Node) -> (String, String) {
+    let label = |name: &str| {
+        let labels = node.metadata.labels.as_ref();
+        labels
+            .and_then(|labels| labels.get(name).cloned())
+            .unwrap_or_default()
+    };
+    (label(NODE_POOL), label("kubernetes.io/arch"))
+}
+
+/// Defines the NodeClasses of Karpenter's provider for AWS. The provider does not run here.
 pub async fn define_ec2_node_class(cluster: &Cluster) {
     let local = cluster.local();
     let module = "github.com/aws/karpenter-provider-aws@v1.15.0";
@@ -271,7 +255,7 @@ pub async fn define_ec2_node_class(cluster: &Cluster) {
         .await;
 }
 
-/// Defines CapacityBuffers, as Karpenter brings them, for the cluster-autoscaler.
+/// Defines CapacityBuffers for the cluster-autoscaler, from Karpenter's source.
 pub async fn define_capacity_buffers(cluster: &Cluster) {
     let local = cluster.local();
     let module = programs::karpenter_source().await;
@@ -290,7 +274,7 @@ async fn apply(cluster: &Cluster, object: &Value) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(meta).expect("a kind"));
     let objects = Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
     let name = object["metadata"]["name"].as_str().expect("a name");
-    // A kind is served a moment after its definition is established.
+    // The API server may serve a kind a moment after its definition is established.
     until_ok(&format!("{object} is applied"), async || {
         let applied = objects
             .patch(
@@ -304,7 +288,7 @@ async fn apply(cluster: &Cluster, object: &Value) {
     .await;
 }
 
-/// A NodePool of machines for tests; without a weight if that is 0.
+/// Returns a NodePool of the provider for tests. A weight of 0 means none.
 pub fn node_pool(name: &str, architectures: &[&str], taints: Value, weight: u32) -> Value {
     let mut pool = json!({
         "apiVersion": "karpenter.sh/v1",
@@ -333,7 +317,7 @@ pub fn node_pool(name: &str, architectures: &[&str], taints: Value, weight: u32)
     pool
 }
 
-/// Machines with room for some Pods; arm64 costs less.
+/// Returns an instance type for each architecture. arm64 costs less.
 fn instance_types() -> Value {
     let kind = |architecture: &str, price: f64| {
         json!({

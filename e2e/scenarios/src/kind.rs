@@ -1,4 +1,4 @@
-//! A cluster of kind: its nodes are containers with kubelets, so what Pods do there is real. `kind/e2e.sh` makes it.
+//! A cluster of kind, which `kind/e2e.sh` creates. Its nodes are containers with kubelets, so Pods really run.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -12,30 +12,30 @@ use crate::fixtures::Images;
 use crate::programs;
 use crate::wait::until;
 
-/// Set where the cluster is one of kind.
+/// The variable that is set if the cluster is one of kind.
 const KIND: &str = "E2E_KIND";
-/// Names the node for arm64, where there is one; no Pod is scheduled there.
+/// The variable that names the node for arm64, if the cluster has one. No Pod is scheduled there.
 const EMULATED: &str = "E2E_EMULATED";
 
-/// What there is only on kind.
+/// What only a cluster of kind has.
 pub struct Kind {
-    /// The runnable images again, in a registry that asks for [`Kind::USER`] and [`Kind::PASSWORD`].
+    /// The runnable images in a registry that requires [`Kind::USER`] and [`Kind::PASSWORD`].
     pub private: Images,
     /// The address of that registry, as Pods name it.
     pub private_registry: String,
 }
 
 impl Kind {
-    /// Who may read and write the private registry; `kind/htpasswd` says the same.
+    /// The user of the private registry, as in `kind/htpasswd`.
     pub const USER: &str = "robot";
-    /// With this password.
+    /// The password of [`Kind::USER`].
     pub const PASSWORD: &str = "secret";
 
     pub(crate) fn is_named() -> bool {
         std::env::var_os(KIND).is_some()
     }
 
-    /// Whether one of its nodes is for arm64.
+    /// Whether the cluster has a node for arm64.
     pub fn has_emulated_node() -> bool {
         std::env::var_os(EMULATED).is_some_and(|node| !node.is_empty())
     }
@@ -43,12 +43,12 @@ impl Kind {
     /// The name of the node for arm64.
     ///
     /// # Panics
-    /// Without one, where scenarios of two architectures are not run.
+    /// If the cluster has none.
     pub fn emulated_node(&self) -> String {
         variable(EMULATED)
     }
 
-    /// Pushes what its nodes run.
+    /// Pushes the images that nodes run.
     pub(crate) async fn find(push: &Push, images: &Images) -> Self {
         Images::push_programs(push).await;
         let private =
@@ -61,8 +61,7 @@ impl Kind {
         }
     }
 
-    /// Starts another registry with the runnable images, in a container of these two names, with a certificate of this
-    /// authority for both.
+    /// Starts another registry with the runnable images, in a container with these two names. `pki` issues its certificate.
     pub async fn start_registry(&self, [name, alias]: [&str; 2], pki: &Pki) {
         let tls = tempfile::tempdir().unwrap();
         pki.leaf(&[name, alias, "127.0.0.1"])
@@ -70,13 +69,13 @@ impl Kind {
             .unwrap();
         let certificate = "REGISTRY_HTTP_TLS_CERTIFICATE=/tls.crt";
         let key = "REGISTRY_HTTP_TLS_KEY=/tls.key";
-        // One may be left of a run whose cluster was kept.
+        // A run whose cluster was kept may have left one.
         self.shell(
             Self::repository(),
             &format!("docker rm --force '{name}' >/dev/null 2>&1 || true"),
         )
         .await;
-        let named = [
+        let create = [
             "create",
             "--name",
             name,
@@ -85,14 +84,15 @@ impl Kind {
             "--network-alias",
             alias,
         ];
-        let open = [
+        let listen = [
             "--publish",
             "127.0.0.1::443",
             "--env",
             "REGISTRY_HTTP_ADDR=:443",
         ];
         let tls_files = ["--env", certificate, "--env", key, "registry:2"];
-        self.docker(&[&named[..], &open, &tls_files].concat()).await;
+        self.docker(&[&create[..], &listen, &tls_files].concat())
+            .await;
         for file in ["tls.crt", "tls.key"] {
             let file = tls.path().join(file).display().to_string();
             self.docker(&["cp", &file, &format!("{name}:/")]).await;
@@ -107,12 +107,12 @@ impl Kind {
         Images::push_programs(&Push::secure(address, pki)).await;
     }
 
-    /// A file with the program of the runnable images.
+    /// Returns the file of the program that the runnable images have.
     pub async fn program(&self) -> PathBuf {
         programs::program().await
     }
 
-    /// Runs kubectl to its good end. Gives its standard output.
+    /// Runs kubectl, which must succeed. Returns its standard output.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         successful(
             "kubectl",
@@ -121,7 +121,7 @@ impl Kind {
         )
     }
 
-    /// Runs docker to its good end: each node is a container of the node's name. Gives its standard output.
+    /// Runs docker, which must succeed. Returns its standard output. Each node is a container with the node's name.
     pub async fn docker(&self, arguments: &[&str]) -> String {
         successful(
             "docker",
@@ -130,7 +130,7 @@ impl Kind {
         )
     }
 
-    /// Runs a command of the shell as an administrator types it, in a directory with `manifests/`. Gives what it wrote.
+    /// Runs a command of the shell in a directory with `manifests/`, as an administrator does. Returns its standard output.
     pub async fn shell(&self, directory: &Path, command: &str) -> String {
         let helm = programs::helm().await;
         let path = std::env::var("PATH").unwrap_or_default();
@@ -143,17 +143,17 @@ impl Kind {
         successful("bash", &[command], run(&mut shell).await)
     }
 
-    /// The repository of the release before.
+    /// The repository of the previous release.
     pub fn repository_before() -> PathBuf {
         variable("E2E_BEFORE").into()
     }
 
-    /// Pushes an index of these platforms, by a tag of the images that are only looked up.
+    /// Pushes an index of these platforms to the repository of the images that do not run.
     pub async fn push_index(&self, tag: &str, platforms: &[&str]) {
         Images::push_index(&Push::plain(&variable("E2E_PUSH")), tag, platforms).await;
     }
 
-    /// Starts a server for a shared cache in a container of this name, which Pods reach by it at port 6379.
+    /// Starts a server for a shared cache in a container of this name. Pods reach it by that name at port 6379.
     pub async fn start_redis(&self, name: &str) {
         let remove = format!("docker rm --force '{name}' >/dev/null 2>&1 || true");
         self.shell(Self::repository(), &remove).await;
@@ -162,20 +162,21 @@ impl Kind {
         self.docker(&[&run[..], &server].concat()).await;
     }
 
-    /// Pushes the image of tolerarch that is under test, under this tag, to where the README has it.
+    /// Pushes the image of the tolerarch under test to the repository that the README names, with this tag.
     pub async fn push_tolerarch(&self, tag: &str) {
         self.push_as(&variable("E2E_IMAGE"), tag).await;
     }
 
-    /// Pushes that of the release before.
+    /// Pushes the image of the previous release in the same way.
     pub async fn push_tolerarch_before(&self, tag: &str) {
         self.push_as("tolerarch:before", tag).await;
     }
 
-    /// It becomes another image than that which nodes have: a kubelet asks for credentials again where it has pulled what was there.
+    /// Adds a label, so that nodes do not have the image: for an image that it has pulled before, a kubelet asks for
+    /// credentials again.
     async fn push_as(&self, image: &str, tag: &str) {
-        let pushed = variable("E2E_PUSH");
-        let pushed = format!("{pushed}/tolerarch/tolerarch:{tag}");
+        let registry = variable("E2E_PUSH");
+        let pushed = format!("{registry}/tolerarch/tolerarch:{tag}");
         let label = format!(
             "echo 'FROM {image}' | docker build --quiet --label e2e={tag} --tag '{pushed}' -"
         );
@@ -188,12 +189,12 @@ impl Kind {
         programs::repository()
     }
 
-    /// The overlay by which tolerarch was installed.
+    /// The overlay that installed tolerarch.
     pub fn overlay(&self) -> PathBuf {
         variable("E2E_OVERLAY").into()
     }
 
-    /// Runs a command of tolerarch as an administrator does, with the kubeconfig of the cluster.
+    /// Runs a command of tolerarch with the cluster's kubeconfig, as an administrator does.
     pub async fn tolerarch(&self, arguments: &[&str]) -> Output {
         run(Command::new(programs::tolerarch().await).args(arguments)).await
     }
@@ -213,7 +214,7 @@ fn successful(program: &str, arguments: &[&str], output: Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What the script that runs the scenarios says of the cluster.
+/// Returns a variable that the script which runs the scenarios sets.
 pub(crate) fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
 }

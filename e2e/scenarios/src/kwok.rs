@@ -1,11 +1,11 @@
-//! kwok plays the kubelets of the nodes that are annotated `kwok.x-k8s.io/node: fake`: their Pods run at once, and end at once.
+//! kwok, which plays the kubelets of nodes annotated `kwok.x-k8s.io/node: fake`. Their Pods start and end at once.
 
 use std::path::Path;
 
 use crate::process::Process;
 use crate::programs;
 
-/// What it does with nodes and Pods.
+/// The files that define what kwok does with nodes and Pods.
 const STAGES: [&str; 5] = [
     "node/fast/node-initialize.yaml",
     "node/heartbeat/node-heartbeat.yaml",
@@ -14,27 +14,24 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// Starts it with a server at this port, and with these arguments as well.
+/// Starts kwok with a server at this port.
 pub(crate) async fn start(
     kubeconfig: &Path,
     directory: &Path,
     port: u16,
-    further: &[String],
+    more_arguments: &[String],
 ) -> Process {
     let program = programs::kwok().await;
     let module = programs::go_module("controlplane", "sigs.k8s.io/kwok").await;
-    let stage = |stage| {
-        format!(
-            "--config={}",
-            module.join("kustomize/stage").join(stage).display()
-        )
-    };
+    let stages = module.join("kustomize/stage");
     let mut arguments = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
         format!("--server-address=127.0.0.1:{port}"),
     ];
-    arguments.extend(STAGES.map(stage));
-    arguments.extend_from_slice(further);
+    for stage in STAGES {
+        arguments.push(format!("--config={}", stages.join(stage).display()));
+    }
+    arguments.extend_from_slice(more_arguments);
     Process::start("kwok", &program, &arguments, directory).await
 }

@@ -1,10 +1,14 @@
 //! The harness of the scenarios: tolerarch in front of a real control plane.
 //!
-//! A scenario gets the [`Cluster`], makes itself a [`Namespace`], and says what it expects there. Under the cluster lie
-//! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
-//! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
-//! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
-//! [`Karpenter`] and [`ClusterAutoscaler`] are the autoscalers, [`Peer`] is another tool's webhook. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
+//! A scenario receives the [`Cluster`], creates a [`Namespace`] in it, and makes its assertions there. The parts:
+//!
+//! - `programs` builds the programs. A [`Process`] is a running program, which ends with this one.
+//! - `control_plane` is etcd, the API server, the controller manager and the scheduler.
+//! - `distribution` is a real registry, which holds the images of `fixtures`.
+//! - [`Local`] is what only a cluster on this machine has, such as [`Tolerarch`]. [`Kind`] is a cluster with real nodes.
+//! - [`Stub`] is a webhook that a scenario programs. [`Forwarder`] stands for a Service.
+//! - [`Karpenter`] and [`ClusterAutoscaler`] are the autoscalers. [`Peer`] is another tool's webhook.
+//! - [`AdminCluster`] is another cluster, with a shell in which documented commands run.
 
 #![allow(
     clippy::too_many_lines,
@@ -18,10 +22,10 @@
     reason = "tests and their support fail at once"
 )]
 
+mod admin_cluster;
 mod cluster;
 mod cluster_autoscaler;
 mod control_plane;
-mod desk;
 mod distribution;
 mod fixtures;
 mod forwarder;
@@ -40,12 +44,12 @@ mod tolerarch;
 mod wait;
 mod workload_controller;
 
+pub use admin_cluster::AdminCluster;
 pub use cluster::Cluster;
 pub use cluster_autoscaler::{
     AUTOSCALED, AutoscalerSettings, ClusterAutoscaler, NODE_GROUP, NodeGroup,
     define_provisioning_requests,
 };
-pub use desk::Desk;
 pub use forwarder::Forwarder;
 pub use karpenter::{Karpenter, define_capacity_buffers, define_ec2_node_class, node_pool};
 pub use kind::Kind;

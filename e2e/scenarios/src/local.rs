@@ -1,4 +1,4 @@
-//! What there is only on this machine, beside the cluster.
+//! What only a cluster on this machine has.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::programs;
 use crate::tolerarch::Tolerarch;
 use crate::wait::until;
 
-/// What there is only on this machine.
+/// The parts of a cluster on this machine, and programs that run beside it.
 pub struct Local {
-    /// Signs all certificates.
+    /// The authority of all certificates.
     pub pki: Arc<Pki>,
     pub(crate) program: PathBuf,
     pub(crate) control_plane: ControlPlane,
@@ -26,57 +26,42 @@ pub struct Local {
 }
 
 impl Local {
-    /// Another tolerarch, with the authority and the registry of the cluster, and `settings` over its configuration.
+    /// Starts another tolerarch, which trusts the cluster's authority for the cluster's registry. `settings` override its
+    /// configuration.
     pub async fn tolerarch(&self, settings: Value) -> Tolerarch {
         self.tolerarch_for(&self.registry, settings).await
     }
 
-    /// Another tolerarch, that trusts the cluster's authority for this registry.
+    /// Starts another tolerarch, which trusts the cluster's authority for this registry.
     pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
-        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        Tolerarch::start(
-            &self.program,
-            &self.directory,
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            Vec::new(),
-        )
-        .await
+        self.start("tolerarch", registry, settings, Vec::new())
+            .await
     }
 
-    /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
+    /// Starts a tolerarch that uses the Kubernetes API by this kubeconfig.
     pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
         self.tolerarch_for_as(&self.registry, kubeconfig, settings)
             .await
     }
 
-    /// The same, for this registry.
+    /// Starts a tolerarch that uses the Kubernetes API by this kubeconfig, and trusts the cluster's authority for this
+    /// registry.
     pub async fn tolerarch_for_as(
         &self,
         registry: &str,
         kubeconfig: &Path,
         settings: Value,
     ) -> Tolerarch {
-        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let start = Tolerarch::start(
-            &self.program,
-            &self.directory,
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            environment,
-        );
-        start.await
+        self.start("tolerarch", registry, settings, environment)
+            .await
     }
 
-    /// A tolerarch that finds registries on this internet, whose authority it trusts as a system's, and reads pull secrets.
+    /// Starts a tolerarch that reads pull secrets, reaches registries through this [`Internet`], and has its authority in
+    /// the system's trust store.
     pub async fn tolerarch_on(&self, internet: &Internet, mut settings: Value) -> Tolerarch {
-        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        let authorities = self.directory.join(format!("{name}.pem"));
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let authorities = self.directory.join(format!("authorities-{number}.pem"));
         std::fs::write(&authorities, internet.pki().ca_pem()).unwrap();
         settings["credentials"] = json!({"pullSecrets": true});
         let environment = vec![
@@ -85,62 +70,47 @@ impl Local {
             ("HTTPS_PROXY", internet.proxy()),
             ("NO_PROXY", "127.0.0.1".to_owned()),
         ];
-        let program = &self.program;
-        let directory = &self.directory;
-        let registry = &self.registry;
-        Tolerarch::start(
-            program,
-            directory,
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            environment,
-        )
-        .await
+        self.start("tolerarch", &self.registry, settings, environment)
+            .await
     }
 
-    /// A controller that uses the Kubernetes API as this kubeconfig says, and trusts the cluster's authority for this registry.
+    /// Starts a controller that uses the Kubernetes API by this kubeconfig, and trusts the cluster's authority for this
+    /// registry.
     pub async fn controller_as(
         &self,
         kubeconfig: &Path,
         registry: &str,
         settings: Value,
     ) -> Tolerarch {
-        let name = format!(
-            "controller-{}",
-            self.started.fetch_add(1, Ordering::Relaxed)
-        );
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let program = &self.program;
-        let directory = &self.directory;
-        Tolerarch::start(
-            program,
-            directory,
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            environment,
-        )
-        .await
+        self.start("controller", registry, settings, environment)
+            .await
     }
 
-    /// What issues certificates, using the Kubernetes API as this kubeconfig says.
+    /// Starts the issuer of certificates, which uses the Kubernetes API by this kubeconfig.
     pub async fn issuer_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
-        let name = format!(
-            "certificates-{}",
-            self.started.fetch_add(1, Ordering::Relaxed)
-        );
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
+        self.start("certificates", &self.registry, settings, environment)
+            .await
+    }
+
+    async fn start(
+        &self,
+        service: &str,
+        registry: &str,
+        settings: Value,
+        environment: Vec<(&'static str, String)>,
+    ) -> Tolerarch {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{service}-{number}");
         let program = &self.program;
         let directory = &self.directory;
-        let registry = &self.registry;
+        let pki = &self.pki;
         Tolerarch::start(
             program,
             directory,
             &name,
-            &self.pki,
+            pki,
             registry,
             settings,
             environment,
@@ -148,15 +118,15 @@ impl Local {
         .await
     }
 
-    /// Runs kubectl, of the control plane's version, to its good end. Gives its standard output.
+    /// Runs kubectl of the control plane's version, which must succeed. Returns its standard output.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         self.control_plane.kubectl(arguments).await
     }
 
-    /// Runs a command line of bash as the administrator, with kubectl, to its good end. Gives its standard output.
+    /// Runs a command line of bash as the administrator, with kubectl. Returns its standard output.
     ///
     /// # Panics
-    /// If it, or a part of a pipe, exits with another status than 0.
+    /// If the command, or a part of a pipe, exits with a status other than 0.
     pub async fn shell(&self, line: &str) -> String {
         let program = self.control_plane.program().display().to_string();
         let line = format!("kubectl() {{ '{program}' kubectl \"$@\"; }}\n{line}");
@@ -175,7 +145,7 @@ impl Local {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The conditions that the chart renders with `webhook.skipInApiServer`, and one of a user behind them.
+    /// Returns the match conditions that the chart renders with `webhook.skipInApiServer`, and a user's one after them.
     pub async fn conditions(&self) -> Value {
         let file = programs::repository().join("e2e/manifests/testdata/chart/webhook.yaml");
         let file = file.display().to_string();
@@ -190,7 +160,7 @@ impl Local {
         webhooks.expect("a webhook configuration")[0]["matchConditions"].clone()
     }
 
-    /// Defines the kinds of cert-manager, for what names them.
+    /// Defines the kinds of cert-manager.
     pub async fn define_cert_manager(&self) {
         let cert_manager =
             programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
@@ -201,8 +171,8 @@ impl Local {
         self.until_established(&kinds).await;
     }
 
-    /// Waits until the API server serves these kinds, which are defined. `kubectl wait` fails on a definition that has no
-    /// conditions yet, as in the first moment after its creation.
+    /// Waits until the API server serves kinds that were just defined. `kubectl wait` would fail on a definition that does
+    /// not have conditions yet.
     pub async fn until_established(&self, definitions: &[&str]) {
         for definition in definitions {
             let get = ["get", "crd", definition, "-o", "json"];
@@ -219,7 +189,7 @@ impl Local {
         }
     }
 
-    /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
+    /// Runs a command of tolerarch as the administrator. Returns its exit status and its standard output.
     pub async fn run_tolerarch(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = Command::new(&self.program);
         command
@@ -233,27 +203,27 @@ impl Local {
         )
     }
 
-    /// How Prometheus scrapes the API server, and these.
-    pub fn scraped(&self, programs: &[&Tolerarch]) -> Value {
+    /// Returns how Prometheus scrapes the API server and these programs.
+    pub fn scrape_configs(&self, programs: &[&Tolerarch]) -> Value {
         let targets: Vec<String> = programs
             .iter()
-            .map(|program| program.scraped_at())
+            .map(|program| program.metrics_address())
             .collect();
-        let own = json!({"job_name": "tolerarch", "static_configs": [{"targets": targets}]});
-        json!([self.control_plane.scraped(), own])
+        let tolerarch = json!({"job_name": "tolerarch", "static_configs": [{"targets": targets}]});
+        json!([self.control_plane.scrape_config(), tolerarch])
     }
 
-    /// For programs that use the API.
+    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.control_plane.kubeconfig
     }
 
-    /// Where logs go.
+    /// The directory of the cluster's data and logs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// How a webhook configuration leads to a URL.
+    /// Returns the client configuration by which the API server calls a webhook at `url`.
     pub fn client_config(&self, url: &str) -> Value {
         client_config(url, &self.pki)
     }

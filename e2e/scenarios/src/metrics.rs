@@ -1,8 +1,8 @@
-//! What the API server counts.
+//! The API server's metrics of webhook calls.
 
 use kube::Client;
 
-/// How often the API server has called a webhook of this name.
+/// Returns how often the API server has called a webhook of this name.
 pub(crate) async fn calls(client: &Client, webhook: &str) -> u64 {
     sum(
         client,
@@ -12,7 +12,7 @@ pub(crate) async fn calls(client: &Client, webhook: &str) -> u64 {
     .await
 }
 
-/// How often the API server went on without a webhook of this name, as calling it failed.
+/// Returns how often the API server continued without a webhook of this name after a failed call.
 pub(crate) async fn failed_open(client: &Client, webhook: &str) -> u64 {
     sum(
         client,
@@ -25,16 +25,12 @@ pub(crate) async fn failed_open(client: &Client, webhook: &str) -> u64 {
 async fn sum(client: &Client, metric: &str, label: &str) -> u64 {
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     let text = client.request_text(request).await.unwrap();
-    let lines = text
-        .lines()
-        .filter(|line| line.starts_with(metric) && line.contains(label));
-    lines
-        .map(|line| {
-            line.rsplit(' ')
-                .next()
-                .expect("a value")
-                .parse::<u64>()
-                .expect("a count")
-        })
-        .sum()
+    let mut sum = 0;
+    for line in text.lines() {
+        if line.starts_with(metric) && line.contains(label) {
+            let (_, value) = line.rsplit_once(' ').expect("a value");
+            sum += value.parse::<u64>().expect("a count");
+        }
+    }
+    sum
 }

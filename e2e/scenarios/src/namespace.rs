@@ -1,4 +1,4 @@
-//! The room of one scenario: a namespace, and places on the nodes that only its own Pods can use.
+//! A scenario's namespace, and capacity of the nodes that only its Pods can use.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::pods::PodExt;
 use crate::wait::{soon, until, until_ok};
 
-/// A namespace, and what is done in it.
+/// The namespace of a scenario.
 #[derive(Clone)]
 pub struct Namespace {
     /// Its name.
@@ -33,7 +33,7 @@ pub(crate) struct Nodes {
 }
 
 impl Namespace {
-    /// Makes it, and waits until Pods can be created in it.
+    /// Creates a namespace, and waits until Pods can be created in it.
     pub(crate) async fn create(client: &Client, nodes: &Nodes, name: &str, labels: Value) -> Self {
         let namespace = json!({"metadata": {"generateName": format!("{name}-"), "labels": labels}});
         let namespace: NamespaceObject = serde_json::from_value(namespace).unwrap();
@@ -55,40 +55,37 @@ impl Namespace {
         }
     }
 
-    /// Its Pods.
+    /// The API of its Pods.
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// Creates a Pod; an error if the API server rejects it.
+    /// Creates a Pod. Returns an error if the API server rejects it.
     pub async fn try_pod(&self, pod: &Value) -> kube::Result<Pod> {
         self.create_pod(pod, &PostParams::default()).await
     }
 
-    /// Creates a Pod, and gives it as it is stored.
+    /// Creates a Pod. Returns the stored Pod.
     pub async fn pod(&self, pod: &Value) -> Pod {
         self.try_pod(pod)
             .await
             .unwrap_or_else(|error| panic!("{error}: {pod}"))
     }
 
-    /// Creates a Pod for show.
+    /// Creates a Pod as a dry run. Returns the Pod as it would be stored.
     pub async fn dry_run(&self, pod: &Value) -> kube::Result<Pod> {
-        self.create_pod(
-            pod,
-            &PostParams {
-                dry_run: true,
-                ..PostParams::default()
-            },
-        )
-        .await
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        self.create_pod(pod, &dry_run).await
     }
 
-    /// Sends it as it is written, with what the types of a client would put right.
-    async fn create_pod(&self, pod: &Value, how: &PostParams) -> kube::Result<Pod> {
+    /// Sends a Pod exactly as written; the types of a client would correct it.
+    async fn create_pod(&self, pod: &Value, parameters: &PostParams) -> kube::Result<Pod> {
         let request = Request::new(Pod::url_path(&(), Some(&self.name)));
         let request = request
-            .create(how, pod.to_string().into_bytes())
+            .create(parameters, pod.to_string().into_bytes())
             .expect("a request");
         self.client.request(request).await
     }
@@ -110,7 +107,7 @@ impl Namespace {
         applied.unwrap_or_else(|error| panic!("{error}: {object}"))
     }
 
-    /// Waits until the Pods of an app are this many, and all as wanted; gives them.
+    /// Waits until an app has exactly this many Pods, and all are as wanted. Returns them.
     pub async fn until_pods(
         &self,
         app: &str,
@@ -141,8 +138,8 @@ impl Namespace {
         .await
     }
 
-    /// Waits until so many Pods of an app have a node. Costs the machine little, for those who measure: it is told
-    /// about these Pods only, and only that they are there.
+    /// Waits until this many Pods of an app have a node. For measurements, it costs little: it watches only these Pods, and
+    /// only their metadata.
     pub async fn until_bound(&self, app: &str, count: usize) {
         let bound = WatchParams::default()
             .labels(&format!("app={app}"))
@@ -152,16 +149,16 @@ impl Namespace {
             &format!("{count} Pods of {app} in {} have a node", self.name),
             async {
                 loop {
-                    // Begins with those that have one. The API server ends a watch that does not keep up.
+                    // The watch begins with the Pods that have a node. The API server ends a watch that is too slow.
                     let mut events = pods.watch_metadata(&bound, "0").await.unwrap().boxed();
-                    let mut found = HashSet::new();
+                    let mut bound_pods = HashSet::new();
                     while let Some(Ok(event)) = events.next().await {
                         match event {
-                            WatchEvent::Added(pod) => found.insert(pod.metadata.uid),
-                            WatchEvent::Deleted(pod) => found.remove(&pod.metadata.uid),
+                            WatchEvent::Added(pod) => bound_pods.insert(pod.metadata.uid),
+                            WatchEvent::Deleted(pod) => bound_pods.remove(&pod.metadata.uid),
                             _ => false,
                         };
-                        if found.len() == count {
+                        if bound_pods.len() == count {
                             return;
                         }
                     }
@@ -177,19 +174,14 @@ impl Namespace {
         until(
             &format!("the Pods of {app} in {} are gone", self.name),
             async || {
-                self.pods()
-                    .list_metadata(&one)
-                    .await
-                    .ok()?
-                    .items
-                    .is_empty()
-                    .then_some(())
+                let pods = self.pods().list_metadata(&one).await.ok()?;
+                pods.items.is_empty().then_some(())
             },
         )
         .await;
     }
 
-    /// Lets this many Pods with [`Namespace::takes_a_place`] run on the plain node, and this many in the pool.
+    /// Makes this many places for Pods with [`Namespace::takes_a_place`] on the plain node and in the pool.
     pub async fn offer(&self, plain: u32, pool: u32) {
         for (node, places) in [(&self.nodes.plain, plain), (&self.nodes.pool, pool)] {
             let places = json!({self.place(): places.to_string()});
@@ -202,24 +194,24 @@ impl Namespace {
         }
     }
 
-    /// Makes a Pod take one of the places of this namespace.
+    /// Returns a Pod that takes one of the places of this namespace.
     pub fn takes_a_place(&self, pod: &Value) -> Value {
         let mut pod = pod.clone();
         pod["spec"]["containers"][0]["resources"] = json!({"limits": {self.place(): "1"}});
         pod
     }
 
-    /// An extended resource of the nodes, which keeps the Pods of scenarios apart without a word about architecture.
+    /// An extended resource of the nodes. It separates the Pods of scenarios without naming an architecture.
     fn place(&self) -> String {
         format!("e2e.tolerarch.io/{}", self.name)
     }
 
-    /// Whether a Pod runs on the plain node.
+    /// Whether a Pod is on the plain node.
     pub fn is_on_plain_node(&self, pod: &Pod) -> bool {
         pod.node() == Some(&self.nodes.plain)
     }
 
-    /// Whether a Pod runs in the pool.
+    /// Whether a Pod is on the pool's node.
     pub fn is_in_pool(&self, pod: &Pod) -> bool {
         pod.node() == Some(&self.nodes.pool)
     }
@@ -232,7 +224,7 @@ impl Namespace {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// The node with the taint of the pool.
+    /// The node with the pool's taint.
     pub fn pool_node(&self) -> &str {
         &self.nodes.pool
     }

@@ -1,4 +1,4 @@
-//! Other tools that act by what images support: their own webhooks, built from their sources, called as their own manifests say.
+//! Other tools that read the architectures of images. They are built from their sources, and called as their manifests say.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use crate::cluster::{Cluster, TIMEOUT};
 use crate::distribution::{Distribution, Push};
@@ -15,12 +14,12 @@ use crate::namespace::Namespace;
 use crate::process::{Process, fixed_port, free_port};
 use crate::programs;
 
-/// Gives a program the files that a Pod has of its service account, at the only place where client-go's `InClusterConfig` looks. The mount is
-/// seen by this program alone.
+/// Mounts the files of a Pod's service account at the only place where client-go's `InClusterConfig` reads them. Only the
+/// started program sees the mount.
 const AS_IN_A_POD: &str = r#"accounts=/var/run/secrets/kubernetes.io/serviceaccount
 mount -t tmpfs none /var/run && mkdir -p $accounts && cp token ca.crt $accounts && exec "$@""#;
 
-/// A proxy for all but this machine, where nothing listens: controllers look up the images of all Pods, those of tolerarch, too.
+/// A proxy that does not exist, for all addresses but this machine's: controllers also look up the images of tolerarch's Pods.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// One of the tools.
@@ -37,7 +36,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Every tool.
+    /// All tools.
     pub const ALL: [Self; 4] = [
         Self::K8smultiarcher,
         Self::K8smultiarcherFork,
@@ -55,7 +54,7 @@ impl Tool {
         }
     }
 
-    /// Why it cannot be run here, if it cannot.
+    /// Returns why the tool cannot run on this machine; `None` if it can.
     pub fn missing(self) -> Option<String> {
         if let Some(why) = programs::missing_peer(self.name()) {
             return Some(why);
@@ -69,28 +68,28 @@ impl Tool {
             .args(mount)
             .stderr(Stdio::null())
             .status();
-        let works = tried.is_ok_and(|status| status.success());
-        (!works).then(|| {
-            "it needs the files of a Pod, and unshare gets no mount of its own here".to_owned()
-        })
+        if tried.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        Some("it needs the files of a Pod, and unshare may not mount them here".to_owned())
     }
 
-    /// Whether it uses the Kubernetes API, and that only from within a Pod.
+    /// Whether the tool finds the Kubernetes API only in a Pod.
     fn runs_as_in_a_pod(self) -> bool {
         match self {
-            // Neither uses it, or uses it as KUBECONFIG says.
+            // k8smultiarcher does not use the API; noe reads KUBECONFIG.
             Self::K8smultiarcher | Self::Noe => false,
             // registry_auth.go:92; cmd/webhook/main.go:32.
             Self::K8smultiarcherFork | Self::Archy => true,
         }
     }
 
-    /// Whether it has to be called for changes of Pods, too.
+    /// Whether the tool must also be called for updates of Pods.
     pub fn reviews_updates(self) -> bool {
         matches!(self, Self::K8smultiarcherFork | Self::Noe)
     }
 
-    /// The name of its webhook configuration.
+    /// The name of the tool's webhook configuration.
     pub fn configuration(self) -> &'static str {
         match self {
             // manifests/k8smultiarcher-kind.yaml:87 and :127.
@@ -102,7 +101,7 @@ impl Tool {
         }
     }
 
-    /// Its webhook, but for the namespaces that it is called for. What a manifest leaves to the API server's defaults is left to them here.
+    /// The tool's webhook without a namespace selector. Fields that its manifest omits are omitted here.
     fn webhook(self) -> Value {
         let pods = |operations: &[&str]| json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["pods"]});
         match self {
@@ -156,7 +155,7 @@ impl Tool {
         let file = |name: &str| directory.join(name).display().to_string();
         match self {
             Self::K8smultiarcher | Self::K8smultiarcherFork => Vec::new(),
-            // What charts/noe/templates/webhook.yaml:101-103 sets with the values of the chart, and ports that are free.
+            // As charts/noe/templates/webhook.yaml:101-103 with the chart's values, but with free ports.
             Self::Noe => vec![
                 "--registry-proxies=".to_owned(),
                 "--cluster-schedulable-archs=".to_owned(),
@@ -187,18 +186,18 @@ impl Tool {
     }
 }
 
-/// A tool that runs. It is killed when it is dropped.
+/// A running tool. Dropping it kills the process.
 pub struct Peer {
     tool: Tool,
     url: String,
-    /// Lock by which other runs leave the tool's port alone.
+    /// The lock that keeps other runs from the tool's port.
     _port: Option<File>,
     _process: Process,
 }
 
 impl Peer {
-    /// Starts it with a certificate of the cluster's authority, which it trusts for the registry. go-containerregistry, with which archy reads images, takes
-    /// 127.0.0.1 for a registry that may do without TLS; but it tries TLS before, and the others try nothing else.
+    /// Starts the tool with a certificate of the cluster's authority, and lets it trust that authority for the registry.
+    /// archy uses go-containerregistry, which may use 127.0.0.1 without TLS, but tries TLS first. The others use TLS only.
     pub async fn start(tool: Tool, cluster: &Cluster) -> Self {
         let program = programs::peer(tool.name()).await;
         let local = cluster.local();
@@ -218,11 +217,11 @@ impl Peer {
         environment.push(("SSL_CERT_FILE", authority.display().to_string()));
         environment.push(("HTTPS_PROXY", NOWHERE.to_owned()));
         environment.push(("KUBECONFIG", local.kubeconfig().display().to_string()));
-        let mut started = program.clone();
+        let mut command = program.clone();
         if tool.runs_as_in_a_pod() {
-            environment.extend(local.control_plane.give_to_pod(&directory));
-            started = "unshare".into();
-            let around = [
+            environment.extend(local.control_plane.write_service_account(&directory));
+            command = "unshare".into();
+            let wrapper = [
                 "--map-root-user",
                 "--mount",
                 "sh",
@@ -231,14 +230,11 @@ impl Peer {
                 "sh",
                 &program.display().to_string(),
             ];
-            arguments.splice(0..0, around.map(str::to_owned));
+            arguments.splice(0..0, wrapper.map(str::to_owned));
         }
         let mut process =
-            Process::start_with("peer", &started, &arguments, &environment, &directory).await;
-        let listens = async || TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
-        process
-            .until(&format!("{} listens", tool.name()), listens)
-            .await;
+            Process::start_with("peer", &command, &arguments, &environment, &directory).await;
+        process.until_listening(tool.name(), port).await;
         Self {
             tool,
             url: format!("https://127.0.0.1:{port}/mutate"),
@@ -247,7 +243,8 @@ impl Peer {
         }
     }
 
-    /// Calls it for a namespace, by a configuration of this name. Gives the name of the webhook, by which the API server counts.
+    /// Calls the tool for a namespace, by a configuration whose name begins with `configuration`. Returns the name of the
+    /// webhook, which the API server's metrics have as a label.
     pub async fn call(
         &self,
         cluster: &Cluster,
@@ -255,10 +252,10 @@ impl Peer {
         configuration: &str,
     ) -> String {
         let mut webhook = self.tool.webhook();
-        let own = webhook["name"].as_str().expect("a name");
-        let name = format!("{}.{own}", namespace.name);
+        let manifest_name = webhook["name"].as_str().expect("a name");
+        let name = format!("{}.{manifest_name}", namespace.name);
         webhook["name"] = name.clone().into();
-        // A busy machine is no reason for another end.
+        // Long, so that a busy machine does not change the result.
         webhook["timeoutSeconds"] = TIMEOUT.into();
         cluster
             .add_webhook(namespace, configuration, webhook, &self.url)
@@ -267,11 +264,11 @@ impl Peer {
     }
 }
 
-/// What archaware-controller needs, which is no webhook: it gives nodes their taints, and Pods their tolerations after their creation.
+/// A running archaware-controller. It is no webhook: it taints nodes, and adds tolerations to Pods after their creation.
 pub struct Archaware {
-    /// The same images in a registry without TLS: of 127.0.0.1 it expects that.
+    /// The images in a registry without TLS, which it expects at 127.0.0.1.
     pub images: Images,
-    /// What runs.
+    /// The running process.
     pub process: Process,
     _registry: Distribution,
 }
@@ -280,12 +277,12 @@ impl Archaware {
     /// The folder of its source in `E2E_PEERS`.
     pub const NAME: &str = "archaware-controller";
 
-    /// Why it cannot be run here, if it cannot.
+    /// Returns why it cannot run on this machine; `None` if it can.
     pub fn missing() -> Option<String> {
         programs::missing_peer(Self::NAME)
     }
 
-    /// Starts it in a cluster that has no other use.
+    /// Starts it in a cluster that nothing else uses.
     pub async fn start(cluster: &Cluster) -> Self {
         let program = programs::peer(Self::NAME).await;
         let local = cluster.local();

@@ -1,17 +1,17 @@
-//! Pods as scenarios write them, and what is to be seen on those that were created.
+//! Pods as scenarios write them, and what scenarios read from created Pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-/// The key of the taint of the pool.
+/// The key of the pool's taint.
 pub const POOL: &str = "tolerarch.io/multi-arch";
 
-/// A Pod whose containers have these images. Without kubelets only a Pod without grace ends at once.
+/// Returns a Pod whose containers have these images. It has no grace period: without kubelets, no other Pod ends at once.
 pub fn pod(images: &[&str]) -> Value {
     let containers: Vec<Value> = images
         .iter()
         .enumerate()
-        .map(|(place, image)| json!({"name": format!("c{place}"), "image": image}))
+        .map(|(index, image)| json!({"name": format!("c{index}"), "image": image}))
         .collect();
     json!({
         "apiVersion": "v1",
@@ -21,7 +21,7 @@ pub fn pod(images: &[&str]) -> Value {
     })
 }
 
-/// A Deployment of such Pods, which are labelled `app: <name>`.
+/// Returns a Deployment of Pods like `pod`, labelled `app: <name>`.
 pub fn deployment(name: &str, replicas: u32, pod: &Value) -> Value {
     let mut template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
     template["metadata"] =
@@ -38,22 +38,22 @@ pub fn deployment(name: &str, replicas: u32, pod: &Value) -> Value {
     })
 }
 
-/// Adds a container to `containers` or `initContainers`.
+/// Adds an object to a list of the Pod's spec, such as `initContainers`.
 pub fn add_container(pod: &mut Value, list: &str, container: Value) {
     let spec = pod["spec"].as_object_mut().expect("a spec");
     let list = spec.entry(list).or_insert_with(|| json!([]));
     list.as_array_mut().expect("a list").push(container);
 }
 
-/// What is to be seen on a Pod.
+/// What scenarios read from a Pod.
 pub trait PodExt {
-    /// Whether it has the toleration of the pool, as tolerarch adds it.
+    /// Whether the Pod has the pool's toleration, as tolerarch adds it.
     fn tolerates_pool(&self) -> bool;
-    /// The pools that tolerarch opened to it, as its annotation says.
+    /// The value of the annotation that names the pools whose tolerations tolerarch added.
     fn pools(&self) -> Option<&str>;
-    /// Where it was scheduled.
+    /// The node that the scheduler chose.
     fn node(&self) -> Option<&str>;
-    /// Whether the scheduler found no place for it.
+    /// Whether the scheduler found no node.
     fn is_unschedulable(&self) -> bool;
 }
 

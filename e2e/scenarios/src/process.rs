@@ -7,11 +7,12 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::wait::{soon, until};
 
-/// A running program. It is killed when it is dropped, and by the kernel when this process ends in whatever way.
+/// A running program. Dropping it kills the program; so does the kernel when this process ends in any way.
 pub struct Process {
     name: String,
     child: Child,
@@ -19,12 +20,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program; what it writes goes to `<name>.log` in this directory, after what is there already.
+    /// Starts a program. Its output is appended to `<name>.log` in this directory.
     pub async fn start(name: &str, program: &Path, arguments: &[String], directory: &Path) -> Self {
         Self::start_with(name, program, arguments, &[], directory).await
     }
 
-    /// Starts a program with these variables in its environment.
+    /// Starts a program with additional variables in its environment.
     pub async fn start_with(
         name: &str,
         program: &Path,
@@ -38,7 +39,7 @@ impl Process {
             .append(true)
             .open(&log)
             .unwrap();
-        // PR_SET_PDEATHSIG, without the unsafe code that it takes to set it here.
+        // Sets PR_SET_PDEATHSIG, which would need unsafe code here.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])
@@ -50,7 +51,7 @@ impl Process {
             .stdout(output.try_clone().unwrap())
             .stderr(output)
             .kill_on_drop(true);
-        // The signal comes when the thread that started the program ends. Those of the runtime live as long as it.
+        // The signal comes when the thread that started the program ends, so a thread of the runtime starts it.
         let child = tokio::spawn(async move { command.spawn() }).await.unwrap();
         let child = child.unwrap_or_else(|error| panic!("setpriv {}: {error}", program.display()));
         Self {
@@ -60,40 +61,47 @@ impl Process {
         }
     }
 
-    /// All that it and its predecessors of the same name have written.
+    /// Returns all output of this program and of its predecessors with the same name.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// The most memory that it has taken so far, in MiB.
+    /// Returns the peak memory of the program, in MiB.
     pub fn peak_memory(&self) -> usize {
         let id = self.child.id().expect("it runs");
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<usize>().ok())
-            .unwrap()
-            >> 10
+        let peak = peak.unwrap().trim().strip_suffix(" kB").unwrap();
+        let kibibytes: usize = peak.parse().unwrap();
+        kibibytes >> 10
     }
 
-    /// Asks until there is an answer.
+    /// Calls `poll` until it returns a value.
     ///
     /// # Panics
-    /// If there is none in time, or if the program ends before.
-    pub async fn until<T>(&mut self, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    /// If it returns none in time, or if the program ends before.
+    pub async fn until<T>(&mut self, what: &str, poll: impl AsyncFn() -> Option<T>) -> T {
         let name = &self.name;
         let log = &self.log;
         let child = &mut self.child;
         tokio::select! {
-            answer = until(what, ask) => answer,
+            value = until(what, poll) => value,
             status = child.wait() => {
                 let text = std::fs::read_to_string(log).unwrap_or_default();
-                let end: Vec<&str> = text.lines().rev().take(20).collect();
-                panic!("{name} ended ({}):\n{}", status.unwrap(), end.into_iter().rev().collect::<Vec<_>>().join("\n"))
+                let lines: Vec<&str> = text.lines().collect();
+                let end = lines[lines.len().saturating_sub(20)..].join("\n");
+                panic!("{name} ended ({}):\n{end}", status.unwrap())
             }
         }
     }
 
-    /// Sends a signal, by its name without SIG.
+    /// Waits until the program, named `what`, accepts connections at this port of 127.0.0.1.
+    pub(crate) async fn until_listening(&mut self, what: &str, port: u16) {
+        let connect = async || TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
+        self.until(&format!("{what} listens"), connect).await;
+    }
+
+    /// Sends a signal, named without SIG.
     pub async fn signal(&self, name: &str) {
         let process = self.child.id().expect("a process that runs").to_string();
         let sent = Command::new("sh")
@@ -103,14 +111,14 @@ impl Process {
         assert!(sent.unwrap().success());
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub async fn ended(&mut self) {
         soon(&format!("the end of {}", self.name), self.child.wait())
             .await
             .unwrap();
     }
 
-    /// Kills it with -9, and waits until it is gone.
+    /// Kills the program with SIGKILL, and waits until it has ended.
     pub async fn kill(&mut self) {
         soon(&format!("the end of {}", self.name), self.child.kill())
             .await
@@ -118,7 +126,7 @@ impl Process {
     }
 }
 
-/// Waits until this port is free, as no other run takes it, and keeps it from them as long as the file lives.
+/// Waits until a port is free and locked. Other runs leave the port alone as long as the returned file lives.
 pub(crate) async fn fixed_port(port: u16) -> File {
     let lock = lock_of(port);
     let what = format!("port {port} is free, at which the program listens and at no other one");
@@ -127,26 +135,26 @@ pub(crate) async fn fixed_port(port: u16) -> File {
     lock
 }
 
-/// What is locked by those who use a port.
+/// Returns the file that users of a port lock.
 fn lock_of(port: u16) -> File {
     let directory = std::env::temp_dir().join("tolerarch-e2e-ports");
     fs::create_dir_all(&directory).unwrap();
     File::create(directory.join(port.to_string())).unwrap()
 }
 
-/// A port of 127.0.0.1 that is free now, and that no other run takes as long as this one lasts. Below those that the kernel gives to
-/// clients, so that it stays so.
+/// Returns a port of 127.0.0.1 that is free, and that no other run takes while this one lasts. The port is below those that
+/// the kernel gives to clients, so it stays free.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    static LOCKS: Mutex<Vec<File>> = Mutex::new(Vec::new());
     loop {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Other runs on the same machine start elsewhere.
+        // Other runs on the same machine begin with other ports.
         let port = 10_000 + (std::process::id() * 37 + next) % 20_000;
         let port = u16::try_from(port).expect("below 30000");
         let lock = lock_of(port);
         if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            TAKEN.lock().unwrap().push(lock);
+            LOCKS.lock().unwrap().push(lock);
             return port;
         }
     }

@@ -1,4 +1,4 @@
-//! What is built before it can be run. Both compilers keep what has not changed.
+//! The programs that the scenarios build and run. Both compilers rebuild only what has changed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,29 +8,29 @@ use std::time::SystemTime;
 
 use tokio::process::Command;
 
-/// The program to test, where it is not that of this repository.
+/// Names the program to test, if it is not the one of this repository.
 const TOLERARCH: &str = "E2E_TOLERARCH";
 
-/// Where the source of the cluster-autoscaler is, or its program: it is no module that the Go proxy has.
+/// Names the source of the cluster-autoscaler, or its program. The Go proxy does not have it.
 const CLUSTER_AUTOSCALER: &str = "E2E_CLUSTER_AUTOSCALER";
 
-/// Where the sources of other tools are, a folder for each: they are no modules that the Go proxy has.
+/// Names the folder with the sources of other tools, a folder for each. The Go proxy does not have them.
 const PEERS: &str = "E2E_PEERS";
 
-/// Whether the controllers of `workloads/build` are built, which takes minutes and gigabytes.
+/// Set if the controllers of `workloads/build` are to be built, which takes minutes and gigabytes.
 const WORKLOADS: &str = "E2E_WORKLOADS";
 
-/// The minor version of an older control plane, see `controlplane/build`.
+/// Names the minor version of an older control plane, see `controlplane/build`.
 const KUBERNETES: &str = "E2E_KUBERNETES";
 
-/// The minor version of an older Karpenter, see `controlplane/build`.
+/// Names the minor version of an older Karpenter, see `controlplane/build`.
 const KARPENTER: &str = "E2E_KARPENTER";
 
-/// Where a layer has the program of `program.go`.
+/// The file name of the program of `program.go` in a layer.
 pub(crate) const PROGRAM: &str = "program";
 
-/// The build for arm64 with the mark by which `kind/offline/engine` has it emulated. Others die where no node is of their
-/// architecture, which scenarios need.
+/// The build for arm64 with a mark, by which `kind/offline/engine` emulates it. Unmarked builds must fail on other
+/// architectures.
 pub(crate) const MARKED: &str = "arm64-marked";
 
 /// The repository.
@@ -41,22 +41,22 @@ pub(crate) fn repository() -> &'static Path {
         .expect("e2e/scenarios is two deep")
 }
 
-/// etcd, the parts of the control plane, and kubectl, by the first argument.
+/// Builds the program of etcd, the control plane and kubectl; its first argument chooses one.
 pub(crate) async fn control_plane() -> PathBuf {
     go("controlplane").await
 }
 
-/// The controller that plays the kubelets of fake nodes.
+/// Builds kwok, which plays the kubelets of fake nodes.
 pub(crate) async fn kwok() -> PathBuf {
     go("kwok").await
 }
 
-/// Karpenter with its provider for tests.
+/// Builds Karpenter with its provider for tests.
 pub(crate) async fn karpenter() -> PathBuf {
     go("karpenter").await
 }
 
-/// The directory with the source of [`karpenter`].
+/// Returns the directory with the source of [`karpenter`].
 pub(crate) async fn karpenter_source() -> PathBuf {
     let module_file = match variable(KARPENTER) {
         Some(version) => format!("karpenter-{version}.mod"),
@@ -65,60 +65,62 @@ pub(crate) async fn karpenter_source() -> PathBuf {
     module_directory("controlplane", &module_file, "sigs.k8s.io/karpenter").await
 }
 
-/// Whether the cluster-autoscaler can be built or is built, and the control plane is the newest one: the autoscaler waits for kinds that
-/// older ones do not serve.
+/// Whether the cluster-autoscaler is available and the control plane is the newest one: the autoscaler waits for kinds
+/// that older ones do not serve.
 pub(crate) fn has_cluster_autoscaler() -> bool {
     variable(CLUSTER_AUTOSCALER).is_some() && variable(KUBERNETES).is_none()
 }
 
-/// A variable of the environment that is not empty.
+/// Returns a variable of the environment, unless it is empty.
 fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok()?;
     (!value.is_empty()).then_some(value)
 }
 
-/// The cluster-autoscaler with its provider for tests.
+/// Builds the cluster-autoscaler with its provider for tests.
 pub(crate) async fn cluster_autoscaler() -> PathBuf {
     go("autoscaler").await
 }
 
-/// Why another tool cannot be built, if it cannot.
+/// Returns why another tool cannot be built; `None` if it can.
 pub(crate) fn missing_peer(name: &str) -> Option<String> {
     let Some(peers) = variable(PEERS) else {
         return Some(format!("{PEERS} names no folder"));
     };
     let source = Path::new(&peers).join(name);
-    let is_there = source.join("go.mod").is_file();
-    (!is_there).then(|| format!("{} has no source of it", source.display()))
+    if source.join("go.mod").is_file() {
+        return None;
+    }
+    Some(format!("{} has no source of it", source.display()))
 }
 
-/// The webhook of another tool.
+/// Builds another tool.
 pub(crate) async fn peer(name: &str) -> PathBuf {
     go(&format!("peer:{name}")).await
 }
 
-/// Why the controllers of other kinds of workloads are not built, if they are not.
+/// Returns why the controllers of other workloads are not built; `None` if they are.
 pub(crate) fn missing_workloads() -> Option<String> {
     if variable(WORKLOADS).is_none() {
         return Some(format!("{WORKLOADS} is not set"));
     }
-    // One Kubernetes is enough for them.
+    // Their scenarios run on the newest Kubernetes only.
     variable(KUBERNETES).map(|version| format!("the control plane is the one of {version}"))
 }
 
-/// One of the controllers that `workloads/build` builds.
+/// Builds a controller by `workloads/build`.
 pub(crate) async fn workload_controller(name: &str) -> PathBuf {
     let mut command = Command::new(repository().join("e2e/scenarios/workloads/build"));
     command.arg(name);
     PathBuf::from(output(command).await.trim())
 }
 
-/// The directory of a module of `workloads`.
+/// Returns the directory of a module that `workloads` requires.
 pub(crate) async fn workload_module(module_file: &str, module: &str) -> PathBuf {
     module_directory("workloads", module_file, module).await
 }
 
-/// helm, at the version of `manifests/go.mod`.
+/// Builds helm, at the version of `manifests/go.mod`.
 pub(crate) async fn helm() -> PathBuf {
     let mut command = Command::new("go");
     command
@@ -127,12 +129,12 @@ pub(crate) async fn helm() -> PathBuf {
     PathBuf::from(output(command).await.trim())
 }
 
-/// The directory of a Go module that belongs to one of those here; it is downloaded if need be.
+/// Returns the directory of a Go module that a module of the scenarios requires, and downloads it if necessary.
 pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
     module_directory(within, "go.mod", module).await
 }
 
-/// The directory of a Go module, at the version that a module file names.
+/// Returns the directory of a Go module, at the version that a module file names.
 async fn module_directory(within: &str, module_file: &str, module: &str) -> PathBuf {
     let within = repository().join("e2e/scenarios").join(within);
     let mut command = Command::new("go");
@@ -147,14 +149,14 @@ async fn module_directory(within: &str, module_file: &str, module: &str) -> Path
     PathBuf::from(module["Dir"].as_str().expect("go names the directory"))
 }
 
-/// tolerarch: the program that `E2E_TOLERARCH` names, or this repository's, which is built only if it is not up to date: `cargo build`
-/// and `cargo test` take other features for it and would each compile its dependencies.
+/// Returns the program that `E2E_TOLERARCH` names, or builds this repository's. An up-to-date program is not built again:
+/// `cargo build` and `cargo test` use different features, and each would compile the dependencies.
 pub(crate) async fn tolerarch() -> PathBuf {
     if let Some(program) = std::env::var_os(TOLERARCH) {
         return fs::canonicalize(program).expect("E2E_TOLERARCH names a program");
     }
     let program = tolerarch_of_cargo();
-    if is_current(&program).is_none() {
+    if !is_current(&program) {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(cargo);
         command.current_dir(repository()).args([
@@ -171,7 +173,7 @@ pub(crate) async fn tolerarch() -> PathBuf {
     program
 }
 
-/// Whether numbers of the program to test mean something.
+/// Whether the program to test is a release build, whose measurements are meaningful.
 pub fn is_optimized() -> bool {
     let program = std::env::var_os(TOLERARCH).map_or_else(tolerarch_of_cargo, PathBuf::from);
     program
@@ -179,43 +181,47 @@ pub fn is_optimized() -> bool {
         .is_none_or(|directory| !directory.ends_with("debug"))
 }
 
-/// Where cargo puts it: beside the directory of this program.
+/// Returns where cargo puts the program: in the directory above this program's.
 fn tolerarch_of_cargo() -> PathBuf {
-    let own = std::env::current_exe().expect("a program");
-    own.parent()
+    let this = std::env::current_exe().expect("a program");
+    this.parent()
         .and_then(Path::parent)
         .expect("target/debug/deps")
         .join("tolerarch")
 }
 
-/// Something if it is newer than all its sources, which cargo lists beside it, and all packages are those that were locked.
-fn is_current(program: &Path) -> Option<()> {
-    let changed = |file: &Path| -> Option<SystemTime> { fs::metadata(file).ok()?.modified().ok() };
-    let built = changed(program)?;
-    let listed = fs::read_to_string(program.with_extension("d")).ok()?;
-    let (_, sources) = listed.split_once(": ")?;
+/// Whether a program is newer than the lock file and all its sources, which cargo lists beside the program.
+fn is_current(program: &Path) -> bool {
+    let Some(built) = modified(program) else {
+        return false;
+    };
+    let listed = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let Some((_, sources)) = listed.split_once(": ") else {
+        return false;
+    };
     let lock = repository().join("Cargo.lock");
-    let mut files = sources
-        .split_whitespace()
-        .map(Path::new)
-        .chain([lock.as_path()]);
+    let mut files: Vec<&Path> = sources.split_whitespace().map(Path::new).collect();
+    files.push(&lock);
     files
-        .all(|file| changed(file).is_some_and(|changed| changed <= built))
-        .then_some(())
+        .into_iter()
+        .all(|file| modified(file).is_some_and(|modified| modified <= built))
 }
 
-/// The program of `program.go` for this machine.
+fn modified(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).ok()?.modified().ok()
+}
+
+/// Builds the program of `program.go` for this machine.
 pub(crate) async fn program() -> PathBuf {
-    build_program(if cfg!(target_arch = "aarch64") {
+    let architecture = if cfg!(target_arch = "aarch64") {
         "arm64"
     } else {
         "amd64"
-    })
-    .await
-    .join(PROGRAM)
+    };
+    build_program(architecture).await.join(PROGRAM)
 }
 
-/// A layer with a build of `program.go`: a tar of one file.
+/// Returns a layer with a build of `program.go`: a tar with one file.
 pub(crate) async fn layer(build: &str) -> Vec<u8> {
     let directory = build_program(build).await;
     let mut tar = Command::new("tar");
@@ -231,7 +237,7 @@ pub(crate) async fn layer(build: &str) -> Vec<u8> {
     packed.stdout
 }
 
-/// Builds it for an architecture, or as [`MARKED`]. Gives the directory that has it.
+/// Builds `program.go` for an architecture, or as [`MARKED`]. Returns the directory of the program.
 async fn build_program(build: &str) -> PathBuf {
     let directory = repository().join("target/e2e/program").join(build);
     let program = directory.join(PROGRAM);
@@ -249,13 +255,13 @@ async fn build_program(build: &str) -> PathBuf {
             .write(true)
             .open(program)
             .expect("what was built");
-        // The last byte of e_ident, which nothing reads.
+        // The last byte of e_ident is padding.
         file.write_all_at(b"T", 15).expect("a mark");
     }
     directory
 }
 
-/// One of the programs that `controlplane/build` builds.
+/// Builds a program by `controlplane/build`.
 async fn go(name: &str) -> PathBuf {
     let mut command = Command::new(repository().join("e2e/scenarios/controlplane/build"));
     command.arg(name);

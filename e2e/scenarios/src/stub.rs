@@ -1,4 +1,4 @@
-//! A webhook that does what a scenario wants: another one beside tolerarch, or a broken one in its place.
+//! A webhook that a scenario programs: one beside tolerarch, or a broken one in its place.
 
 use std::future::Future;
 use std::io;
@@ -14,30 +14,30 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What it does with a review.
+/// What the webhook does with a review.
 pub enum Reaction {
     /// Answers with this JSON patch.
     Patch(Value),
-    /// Answers 200 with these bytes.
+    /// Answers with status 200 and these bytes.
     Bytes(Vec<u8>),
     /// Answers with this status.
     Status(u16),
     /// Never answers.
     Hang,
-    /// Ends the connection.
+    /// Closes the connection.
     Close,
 }
 
-/// A webhook that serves until it is dropped.
+/// A webhook. It serves until it is dropped.
 pub struct Stub {
-    /// Where it serves.
+    /// The URL of the webhook.
     pub url: String,
     connections: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Stub {
-    /// Starts one with a certificate of this authority, which reacts on what `object` of a request is.
+    /// Starts a webhook with a certificate of `pki`. `react` is called with the `object` of each request.
     pub async fn start(
         pki: &Pki,
         react: impl Fn(&Value) -> Reaction + Send + Sync + 'static,
@@ -50,8 +50,8 @@ impl Stub {
         .await
     }
 
-    /// Starts one that answers every review at once with this patch, and keeps its connections. It does not even decode the
-    /// review: no webhook costs an API server less.
+    /// Starts a webhook that answers every review with this patch at once, without decoding it, and keeps its connections:
+    /// the cheapest webhook for an API server.
     pub async fn at_once(pki: &Pki, patch: &Value) -> Self {
         let body =
             String::from_utf8(answer(&json!({"request": {"uid": UID}}), patch)).expect("JSON");
@@ -60,7 +60,7 @@ impl Stub {
         Self::serving(pki, move |stream| serve_at_once(stream, around.clone())).await
     }
 
-    /// How many connections it has accepted.
+    /// Returns how many connections it has accepted.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl Stub {
                 let serve = serve.clone();
                 tokio::spawn(async move {
                     connection.set_nodelay(true)?;
-                    // An API server that goes away is no fault of the stub.
+                    // The error is ignored: the API server may close the connection.
                     serve(BufReader::new(tls.accept(connection).await?)).await
                 });
             }
@@ -103,10 +103,10 @@ impl Drop for Stub {
 
 type Stream = BufReader<TlsStream<TcpStream>>;
 
-/// Stands for the uid of a review.
+/// Placeholder for the uid of a review.
 const UID: &str = "UID";
 
-/// The body of the next request.
+/// Reads the body of the next request.
 async fn request(stream: &mut Stream) -> io::Result<Vec<u8>> {
     let mut length = 0;
     loop {
@@ -152,13 +152,7 @@ async fn serve_at_once(mut stream: Stream, around: Arc<(String, String)>) -> io:
     let (before, after) = &*around;
     loop {
         let review = request(&mut stream).await?;
-        // The first one in a review is that of the request.
-        let uid = std::str::from_utf8(&review)
-            .ok()
-            .and_then(|review| review.split("\"uid\":\"").nth(1));
-        let uid = uid
-            .and_then(|uid| uid.split('"').next())
-            .ok_or(io::ErrorKind::InvalidData)?;
+        let uid = uid_of(&review).ok_or(io::ErrorKind::InvalidData)?;
         let length = before.len() + uid.len() + after.len();
         let answer = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{before}{uid}{after}"
@@ -168,12 +162,18 @@ async fn serve_at_once(mut stream: Stream, around: Arc<(String, String)>) -> io:
     }
 }
 
+/// Returns the uid of a request: the first one in the review.
+fn uid_of(review: &[u8]) -> Option<&str> {
+    let review = std::str::from_utf8(review).ok()?;
+    let (_, from_uid) = review.split_once("\"uid\":\"")?;
+    let (uid, _) = from_uid.split_once('"')?;
+    Some(uid)
+}
+
 fn answer(review: &Value, patch: &Value) -> Vec<u8> {
     let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
-    if patch
-        .as_array()
-        .is_some_and(|operations| !operations.is_empty())
-    {
+    let operations = patch.as_array().map_or(0, Vec::len);
+    if operations > 0 {
         response["patchType"] = "JSONPatch".into();
         response["patch"] = base64(patch.to_string().as_bytes());
     }
@@ -182,7 +182,7 @@ fn answer(review: &Value, patch: &Value) -> Vec<u8> {
         .into_bytes()
 }
 
-/// As Kubernetes writes bytes in JSON.
+/// Encodes bytes as Kubernetes does in JSON.
 fn base64(bytes: &[u8]) -> Value {
     serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).expect("bytes are JSON")
 }

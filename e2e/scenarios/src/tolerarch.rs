@@ -1,4 +1,4 @@
-//! A `tolerarch serve` of a scenario, or a `tolerarch controller`.
+//! A running `tolerarch serve`, `tolerarch controller` or `tolerarch certificates`.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 
 use crate::process::{Process, free_port};
 
-/// A running program, at the same place also after a restart. It is killed when it is dropped.
+/// A running tolerarch. A restart keeps its ports and its directory. Dropping it kills the process.
 pub struct Tolerarch {
-    /// Where it serves.
+    /// The URL of the webhook.
     pub url: String,
-    /// The port of it.
+    /// The port of the webhook.
     pub port: u16,
-    /// What runs.
+    /// The running process.
     pub process: Process,
     program: PathBuf,
     directory: PathBuf,
@@ -27,8 +27,8 @@ pub struct Tolerarch {
 }
 
 impl Tolerarch {
-    /// Starts it with a registry, and with `settings` over a configuration for tests; both have certificates of `pki`. Its
-    /// environment gets these variables. A name that begins with `controller` or `certificates` is that service's.
+    /// Starts tolerarch with a configuration for tests, which `settings` override. `pki` issues its certificate, and is
+    /// trusted for `registry`. If `name` begins with `controller` or `certificates`, that command is started, else `serve`.
     pub(crate) async fn start(
         program: &Path,
         parent: &Path,
@@ -54,7 +54,7 @@ impl Tolerarch {
             "admin": {"listen": format!("127.0.0.1:{admin}")},
             "registries": {"hosts": {registry: {"caFile": file("ca.crt")}}},
             "network": {"allow": ["127.0.0.0/8"]},
-            // A busy machine is no reason to leave a Pod as it is.
+            // Long, so that Pods do not stay unchanged because the machine is busy.
             "lookup": {"budget": "20s"},
         });
         merge(&mut config, settings);
@@ -73,7 +73,7 @@ impl Tolerarch {
         }
     }
 
-    /// Starts it again, after its end.
+    /// Starts it again after it has ended.
     pub async fn start_again(&mut self) {
         self.process = run(
             &self.program,
@@ -84,19 +84,19 @@ impl Tolerarch {
         .await;
     }
 
-    /// Where its metrics are.
-    pub(crate) fn scraped_at(&self) -> String {
+    /// The address of its metrics.
+    pub(crate) fn metrics_address(&self) -> String {
         format!("127.0.0.1:{}", self.admin)
     }
 
-    /// The value of a metric without labels, a count.
+    /// Returns the value of a metric without labels.
     pub async fn metric(&self, name: &str) -> usize {
         self.metric_if_any(name)
             .await
             .unwrap_or_else(|| panic!("no {name}"))
     }
 
-    /// The same of one that may not be there yet.
+    /// Returns the value of a metric without labels that may not exist yet.
     pub async fn metric_if_any(&self, name: &str) -> Option<usize> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.admin))
             .await
@@ -114,17 +114,17 @@ impl Tolerarch {
         Some(value?.trim().parse().expect("a count"))
     }
 
-    /// The file of its configuration.
+    /// Returns the file of its configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.directory.join("config.yaml")
     }
 
-    /// Puts something else in the place of its certificate, which it does not take up.
+    /// Replaces its certificate's file with something that is no certificate.
     pub fn damage_certificate(&self) {
         fs::write(self.directory.join("tls.crt"), "no certificate").unwrap();
     }
 
-    /// Gives it another certificate, which it takes up by itself.
+    /// Replaces its certificate with a new one.
     pub fn renew_certificate(&self, pki: &Pki) {
         let new = tempfile::tempdir_in(&self.directory).unwrap();
         pki.leaf(&["127.0.0.1"]).write(new.path()).unwrap();
@@ -144,11 +144,13 @@ async fn run(
         .file_name()
         .map(|name| name.to_string_lossy())
         .unwrap_or_default();
-    let others = ["controller", "certificates"];
-    let command = others
-        .into_iter()
-        .find(|command| name.starts_with(command))
-        .unwrap_or("serve");
+    let command = if name.starts_with("controller") {
+        "controller"
+    } else if name.starts_with("certificates") {
+        "certificates"
+    } else {
+        "serve"
+    };
     let arguments = [
         command.to_owned(),
         "--config".to_owned(),
@@ -156,17 +158,11 @@ async fn run(
     ];
     let mut process =
         Process::start_with("tolerarch", program, &arguments, environment, directory).await;
-    let listens = async || {
-        TcpStream::connect(("127.0.0.1", admin))
-            .await
-            .ok()
-            .map(drop)
-    };
-    process.until("tolerarch listens", listens).await;
+    process.until_listening("tolerarch", admin).await;
     process
 }
 
-/// Merges objects; everything else is replaced.
+/// Merges objects recursively, and replaces all other values.
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

@@ -1,68 +1,68 @@
-//! How to wait: for what comes, or until what is asked again and again is as wanted, never for a time.
+//! Waits for an event, or polls for a condition; never waits for a fixed time.
 
 use std::time::Duration;
 
 use tokio::time::{interval, timeout};
 
-/// How long something is waited for that has to come: far more than it takes, also on a busy machine.
+/// How long to wait for what must happen: far more than it takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// How often something is polled.
-const ASK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits for `event`.
 ///
 /// # Panics
-/// With `what`, if it does not come.
+/// With `what`, if the event does not happen in time.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     timeout(PATIENCE, event)
         .await
         .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Asks until there is an answer.
+/// Calls `poll` until it returns a value.
 ///
 /// # Panics
-/// With `what`, if there is none in time.
-pub async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    soon(what, answer(ask)).await
+/// With `what`, if it returns none in time.
+pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Option<T>) -> T {
+    soon(what, first_value(poll)).await
 }
 
-/// The same for what may take this long by its nature.
+/// Calls `poll` until it returns a value, for at most `patience`.
 ///
 /// # Panics
-/// With `what`, if there is none in time.
-pub async fn until_in<T>(patience: Duration, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    timeout(patience, answer(ask))
+/// With `what`, if it returns none in time.
+pub async fn until_in<T>(patience: Duration, what: &str, poll: impl AsyncFn() -> Option<T>) -> T {
+    timeout(patience, first_value(poll))
         .await
         .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Asks until there is an answer, or else what is there instead.
+/// Calls `poll` until it succeeds.
 ///
 /// # Panics
-/// With `what` and what was there last, if there is none in time.
-pub async fn until_ok<T>(what: &str, ask: impl AsyncFn() -> Result<T, String>) -> T {
-    let mut last = String::new();
-    let answer = timeout(PATIENCE, async {
-        let mut times = interval(ASK);
+/// With `what` and the last error, if it does not succeed in time.
+pub async fn until_ok<T>(what: &str, poll: impl AsyncFn() -> Result<T, String>) -> T {
+    let mut last_error = String::new();
+    let value = timeout(PATIENCE, async {
+        let mut ticks = interval(POLL_INTERVAL);
         loop {
-            times.tick().await;
-            match ask().await {
-                Ok(answer) => return answer,
-                Err(instead) => last = instead,
+            ticks.tick().await;
+            match poll().await {
+                Ok(value) => return value,
+                Err(error) => last_error = error,
             }
         }
     })
     .await;
-    answer.unwrap_or_else(|_| panic!("waited in vain: {what}; in the end: {last}"))
+    value.unwrap_or_else(|_| panic!("waited in vain: {what}; in the end: {last_error}"))
 }
 
-async fn answer<T>(ask: impl AsyncFn() -> Option<T>) -> T {
-    let mut times = interval(ASK);
+async fn first_value<T>(poll: impl AsyncFn() -> Option<T>) -> T {
+    let mut ticks = interval(POLL_INTERVAL);
     loop {
-        times.tick().await;
-        if let Some(answer) = ask().await {
-            return answer;
+        ticks.tick().await;
+        if let Some(value) = poll().await {
+            return value;
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Controllers of other kinds of workloads, as the Go proxy has them: their programs, their definitions, and their webhooks as their own kustomizations have them.
+//! Controllers of other workloads, built from the Go proxy, with their definitions and the webhooks of their
+//! kustomizations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use crate::cluster::Cluster;
 use crate::local::Local;
 use crate::process::{Process, free_port};
 use crate::programs;
 
-/// The place where Kueue looks for the certificate of its metrics. The mount is seen by this program alone.
+/// Mounts the certificate of Kueue's metrics where Kueue reads it. Only the started program sees the mount.
 const WITH_CERTIFICATE_OF_METRICS: &str = r#"certificates=/etc/kueue/metrics/certs
 mount -t tmpfs none /etc && mkdir -p $certificates && cp tls.crt tls.key $certificates && exec "$@""#;
 
-/// One of the controllers.
+/// A controller of a kind of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadController {
     /// sigs.k8s.io/jobset
@@ -30,7 +30,7 @@ pub enum WorkloadController {
 }
 
 impl WorkloadController {
-    /// Every controller.
+    /// All controllers.
     pub const ALL: [Self; 4] = [
         Self::JobSet,
         Self::LeaderWorkerSet,
@@ -48,7 +48,7 @@ impl WorkloadController {
         }
     }
 
-    /// Why it cannot be run here, if it cannot.
+    /// Returns why the controller cannot run on this machine; `None` if it can.
     pub fn missing(self) -> Option<String> {
         if let Some(why) = programs::missing_workloads() {
             return Some(why);
@@ -61,12 +61,13 @@ impl WorkloadController {
             .args(["mount", "-t", "tmpfs", "none", "/etc"])
             .stderr(Stdio::null())
             .status();
-        let works = tried.is_ok_and(|status| status.success());
-        (!works)
-            .then(|| "it needs a certificate in /etc, and unshare gets no mount here".to_owned())
+        if tried.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        Some("it needs a certificate in /etc, and unshare may not mount it here".to_owned())
     }
 
-    /// The directory with its source.
+    /// Returns the directory with the controller's source.
     async fn source(self) -> PathBuf {
         let (module_file, module) = match self {
             Self::JobSet => ("sets.mod", "sigs.k8s.io/jobset"),
@@ -77,7 +78,7 @@ impl WorkloadController {
         programs::workload_module(module_file, module).await
     }
 
-    /// The kustomization with its definitions, and with its webhooks if it has some.
+    /// The kustomization with the controller's definitions and webhooks.
     fn kustomization(self) -> &'static str {
         match self {
             Self::JobSet | Self::LeaderWorkerSet | Self::Kueue => "config/default",
@@ -85,8 +86,8 @@ impl WorkloadController {
         }
     }
 
-    /// Its arguments with these ports, for its webhooks and its state.
-    fn arguments(self, directory: &Path, webhooks: u16, state: u16) -> Vec<String> {
+    /// Returns the controller's arguments, with these ports for its webhooks and its health.
+    fn arguments(self, directory: &Path, webhooks: u16, health: u16) -> Vec<String> {
         let version = match self {
             Self::JobSet => "config.jobset.x-k8s.io/v1alpha1",
             Self::LeaderWorkerSet => "config.lws.x-k8s.io/v1alpha1",
@@ -94,7 +95,7 @@ impl WorkloadController {
             Self::Rollouts => {
                 return vec![
                     "--leader-elect=false".to_owned(),
-                    format!("--healthzPort={state}"),
+                    format!("--healthzPort={health}"),
                     format!("--metricsPort={webhooks}"),
                 ];
             }
@@ -105,7 +106,7 @@ impl WorkloadController {
             "leaderElection": {"leaderElect": false},
             "internalCertManagement": {"enable": false},
             "webhook": {"host": "127.0.0.1", "port": webhooks, "certDir": directory},
-            "health": {"healthProbeBindAddress": format!("127.0.0.1:{state}")},
+            "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
             "metrics": {"bindAddress": "0"},
         });
         let file = directory.join("configuration.yaml");
@@ -119,7 +120,8 @@ impl WorkloadController {
         arguments
     }
 
-    /// Installs and starts it, in a cluster where it is alone. It uses the API as the administrator. It is killed when what is given is dropped.
+    /// Installs and starts the controller, in a cluster that nothing else uses. It has all rights. Dropping the returned
+    /// process kills it.
     pub async fn start(self, cluster: &Cluster) -> Process {
         let local = cluster.local();
         let program = programs::workload_controller(self.name()).await;
@@ -127,7 +129,7 @@ impl WorkloadController {
         fs::create_dir(&directory).unwrap();
         local.pki.leaf(&["127.0.0.1"]).write(&directory).unwrap();
         let webhooks = free_port();
-        let state = free_port();
+        let health = free_port();
         let url = format!("https://127.0.0.1:{webhooks}");
         let (definitions, configurations) = self.manifests(local, &directory, &url).await;
         apply(local, &directory.join("definitions.json"), &definitions).await;
@@ -138,12 +140,12 @@ impl WorkloadController {
         local.until_established(&names).await;
 
         let environment = [("KUBECONFIG", local.kubeconfig().display().to_string())];
-        let mut arguments = self.arguments(&directory, webhooks, state);
-        let mut started = program.clone();
+        let mut arguments = self.arguments(&directory, webhooks, health);
+        let mut command = program.clone();
         if self == Self::Kueue {
-            started = "unshare".into();
+            command = "unshare".into();
             let program = program.display().to_string();
-            let around = [
+            let wrapper = [
                 "--map-root-user",
                 "--mount",
                 "sh",
@@ -152,27 +154,24 @@ impl WorkloadController {
                 "sh",
                 &program,
             ];
-            arguments.splice(0..0, around.map(str::to_owned));
+            arguments.splice(0..0, wrapper.map(str::to_owned));
         }
         let mut process =
-            Process::start_with(self.name(), &started, &arguments, &environment, &directory).await;
+            Process::start_with(self.name(), &command, &arguments, &environment, &directory).await;
         // Argo Rollouts has no webhooks.
         let port = if configurations.is_empty() {
-            state
+            health
         } else {
             webhooks
         };
-        let listens = async || TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
-        process
-            .until(&format!("{} listens", self.name()), listens)
-            .await;
+        process.until_listening(self.name(), port).await;
         if !configurations.is_empty() {
             apply(local, &directory.join("webhooks.json"), &configurations).await;
         }
         process
     }
 
-    /// Its definitions, and the configurations of its webhooks, which it serves at this URL.
+    /// Returns the controller's definitions, and the configurations of its webhooks, which lead to this URL.
     async fn manifests(
         self,
         local: &Local,
@@ -196,7 +195,7 @@ impl WorkloadController {
             .map(|one| one.expect("kubectl prints JSON"))
             .collect();
         for object in &mut objects {
-            lead_to(object, local, url);
+            replace_service(object, local, url);
         }
         objects
             .into_iter()
@@ -204,7 +203,7 @@ impl WorkloadController {
     }
 }
 
-/// Whether it is a definition or the configuration of a webhook: rights, a Deployment and the like have no use here.
+/// Whether a document is a definition or a webhook configuration. The others, such as the Deployment, are not needed.
 fn is_wanted(document: &str) -> bool {
     let kinds = [
         "kind: CustomResourceDefinition",
@@ -214,9 +213,9 @@ fn is_wanted(document: &str) -> bool {
     document.lines().any(|line| kinds.contains(&line))
 }
 
-/// Leads what calls the controller's Service to this URL.
-fn lead_to(object: &mut Value, local: &Local, url: &str) {
-    let lead = |client_config: &mut Value| {
+/// Replaces the controller's Service in the client configurations of an object by this URL.
+fn replace_service(object: &mut Value, local: &Local, url: &str) {
+    let replace = |client_config: &mut Value| {
         let path = client_config["service"]["path"]
             .as_str()
             .unwrap_or_default();
@@ -224,11 +223,11 @@ fn lead_to(object: &mut Value, local: &Local, url: &str) {
     };
     if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
         for webhook in webhooks {
-            lead(&mut webhook["clientConfig"]);
+            replace(&mut webhook["clientConfig"]);
         }
     }
     if let Some(conversion) = object.pointer_mut("/spec/conversion/webhook/clientConfig") {
-        lead(conversion);
+        replace(conversion);
     }
 }
 

@@ -176,7 +176,7 @@ pub(crate) async fn what_is_required_chooses_the_group_of_an_unknown_image(clust
             .await;
         let namespace = cluster.namespace_with("required", &tolerarch.url).await;
         if tag == "away" {
-            cluster.until_called_in_vain(&namespace).await;
+            cluster.until_called_without_effect(&namespace).await;
         }
         let pod = machine_pod(&repo.reference(tag), MOST);
         let required = name != "nothing";

@@ -33,7 +33,7 @@ impl Outage {
         repo.fault(Some(Fault::status(503)));
         let webhook = local.tolerarch_for(&registry.address(), json!({})).await;
         let namespace = cluster.namespace_with(name, &webhook.url).await;
-        cluster.until_called_in_vain(&namespace).await;
+        cluster.until_called_without_effect(&namespace).await;
         Self {
             registry,
             webhook,
@@ -302,7 +302,7 @@ pub(crate) async fn pods_show_by_events_what_is_wrong_with_their_images(cluster:
     repo.index(Some("one"), ["linux/amd64"]);
     let webhook = local.tolerarch_for(&registry.address(), json!({})).await;
     let namespace = cluster.namespace_with("events", &webhook.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     namespace.offer(0, 10).await;
     let named = |name: &str, image: &str| {
         let mut pod = namespace.takes_a_place(&pod(&[&repo.reference(image)]));

@@ -188,7 +188,7 @@ async fn a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster: &
     let namespace = cluster
         .namespace_with_changed("doctor-hangs", &hanging.url, briefly)
         .await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     until_found(
         cluster,
         &namespace,
@@ -197,7 +197,7 @@ async fn a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster: &
     .await;
     let old = Stub::start(pki, |_| Reaction::Patch(json!([]))).await;
     let namespace = cluster.namespace_with("doctor-old", &old.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     until_found(
         cluster,
         &namespace,

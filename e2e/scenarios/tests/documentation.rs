@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use scenarios::{Cluster, Desk, PodExt, Tolerarch, pod, until};
+use scenarios::{AdminCluster, Cluster, PodExt, Tolerarch, pod, until};
 use serde_json::{Value, json};
 use testregistry::{Fault, Pki, Registry};
 
@@ -60,19 +60,19 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
     let limited = Registry::builder().pki(local.pki.clone()).start().await;
     let settings = settings(&registry, &limited, &local.directory().join("ca.crt"));
     let tolerarch = local.tolerarch_for(&registry.address(), settings).await;
-    let desk = Desk::start(local, &tolerarch).await;
+    let admin = AdminCluster::start(local, &tolerarch).await;
     let mut pages = pages();
     let last: Vec<Page> = LAST.map(|name| take(&mut pages, name)).into();
     let first = take(&mut pages, "README.md");
 
     // The first command of the README installs it.
     let (install, rest) = first.commands.split_first().expect("commands");
-    desk.run(install).await;
+    admin.run(install).await;
     // It runs beside the cluster, which cannot reach it by the Service.
     let here = || serde_json::from_value(local.client_config(&tolerarch.url)).unwrap();
-    let service = desk.exchange_client_config(here()).await;
-    prepare(&desk, &registry, &limited, &local.pki).await;
-    go_wrong(&desk, &tolerarch, &limited, &local.pki).await;
+    let service = admin.exchange_client_config(here()).await;
+    prepare(&admin, &registry, &limited, &local.pki).await;
+    go_wrong(&admin, &tolerarch, &limited, &local.pki).await;
     let mut count = 1;
     let (others, pages): (Vec<Page>, Vec<Page>) = pages
         .into_iter()
@@ -81,35 +81,35 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
         .iter()
         .chain(pages.iter().flat_map(|page| &page.commands))
     {
-        run(&desk, command).await;
+        run(&admin, command).await;
         if command.starts_with("helm upgrade") {
-            desk.exchange_client_config(here()).await;
+            admin.exchange_client_config(here()).await;
         }
         count += 1;
     }
-    let _ = desk.exchange_client_config(service).await;
+    let _ = admin.exchange_client_config(service).await;
     for page in &others {
-        other_tools::prepare(&desk, &page.name).await;
+        other_tools::prepare(&admin, &page.name).await;
         for command in &page.commands {
-            run(&desk, command).await;
+            run(&admin, command).await;
             count += 1;
         }
     }
-    other_tools::clean_up(&desk).await;
+    other_tools::clean_up(&admin).await;
     for command in last
         .iter()
         .flat_map(|page| &page.commands)
         .filter(|command| *command != install)
     {
         if command.starts_with("helm test") {
-            tokio::join!(run(&desk, command), succeed(&desk));
+            tokio::join!(run(&admin, command), succeed(&admin));
         } else {
-            run(&desk, command).await;
+            run(&admin, command).await;
         }
         count += 1;
     }
     assert!(count > 30, "{count}");
-    let left = desk.run("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name | grep tolerarch || true");
+    let left = admin.run("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name | grep tolerarch || true");
     assert_eq!(left.await, "", "uninstalling leaves nothing");
 }
 
@@ -186,8 +186,8 @@ fn take(pages: &mut Vec<Page>, name: &str) -> Page {
     pages.remove(place.unwrap_or_else(|| panic!("{name}")))
 }
 
-async fn run(desk: &Desk, command: &str) {
-    let output = desk.run(command).await;
+async fn run(admin: &AdminCluster, command: &str) {
+    let output = admin.run(command).await;
     for (begin, expected) in OUTPUTS {
         assert!(
             !command.contains(begin) || output.contains(expected),
@@ -206,7 +206,7 @@ fn settings(registry: &Registry, limited: &Registry, ca: &Path) -> Value {
 }
 
 /// What the pages take for granted: images, namespaces, workloads, a chart of one's own.
-async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki) {
+async fn prepare(admin: &AdminCluster, registry: &Registry, limited: &Registry, pki: &Pki) {
     let both = ["linux/amd64", "linux/arm64"];
     for (repo, tag) in [
         ("shop/web", "1.4"),
@@ -218,12 +218,12 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
         registry.repo(repo).index(Some(tag), both);
     }
     limited.repo("team/app").fault(Some(Fault::status(429)));
-    desk.run("helm create my-chart").await;
+    admin.run("helm create my-chart").await;
     let report = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.md");
     let report = fs::read_to_string(report).unwrap();
     let prices = report.split("```yaml\n").nth(1).unwrap();
     let prices = prices.split("```").next().unwrap();
-    fs::write(desk.folder().join("prices.yaml"), prices).unwrap();
+    fs::write(admin.folder().join("prices.yaml"), prices).unwrap();
     registry.repo("library/nginx").index(Some("1.16.0"), both);
     for command in [
         "kubectl create namespace shop",
@@ -232,7 +232,7 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
         // As the controller writes them where an image failed.
         "kubectl --namespace tolerarch create configmap tolerarch-controller-failed-images --from-literal record.json=[]",
     ] {
-        desk.run(command).await;
+        admin.run(command).await;
     }
     // As the controller writes them: of Pods that failed, and of an owner whose Pods are left alone.
     let event = |kind: &str, reason: &str| {
@@ -251,8 +251,8 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
         event("Rollout", "OwnerRecreates"),
     ];
     let events = json!({"apiVersion": "v1", "kind": "List", "items": events});
-    fs::write(desk.folder().join("events.json"), events.to_string()).unwrap();
-    desk.run("kubectl apply -f events.json").await;
+    fs::write(admin.folder().join("events.json"), events.to_string()).unwrap();
+    admin.run("kubectl apply -f events.json").await;
     let agent = json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -265,28 +265,28 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
             },
         },
     });
-    fs::write(desk.folder().join("agent.json"), agent.to_string()).unwrap();
-    desk.run("kubectl apply -f agent.json").await;
+    fs::write(admin.folder().join("agent.json"), agent.to_string()).unwrap();
+    admin.run("kubectl apply -f agent.json").await;
     let template = json!({
         "apiVersion": "v1",
         "kind": "PodTemplate",
         "metadata": {"name": "web", "namespace": "shop"},
         "template": {"spec": {"containers": [{"name": "web", "image": format!("{NAME}/shop/web:1.4")}]}},
     });
-    fs::write(desk.folder().join("template.json"), template.to_string()).unwrap();
-    desk.run("kubectl apply -f template.json").await;
+    fs::write(admin.folder().join("template.json"), template.to_string()).unwrap();
+    admin.run("kubectl apply -f template.json").await;
     // As `tls.mode: files` has it.
     pki.leaf(&["tolerarch.tolerarch.svc"])
-        .write(&desk.folder())
+        .write(&admin.folder())
         .unwrap();
-    desk.run("kubectl --namespace tolerarch create secret tls tolerarch-tls --cert tls.crt --key tls.key")
+    admin.run("kubectl --namespace tolerarch create secret tls tolerarch-tls --cert tls.crt --key tls.key")
         .await;
 }
 
 /// What the runbooks look for in the log: a Pod that is tolerated, registries that are away or limit requests, a
 /// certificate that cannot be used.
-async fn go_wrong(desk: &Desk, tolerarch: &Tolerarch, limited: &Registry, pki: &Pki) {
-    let pods = Api::<Pod>::namespaced(desk.client.clone(), "default");
+async fn go_wrong(admin: &AdminCluster, tolerarch: &Tolerarch, limited: &Registry, pki: &Pki) {
+    let pods = Api::<Pod>::namespaced(admin.client.clone(), "default");
     let create = async |name: &str, image: &str| {
         let mut pod = pod(&[image]);
         pod["metadata"] = json!({"name": name});
@@ -330,13 +330,13 @@ async fn go_wrong(desk: &Desk, tolerarch: &Tolerarch, limited: &Registry, pki: &
         all.iter().all(|text| log.contains(text)).then_some(())
     })
     .await;
-    desk.log(&tolerarch.process.log());
+    admin.set_container_log(&tolerarch.process.log());
     tolerarch.renew_certificate(pki);
 }
 
 /// Ends the Pod of `helm test` as if what runs in it had found nothing wrong: there is no kubelet that could run it.
-async fn succeed(desk: &Desk) {
-    let pods = Api::<Pod>::namespaced(desk.client.clone(), "tolerarch");
+async fn succeed(admin: &AdminCluster) {
+    let pods = Api::<Pod>::namespaced(admin.client.clone(), "tolerarch");
     let tests = ListParams::default().labels("app.kubernetes.io/component=test");
     let name = until("the Pod of the test runs", async || {
         let pod = pods.list(&tests).await.ok()?.items.pop()?;

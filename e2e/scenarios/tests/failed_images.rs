@@ -53,7 +53,7 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let team = cluster.namespace_with("learned", &webhook.url).await;
     let tenant = cluster.namespace_with("forging", &webhook.url).await;
     for namespace in [&team, &tenant] {
-        cluster.until_called_in_vain(namespace).await;
+        cluster.until_called_without_effect(namespace).await;
         namespace.offer(0, 10).await;
         // They have opted out of the installed webhook.
         let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});

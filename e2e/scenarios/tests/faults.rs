@@ -27,14 +27,14 @@ pub(crate) async fn a_webhook_that_hangs_holds_up_pods_until_its_timeout_at_most
     let namespace = cluster
         .namespace_with_changed("hangs", &stub.url, briefly)
         .await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     is_created_unchanged(cluster, &namespace).await;
 }
 
 pub(crate) async fn a_webhook_with_a_wrong_certificate_holds_up_no_pod(cluster: &Cluster) {
     let stub = Stub::start(&Pki::new(), |_| Reaction::Status(500)).await;
     let namespace = cluster.namespace_with("certificate", &stub.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     is_created_unchanged(cluster, &namespace).await;
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn a_webhook_that_answers_rubbish_holds_up_no_pod(cluster: &Clu
     for react in rubbish {
         let stub = Stub::start(&cluster.local().pki, move |_| react()).await;
         let namespace = cluster.namespace_with("rubbish", &stub.url).await;
-        cluster.until_called_in_vain(&namespace).await;
+        cluster.until_called_without_effect(&namespace).await;
         is_created_unchanged(cluster, &namespace).await;
     }
 }

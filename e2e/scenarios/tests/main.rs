@@ -52,6 +52,7 @@ mod placement;
 mod podtemplates;
 #[path = "../../support/prometheus.rs"]
 mod prometheus;
+mod real_images;
 mod registries;
 mod reinvocation;
 mod report;
@@ -62,7 +63,6 @@ mod shapes;
 mod steering;
 mod tenants;
 mod workloads;
-mod world;
 
 use std::process::ExitCode;
 
@@ -129,9 +129,9 @@ fn main() -> ExitCode {
             scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it];
         all.extend(trials(chart, LONG));
     }
-    if !Cluster::is_elsewhere() {
+    if !Cluster::is_external() {
         all.extend(trials(here(), LIMIT));
-        if ClusterAutoscaler::is_here() {
+        if ClusterAutoscaler::is_available() {
             all.extend(trials(with_cluster_autoscaler(), LIMIT));
         } else {
             eprintln!(
@@ -180,7 +180,7 @@ fn main() -> ExitCode {
 fn landing(mut all: Vec<Trial>) -> Vec<Trial> {
     all.retain(|one| LANDING.contains(&one.name()));
     assert!(
-        all.len() == LANDING.len() || Cluster::is_elsewhere(),
+        all.len() == LANDING.len() || Cluster::is_external(),
         "{SCENARIOS}: a name of no scenario"
     );
     all
@@ -327,7 +327,7 @@ fn here() -> Vec<Scenario> {
         registries::a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more,
         registries::a_registry_that_fails_leaves_pods_unchanged_until_it_heals,
         registries::a_registry_with_a_wrong_certificate_leaves_pods_unchanged_until_it_has_a_right_one,
-        world::images_of_real_registries_are_tolerated,
+        real_images::images_of_real_registries_are_tolerated,
         steering::pods_stay_off_the_architectures_that_their_images_lack,
         steering::pods_prefer_an_architecture_where_both_have_room,
         steering::constraints_of_users_stay_valid,

@@ -23,7 +23,7 @@ pub(crate) async fn alerts_fire_while_the_api_server_goes_on_without_tolerarch(c
     let called = cluster.namespace_with("alerts", &tolerarch.url).await;
     cluster.until_called(&called).await;
     let elsewhere = cluster.namespace_opted_out("alerts-elsewhere").await;
-    let Some(prometheus) = Prometheus::start(local.scraped(&[&tolerarch])).await else {
+    let Some(prometheus) = Prometheus::start(local.scrape_configs(&[&tolerarch])).await else {
         return;
     };
     let web = pod(&[&cluster.images.tag("multi")]);
@@ -54,7 +54,7 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
     let address = registry.address();
     let mut tolerarch = local.tolerarch_for(&address, json!({})).await;
     let namespace = cluster.namespace_with("panels", &tolerarch.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     let settings = json!({"controller": {
         "census": "1s", "repair": false,
         "webhookConfigurations": [cluster.configuration_of(&namespace)],
@@ -65,7 +65,7 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
     // Of a configuration that is not there: those of others stay as they are.
     let managed = json!({"tls": {"mode": "managed", "webhookConfigurations": ["nothing"]}});
     let issuer = local.issuer_as(local.kubeconfig(), managed).await;
-    let jobs = local.scraped(&[&tolerarch, &controller, &issuer]);
+    let jobs = local.scrape_configs(&[&tolerarch, &controller, &issuer]);
     let Some(prometheus) = Prometheus::start(jobs).await else {
         return;
     };

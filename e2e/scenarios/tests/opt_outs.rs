@@ -63,7 +63,7 @@ pub(crate) async fn pods_of_daemon_sets_stay_as_they_are(cluster: &Cluster) {
     let selector =
         json!({"matchExpressions": [{"key": "e2e.tolerarch.io/node", "operator": "Exists"}]});
     let mut spec = pod["spec"].clone();
-    if Cluster::is_elsewhere() {
+    if Cluster::is_external() {
         spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
             {"nodeSelectorTerms": [selector]}}});
     }

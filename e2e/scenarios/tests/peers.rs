@@ -83,7 +83,7 @@ pub(crate) async fn pods_end_as_documented_beside_archaware_controller(cluster: 
     let tolerarch = local.tolerarch(settings).await;
     let alone = cluster.namespace_opted_out("peer-alone").await;
     let beside = cluster.namespace_with("peer", &tolerarch.url).await;
-    cluster.until_called_in_vain(&beside).await;
+    cluster.until_called_without_effect(&beside).await;
     let cases = cases(|tag| archaware.images.tag(tag));
     let mut differences = Vec::new();
     for (namespace, column) in [(&alone, Archaware::NAME), (&beside, "both")] {

@@ -106,7 +106,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 fn failure(name: &str, why: &str, cluster: &Cluster, since: SystemTime) -> Failed {
     let mut text = String::new();
     let mut where_from = String::new();
-    if !Cluster::is_elsewhere() {
+    if !Cluster::is_external() {
         let directory = cluster.local().directory();
         let mut logs = Vec::new();
         collect(directory, since, &mut logs);

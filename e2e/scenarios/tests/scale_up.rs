@@ -54,7 +54,7 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
     // It decides all the same, and has no patch that the API server would have to apply.
     let observing = start(json!({"log": {"level": "warn"}, "mode": "observe"})).await;
     let observed = cluster.namespace_with("observed", &observing.url).await;
-    cluster.until_called_in_vain(&observed).await;
+    cluster.until_called_without_effect(&observed).await;
     let stub = Stub::at_once(&cluster.local().pki, &patch()).await;
     let conditions = cluster.local().conditions().await;
     let mut sides = [

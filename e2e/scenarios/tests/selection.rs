@@ -45,7 +45,7 @@ pub(crate) async fn a_pod_gets_selector_and_tolerations_or_neither(cluster: &Clu
     let tolerarch = cluster.local().tolerarch(compute_class()).await;
     let namespace = cluster.namespace_with("selected", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     let image = |tag: &str| cluster.images.tag(tag);
     let multi = until("the webhook is called", async || {
         let pod = namespace.dry_run(&pod(&[&image("multi")])).await.ok()?;
@@ -126,7 +126,7 @@ pub(crate) async fn a_pod_that_exists_is_told_that_it_is_too_late(cluster: &Clus
         .tolerarch_for(&registry.address(), settings.clone())
         .await;
     let namespace = cluster.namespace_with("too-late", &webhook.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     namespace.offer(0, 10).await;
     let mut older = namespace.takes_a_place(&pod(&[&repo.reference("both")]));
     // As if it had been there before the webhook was.
@@ -200,7 +200,7 @@ pub(crate) async fn karpenter_makes_the_nodes_that_pods_select(cluster: &Cluster
     ] {
         let tolerarch = cluster.local().tolerarch(settings.clone()).await;
         let namespace = cluster.namespace_with("selected", &tolerarch.url).await;
-        cluster.until_called_in_vain(&namespace).await;
+        cluster.until_called_without_effect(&namespace).await;
         let mut web = pod(&[&cluster.images.tag(tag)]);
         web["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
         web["spec"]["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});
@@ -244,7 +244,7 @@ pub(crate) async fn the_cluster_autoscaler_needs_no_priorities_for_pods_that_sel
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     let tolerarch = cluster.local().tolerarch(compute_class()).await;
     let namespace = cluster.namespace_with("selected", &tolerarch.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     for (tag, group) in [("multi", "multi"), ("amd64", "plain")] {
         let pod = machine_pod(&cluster.images.tag(tag), MOST);
         until("the webhook is called", async || {

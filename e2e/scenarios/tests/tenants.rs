@@ -24,7 +24,7 @@ pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: 
     let address = registry.address();
     let webhook = local.tolerarch_for(&address, json!({})).await;
     let namespace = cluster.namespace_with("hostile", &webhook.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    cluster.until_called_without_effect(&namespace).await;
     namespace.offer(0, 0).await;
     let named = |name: &str| {
         let mut pod = namespace.takes_a_place(&pod(&[&repo.reference("v1")]));

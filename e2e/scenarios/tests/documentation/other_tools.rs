@@ -3,25 +3,26 @@
 use std::fs;
 use std::path::Path;
 
-use scenarios::Desk;
+use scenarios::AdminCluster;
 use serde_json::{Value, json};
 
 use crate::migration::{Page, pages};
 
 /// Gets everything ready for the commands of a page; for pages elsewhere there is nothing to do.
-pub(super) async fn prepare(desk: &Desk, name: &str) {
+pub(super) async fn prepare(admin: &AdminCluster, name: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pages = pages(&root);
     let is_named = |page: &&Page| name == format!("docs/from/{}.md", page.name);
     let Some(page) = pages.iter().find(is_named) else {
         return;
     };
-    fs::write(desk.folder().join("values.yaml"), page.values()[0]).unwrap();
+    fs::write(admin.folder().join("values.yaml"), page.values()[0]).unwrap();
     for object in objects(&page.name) {
-        fs::write(desk.folder().join("object.json"), object.to_string()).unwrap();
-        desk.run("kubectl apply -f object.json").await;
+        fs::write(admin.folder().join("object.json"), object.to_string()).unwrap();
+        admin.run("kubectl apply -f object.json").await;
         if object["kind"] == "CustomResourceDefinition" {
-            desk.run("kubectl wait --for=condition=Established --timeout=60s -f object.json")
+            admin
+                .run("kubectl wait --for=condition=Established --timeout=60s -f object.json")
                 .await;
         }
     }
@@ -29,22 +30,23 @@ pub(super) async fn prepare(desk: &Desk, name: &str) {
         for architecture in ["amd64", "arm64"] {
             let selector = format!("kubernetes.io/arch={architecture}");
             let taint = format!("supported-arch={architecture}:NoSchedule");
-            desk.run(&format!(
-                "kubectl taint nodes --selector {selector} {taint}"
-            ))
-            .await;
+            admin
+                .run(&format!(
+                    "kubectl taint nodes --selector {selector} {taint}"
+                ))
+                .await;
         }
     }
 }
 
 /// Leaves the nodes and the installation as they were before the pages.
-pub(super) async fn clean_up(desk: &Desk) {
-    desk.run("kubectl taint nodes --selector kubernetes.io/arch=arm64 supported-arch:NoSchedule-")
+pub(super) async fn clean_up(admin: &AdminCluster) {
+    admin
+        .run("kubectl taint nodes --selector kubernetes.io/arch=arm64 supported-arch:NoSchedule-")
         .await;
-    desk.run(
-        "helm upgrade tolerarch manifests/helm/tolerarch --namespace tolerarch --reset-values",
-    )
-    .await;
+    admin
+        .run("helm upgrade tolerarch manifests/helm/tolerarch --namespace tolerarch --reset-values")
+        .await;
 }
 
 /// Objects by the names that the manifests of the tool, or its page, give them.

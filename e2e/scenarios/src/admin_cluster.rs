@@ -1,5 +1,5 @@
-//! Where an administrator types commands: a control plane of its own, on which they may do anything, with nodes whose
-//! kubelets kwok plays, and a shell that finds the real kubectl, helm and tolerarch.
+//! A cluster on which commands of an administrator run: another control plane, nodes whose kubelets kwok plays, and a
+//! shell that finds the real kubectl, helm and tolerarch.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,75 +23,65 @@ use crate::process::{Process, free_port};
 use crate::tolerarch::Tolerarch;
 use crate::{kwok, programs};
 
-/// A cluster, and a shell in a directory of its own, with `manifests/` of the repository in it.
-pub struct Desk {
-    /// May do everything.
+/// A cluster, and a shell in a directory with the repository's `manifests/`.
+pub struct AdminCluster {
+    /// A client with all rights.
     pub client: Client,
     control_plane: ControlPlane,
     directory: PathBuf,
     _kwok: Process,
 }
 
-impl Desk {
-    /// Starts it. Commands of tolerarch go by the configuration of this one, unless they name another.
+impl AdminCluster {
+    /// Starts the cluster. Commands of tolerarch use the configuration of `tolerarch`, unless they name another.
     pub async fn start(local: &Local, tolerarch: &Tolerarch) -> Self {
-        let directory = local.directory().join("desk");
+        let directory = local.directory().join("admin-cluster");
         fs::create_dir(&directory).unwrap();
         let control_plane = ControlPlane::start(&directory, &local.pki).await;
         let client = control_plane.client.clone();
-        let kwok = kubelets(local, &control_plane.kubeconfig, &directory).await;
-        node(&client, "plain", "amd64", json!([])).await;
+        let kwok = start_kwok(local, &control_plane.kubeconfig, &directory).await;
+        add_node(&client, "plain", "amd64", json!([])).await;
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
-        node(&client, "multi-arch", "arm64", json!([taint])).await;
+        add_node(&client, "multi-arch", "arm64", json!([taint])).await;
 
         let bin = directory.join("bin");
         fs::create_dir(&bin).unwrap();
-        let script = |name: &str, text: String| {
-            fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
-            fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-        };
-        script(
-            "kubectl",
-            format!(
-                "exec '{}' kubectl \"$@\"",
-                control_plane.program().display()
-            ),
-        );
-        script(
-            "helm",
-            format!("exec '{}' \"$@\"", programs::helm().await.display()),
-        );
+        let kubectl = control_plane.program().display();
+        write_script(&bin, "kubectl", &format!("exec '{kubectl}' kubectl \"$@\""));
+        let helm = programs::helm().await;
+        write_script(&bin, "helm", &format!("exec '{}' \"$@\"", helm.display()));
         let program = local.program.display();
         let config = tolerarch.config().display().to_string();
-        let configured = format!("*) exec '{program}' --config '{config}' \"$@\" ;;");
-        script(
+        let with_config = format!("*' --config '*) exec '{program}' \"$@\" ;;");
+        let without_config = format!("*) exec '{program}' --config '{config}' \"$@\" ;;");
+        write_script(
+            &bin,
             "tolerarch",
-            format!(
-                "case \" $* \" in\n*' --config '*) exec '{program}' \"$@\" ;;\n{configured}\nesac"
-            ),
+            &format!("case \" $* \" in\n{with_config}\n{without_config}\nesac"),
         );
-        let desk = Self {
+        let cluster = Self {
             client,
             control_plane,
             directory,
             _kwok: kwok,
         };
-        fs::create_dir(desk.folder()).unwrap();
+        fs::create_dir(cluster.folder()).unwrap();
         let manifests = programs::repository().join("manifests");
-        desk.run(&format!("cp -r '{}' .", manifests.display()))
+        cluster
+            .run(&format!("cp -r '{}' .", manifests.display()))
             .await;
-        desk
+        cluster
     }
 
-    /// Where commands run.
+    /// The directory in which commands run.
     pub fn folder(&self) -> PathBuf {
         self.directory.join("work")
     }
 
-    /// Runs a command of the shell to its good end. Gives what it wrote.
+    /// Runs a command of the shell. Returns its standard output.
     ///
     /// # Panics
-    /// If it, or a part of a pipe, exits with another status than 0.
+    /// If the command, or a part of a pipe, exits with a status other than 0.
     pub async fn run(&self, command: &str) -> String {
         let Output {
             status,
@@ -107,13 +97,11 @@ impl Desk {
     fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("bash");
         let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", self.directory.join("bin").display());
         shell
             .args(["-o", "pipefail", "-c", command])
             .current_dir(self.folder())
-            .env(
-                "PATH",
-                format!("{}:{path}", self.directory.join("bin").display()),
-            )
+            .env("PATH", path)
             .env("KUBECONFIG", &self.control_plane.kubeconfig)
             // For caches.
             .env("HOME", &self.directory)
@@ -121,29 +109,37 @@ impl Desk {
         shell
     }
 
-    /// Gives every container this log, as if each line had been written now: what runs beside the cluster has no kubelet.
-    pub fn log(&self, text: &str) {
+    /// Sets the log of every container, each line with the current time: tolerarch runs beside the cluster, so no kubelet has
+    /// its log.
+    pub fn set_container_log(&self, text: &str) {
         let now = Timestamp::try_from(SystemTime::now()).expect("a time of this age");
         // The format of a container runtime's log files: timestamp, stream, tag, line.
         let lines: String = text
             .lines()
             .map(|line| format!("{now} stdout F {line}\n"))
             .collect();
-        fs::write(log(&self.directory), lines).unwrap();
+        fs::write(container_log(&self.directory), lines).unwrap();
     }
 
-    /// Changes where the shipped webhook configuration leads to. Gives where it led.
+    /// Replaces the client configuration of the shipped webhook. Returns the former one.
     pub async fn exchange_client_config(&self, new: WebhookClientConfig) -> WebhookClientConfig {
         exchange_client_config(&self.client, new).await
     }
 }
 
-/// The file of all containers' logs.
-fn log(directory: &Path) -> PathBuf {
+fn write_script(bin: &Path, name: &str, text: &str) {
+    let file = bin.join(name);
+    fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Returns the file that kwok serves as every container's log.
+fn container_log(directory: &Path) -> PathBuf {
     directory.join("containers.log")
 }
 
-async fn kubelets(local: &Local, kubeconfig: &Path, directory: &Path) -> Process {
+/// Starts kwok with a kubelet's server, which serves logs.
+async fn start_kwok(local: &Local, kubeconfig: &Path, directory: &Path) -> Process {
     let file = |name: &str| directory.join("kubelet").join(name);
     fs::create_dir(directory.join("kubelet")).unwrap();
     local
@@ -151,12 +147,12 @@ async fn kubelets(local: &Local, kubeconfig: &Path, directory: &Path) -> Process
         .leaf(&["127.0.0.1"])
         .write(&directory.join("kubelet"))
         .unwrap();
-    fs::write(log(directory), "").unwrap();
+    fs::write(container_log(directory), "").unwrap();
     let logs = json!({
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "ClusterLogs",
         "metadata": {"name": "all"},
-        "spec": {"logs": [{"logsFile": log(directory)}]},
+        "spec": {"logs": [{"logsFile": container_log(directory)}]},
     });
     // JSON is YAML.
     fs::write(file("logs.yaml"), logs.to_string()).unwrap();
@@ -171,8 +167,8 @@ async fn kubelets(local: &Local, kubeconfig: &Path, directory: &Path) -> Process
     kwok::start(kubeconfig, directory, port, &arguments).await
 }
 
-/// A node that kwok makes ready.
-async fn node(client: &Client, name: &str, architecture: &str, taints: Value) {
+/// Adds a node that kwok makes ready.
+async fn add_node(client: &Client, name: &str, architecture: &str, taints: Value) {
     let node = json!({
         "metadata": {
             "name": name,
