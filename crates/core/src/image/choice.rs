@@ -1,50 +1,52 @@
-//! Choice of a node among the entries of an index, as containerd chooses (`images.Manifest` in `core/images/image.go`):
-//! the best match by the node's order of preference, the first of equal matches, and an entry without a platform last.
-//! A node pulls the entry that it has chosen; it does not come back for another one.
+//! The entry of an index that a node chooses, as containerd chooses it (`images.Manifest` in `core/images/image.go`): the
+//! best match in the node's order of preference, the first of equal matches, and an entry without a platform last. A node
+//! pulls only the entry that it has chosen.
 
 use super::PlatformSet;
 use super::platform::{KNOWN, NODES, Platform};
 
-/// Preference of each node for an entry of an index: its place in the order of containerd/platforms (`platformVector`).
+/// The preference of each node for an entry of an index: the entry's rank in containerd/platforms (`platformVector`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference([u8; KNOWN]);
 
 impl Preference {
-    /// An entry that no node takes.
+    /// An entry that no node chooses.
     pub const NEVER: Self = Self([u8::MAX; KNOWN]);
-    /// An entry without a platform: any node takes such an entry if it finds no other.
+    /// An entry without a platform: a node chooses it only if no other entry matches.
     pub const LAST: Self = Self([u8::MAX - 1; KNOWN]);
 
     pub fn of(platform: &Platform<'_>) -> Self {
         let mut ranks = Self::NEVER.0;
         for (rank, node) in ranks.iter_mut().zip(&NODES) {
-            *rank = node.rank_of(platform).unwrap_or(*rank);
+            if let Some(rank_of_node) = node.rank_of(platform) {
+                *rank = rank_of_node;
+            }
         }
         Self(ranks)
     }
 
-    /// Returns the nodes among `within` that would take the entry if there were no other.
+    /// Returns the nodes among `within` that would choose the entry if it were the only one.
     pub fn takers(self, within: PlatformSet) -> PlatformSet {
         within.filter(|node| self.0[node] != u8::MAX)
     }
 
     /// Returns for each entry the nodes among `within` that choose the entry.
     pub fn choose(entries: &[Self], within: PlatformSet) -> Vec<PlatformSet> {
-        let best = |node: usize| {
-            entries
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, entry)| entry.0[node])
-        };
-        let mut chosen = vec![PlatformSet::EMPTY; entries.len()];
+        let mut nodes_by_entry = vec![PlatformSet::EMPTY; entries.len()];
         for node in 0..KNOWN {
-            let Some((place, entry)) = best(node) else {
-                break;
-            };
-            let taker = within.filter(|other| other == node && entry.0[node] != u8::MAX);
-            chosen[place] = chosen[place].union(taker);
+            let mut best = None;
+            let mut best_rank = u8::MAX;
+            for (index, entry) in entries.iter().enumerate() {
+                if entry.0[node] < best_rank {
+                    best = Some(index);
+                    best_rank = entry.0[node];
+                }
+            }
+            if let Some(index) = best {
+                nodes_by_entry[index] |= within.filter(|other| other == node);
+            }
         }
-        chosen
+        nodes_by_entry
     }
 }
 
@@ -54,34 +56,28 @@ mod tests {
 
     fn choose(entries: &[&str]) -> Vec<String> {
         let preference = |text: &&str| {
+            if text.is_empty() {
+                return Preference::LAST;
+            }
             let mut parts = text.split('/');
             let mut next = || parts.next().unwrap_or_default();
-            let platform = [next(), next(), next()];
-            if text.is_empty() {
-                Preference::LAST
-            } else {
-                Preference::of(&Platform::new(platform[0], platform[1], platform[2]))
-            }
+            let [os, architecture, variant] = [next(), next(), next()];
+            Preference::of(&Platform::new(os, architecture, variant))
         };
         let entries: Vec<Preference> = entries.iter().map(preference).collect();
-        let some = [
+        let within = crate::testing::platforms(&[
             "linux/amd64",
             "linux/arm64",
             "linux/arm/v6",
             "linux/arm/v7",
             "linux/s390x",
-        ];
-        let some = some.iter().fold(PlatformSet::EMPTY, |set, text| {
-            set.union(text.parse().unwrap())
-        });
-        Preference::choose(&entries, some)
-            .into_iter()
-            .map(|set| set.to_string())
-            .collect()
+        ]);
+        let sets = Preference::choose(&entries, within);
+        sets.iter().map(PlatformSet::to_string).collect()
     }
 
     #[test]
-    fn a_node_takes_the_first_of_its_best_entries() {
+    fn node_chooses_the_first_of_its_best_entries() {
         let all = "linux/amd64, linux/arm64, linux/arm/v6, linux/arm/v7, linux/s390x";
         for (entries, expected) in [
             (

@@ -1,47 +1,54 @@
-//! The names of registry hosts, and the rule by which two names mean the same host.
+//! Names of registry hosts, and the rule by which two names mean the same host.
 
 use std::borrow::Cow;
 
-/// Docker Hub in names of images.
+/// The host of Docker Hub in names of images.
 pub const DOCKER_HUB: &str = "docker.io";
-/// Docker Hub in connections (containerd's `core/remotes/docker/config/hosts.go`).
+/// The host of Docker Hub to connect to (containerd's `core/remotes/docker/config/hosts.go`).
 pub const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
-/// Docker Hub in `docker login` and in older names of images.
+/// The host of Docker Hub in `docker login` and in older names of images.
 pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
 
-/// Returns whether `text` is a name of Docker Hub in any case, alone or as the URL that `docker login` writes.
+/// Returns whether `text` names Docker Hub, in any case, either as a host or as the URL that `docker login` writes.
 pub fn is_docker_hub(text: &str) -> bool {
-    let host = text
-        .strip_prefix("https://")
-        .unwrap_or(text)
-        .trim_end_matches('/');
-    let host = host
-        .strip_suffix("/v1")
-        .or_else(|| host.strip_suffix("/v2"))
-        .unwrap_or(host);
-    let host = host.strip_suffix(":443").unwrap_or(host);
-    [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT]
-        .iter()
-        .any(|name| host.eq_ignore_ascii_case(name))
+    let mut host = text.strip_prefix("https://").unwrap_or(text);
+    host = host.trim_end_matches('/');
+    for suffix in ["/v1", "/v2"] {
+        if let Some(shorter) = host.strip_suffix(suffix) {
+            host = shorter;
+            break;
+        }
+    }
+    host = host.strip_suffix(":443").unwrap_or(host);
+    for name in [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT] {
+        if host.eq_ignore_ascii_case(name) {
+            return true;
+        }
+    }
+    false
 }
 
-/// Returns the form for comparison: lower-case, without the default port of HTTPS, Docker Hub as [`DOCKER_HUB`].
+/// Returns a host in the form for comparison: lower-case, without the default port of HTTPS, Docker Hub as
+/// [`DOCKER_HUB`].
 pub fn canonical_host(host: &str) -> String {
     if is_docker_hub(host) {
         return DOCKER_HUB.to_owned();
     }
-    host.strip_suffix(":443")
-        .unwrap_or(host)
-        .to_ascii_lowercase()
+    let host = host.strip_suffix(":443").unwrap_or(host);
+    host.to_ascii_lowercase()
 }
 
-/// Replaces Docker Hub's host by [`DOCKER_HUB`] in a host, a host with a path, or a pattern of one.
+/// Replaces Docker Hub's host by [`DOCKER_HUB`] in a host, in a host with a path, or in a pattern of these.
 pub fn canonical_name(text: &str) -> Cow<'_, str> {
-    match text.split_once('/') {
-        _ if is_docker_hub(text) => DOCKER_HUB.into(),
-        Some((host, path)) if is_docker_hub(host) => format!("{DOCKER_HUB}/{path}").into(),
-        _ => text.into(),
+    if is_docker_hub(text) {
+        return Cow::Borrowed(DOCKER_HUB);
     }
+    if let Some((host, path)) = text.split_once('/')
+        && is_docker_hub(host)
+    {
+        return Cow::Owned(format!("{DOCKER_HUB}/{path}"));
+    }
+    Cow::Borrowed(text)
 }
 
 #[cfg(test)]
@@ -49,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn docker_hub_has_many_names() {
+    fn all_names_of_docker_hub_are_recognised() {
         for text in [
             "docker.io",
             "index.docker.io",

@@ -1,4 +1,4 @@
-//! Platforms, and how nodes choose one: containerd/platforms `compare.go`, `database.go`, `defaults_unix.go`.
+//! Platforms, and how nodes choose among them: containerd/platforms `compare.go`, `database.go`, `defaults_unix.go`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 
 use super::LookupError;
 
-/// The platforms that nodes of a pool can have; the place in the list is the bit in a [`PlatformSet`]. A node takes an
-/// image for exactly its platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
+/// The platforms that nodes of a pool can have. The index in the list is the bit in a [`PlatformSet`]. An image counts for
+/// a node only if it is for the node's own platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
 pub(super) static NODES: [Platform<'static>; KNOWN] = [
     Platform::linux("amd64", ""),
     Platform::linux("arm64", ""),
@@ -27,7 +27,7 @@ pub(super) static NODES: [Platform<'static>; KNOWN] = [
 
 pub(super) const KNOWN: usize = 12;
 
-/// A platform, normalised: `linux/x86_64` of a manifest or a configuration becomes `linux/amd64`.
+/// A normalised platform: `linux/x86_64` of a manifest or a configuration becomes `linux/amd64`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Platform<'a> {
     pub(super) os: Text<'a>,
@@ -54,13 +54,15 @@ impl<'a> Platform<'a> {
         }
     }
 
-    /// Normalises as containerd's `Normalize`: case, aliases of architectures, default variants; no OS becomes linux.
+    /// Normalises case, aliases of architectures and default variants as containerd's `Normalize` does. An empty OS becomes
+    /// linux.
     pub fn new(os: &'a str, architecture: &'a str, variant: &'a str) -> Self {
-        let os = match lower(os) {
-            os if os.is_empty() => "linux".into(),
-            os if os == "macos" => "darwin".into(),
-            os => os,
-        };
+        let mut os = lower(os);
+        if os.is_empty() {
+            os = "linux".into();
+        } else if os == "macos" {
+            os = "darwin".into();
+        }
         let architecture = lower(architecture);
         let variant = lower(variant);
         let (architecture, variant): (Text<'a>, Text<'a>) = match (&*architecture, &*variant) {
@@ -83,29 +85,35 @@ impl<'a> Platform<'a> {
         }
     }
 
-    /// Returns the place of `other` in the preferences of this node, with the 32-bit fallbacks of 64-bit nodes.
+    /// Returns the rank of `other` in the preferences of this node, with the 32-bit fallbacks of 64-bit nodes. The best
+    /// rank is 0; `None` if the node does not run the platform.
     pub(super) fn rank_of(&self, other: &Platform<'_>) -> Option<u8> {
-        let version = |platform: &Platform<'_>| -> Option<u8> {
-            match &*platform.variant {
-                "v5" => Some(5),
-                "v6" => Some(6),
-                "v7" => Some(7),
-                "v8" => Some(8),
-                _ => None,
-            }
-        };
         if self.os != other.os {
             return None;
         }
         match (&*self.architecture, &*other.architecture) {
-            ("arm", "arm") => version(self)?.checked_sub(version(other)?),
-            ("arm64", "arm") => Some(1 + 8 - version(other)?),
-            ("amd64", "386") => other.variant.is_empty().then_some(1),
-            _ => (self == other).then_some(0),
+            ("arm", "arm") => {
+                let version = self.arm_version()?;
+                version.checked_sub(other.arm_version()?)
+            }
+            ("arm64", "arm") => Some(1 + 8 - other.arm_version()?),
+            ("amd64", "386") if other.variant.is_empty() => Some(1),
+            _ if self == other => Some(0),
+            _ => None,
         }
     }
 
-    /// Returns whether the entry is an attestation or the like: `unknown/unknown`.
+    fn arm_version(&self) -> Option<u8> {
+        match &*self.variant {
+            "v5" => Some(5),
+            "v6" => Some(6),
+            "v7" => Some(7),
+            "v8" => Some(8),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the platform is `unknown/unknown`, as of an attestation.
     pub fn is_unknown(&self) -> bool {
         self.os == "unknown" || self.architecture == "unknown"
     }
@@ -122,17 +130,16 @@ fn lower(text: &str) -> Text<'_> {
 impl fmt::Display for Platform<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.os, self.architecture)?;
-        if self.variant.is_empty() {
-            Ok(())
-        } else {
-            write!(f, "/{}", self.variant)
+        if !self.variant.is_empty() {
+            write!(f, "/{}", self.variant)?;
         }
+        Ok(())
     }
 }
 
 bitflags! {
-    /// A set of platforms of nodes, a bit for each one known. A platform of no known node (windows, wasm, amd64/v3)
-    /// leaves no trace in the set, so a set costs four bytes however many entries an index has.
+    /// A set of platforms of nodes, with a bit for each known platform. Platforms that no known node has (windows, wasm,
+    /// amd64/v3) have no bit, so a set takes four bytes for an index of any length.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PlatformSet: u32 {
         const ALL = (1 << KNOWN) - 1;
@@ -143,52 +150,63 @@ bitflags! {
 impl PlatformSet {
     pub const EMPTY: Self = Self::empty();
 
-    /// Returns the nodes that take an image for `platform`: arm nodes also of an older variant, others exactly theirs.
+    /// Returns the nodes that run an image for `platform`: nodes of this very platform, and arm nodes of a later variant.
     pub fn serving(platform: &Platform<'_>) -> Self {
         Self::of(|node| {
             node.architecture == platform.architecture && node.rank_of(platform).is_some()
         })
     }
 
-    fn of(is_like: impl Fn(&Platform<'_>) -> bool) -> Self {
-        Self::ALL.filter(|bit| is_like(&NODES[bit]))
+    fn of(is_member: impl Fn(&Platform<'_>) -> bool) -> Self {
+        Self::ALL.filter(|bit| is_member(&NODES[bit]))
     }
 
     fn platforms(self) -> impl Iterator<Item = &'static Platform<'static>> {
-        NODES
-            .iter()
-            .enumerate()
-            .filter(move |(bit, _)| self.bits() & (1 << bit) != 0)
-            .map(|(_, node)| node)
+        let bits = (0..KNOWN).filter(move |bit| self.has_bit(*bit));
+        bits.map(|bit| &NODES[bit])
     }
 
-    /// Returns the platforms of the set for whose place in [`NODES`] `kept` holds.
-    pub(super) fn filter(self, kept: impl Fn(usize) -> bool) -> Self {
-        let bits = (0..KNOWN).filter(|bit| self.bits() & (1 << bit) != 0 && kept(*bit));
-        Self::from_bits_retain(bits.fold(0, |set, bit| set | 1 << bit))
+    fn has_bit(self, bit: usize) -> bool {
+        self.bits() & (1 << bit) != 0
     }
 
+    /// Returns the platforms of the set for whose index in [`NODES`] `is_member` holds.
+    pub(super) fn filter(self, is_member: impl Fn(usize) -> bool) -> Self {
+        let mut bits = 0;
+        for bit in 0..KNOWN {
+            if self.has_bit(bit) && is_member(bit) {
+                bits |= 1 << bit;
+            }
+        }
+        Self::from_bits_retain(bits)
+    }
+
+    /// Returns the set without all platforms of architectures that `other` has a platform of.
     #[must_use]
     pub(crate) fn without_architectures_of(self, other: Self) -> Self {
-        self.filter(|bit| !Self::of_architecture(&NODES[bit].architecture).intersects(other))
+        self.filter(|bit| {
+            let architecture = Self::of_architecture(&NODES[bit].architecture);
+            !architecture.intersects(other)
+        })
     }
 
-    /// Returns the architectures of the set by the names in the labels of nodes, sorted, each once.
+    /// Returns the architectures of the set, named as in the labels of nodes, sorted, and each once.
     pub fn architectures(self) -> Vec<&'static str> {
-        let mut names: Vec<&str> = self
-            .platforms()
-            .map(|platform| &*platform.architecture)
-            .collect();
+        let mut names = Vec::new();
+        for platform in self.platforms() {
+            names.push(&*platform.architecture);
+        }
         names.sort_unstable();
         names.dedup();
         names
     }
 
-    /// Returns all platforms of an architecture, named as in the labels of nodes; empty if no node is known to have it.
+    /// Returns all platforms of an architecture, named as in the labels of nodes; empty if no known node has it.
     pub fn of_architecture(name: &str) -> Self {
         Self::of(|platform| platform.architecture == name)
     }
 
+    /// Returns all platforms of a platform's architecture; empty unless the OS is linux.
     pub fn of_architecture_of(platform: &Platform<'_>) -> Self {
         if platform.os == "linux" {
             Self::of_architecture(&platform.architecture)
@@ -202,7 +220,7 @@ impl PlatformSet {
     }
 }
 
-/// Parses one platform of nodes, as a pool names it, into the set of just this platform.
+/// Parses one platform of nodes, as a pool names it, into a set with only this platform.
 impl FromStr for PlatformSet {
     type Err = ParsePlatformError;
 
@@ -214,12 +232,11 @@ impl FromStr for PlatformSet {
             [os, architecture, variant] => Platform::new(os, architecture, variant),
             _ => return Err(ParsePlatformError::Form),
         };
-        let known = Self::of(|node| *node == platform);
-        if known.is_empty() {
-            Err(ParsePlatformError::Unknown)
-        } else {
-            Ok(known)
+        let set = Self::of(|node| *node == platform);
+        if set.is_empty() {
+            return Err(ParsePlatformError::Unknown);
         }
+        Ok(set)
     }
 }
 
@@ -229,22 +246,23 @@ impl Serialize for PlatformSet {
     }
 }
 
-/// Writes names comma-separated, in the order of the list of known platforms; `none` for the empty set.
+/// Writes the names, comma-separated, in the order of [`NODES`]; `none` for the empty set.
 impl fmt::Display for PlatformSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("none");
         }
-        f.write_str(&self.names().collect::<Vec<_>>().join(", "))
+        let names: Vec<String> = self.names().collect();
+        f.write_str(&names.join(", "))
     }
 }
 
-/// Platforms on which an image runs, and on which a volume of the image mounts.
+/// The platforms on which an image runs, and on which a volume of the image can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Support {
-    /// An index or manifest list: a node pulls the entry for its own platform, and nothing without one.
+    /// An index or manifest list: a node pulls the entry for its own platform, and fails if there is none.
     Index(PlatformSet),
-    /// A single manifest: any node pulls it, but it *runs* on these platforms only. As a volume it mounts everywhere.
+    /// A single manifest: any node pulls it and can mount it as a volume, but it *runs* only on these platforms.
     Single(PlatformSet),
     /// A single manifest whose config is no image config (a Helm chart, a signature): its platforms are unknown.
     Artifact,

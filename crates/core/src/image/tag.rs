@@ -1,20 +1,20 @@
-//! Tags as versions: which tags of a repository are newer than one of them, and of the same kind.
+//! Tags as versions: which tags of a repository are newer than a given tag, and of the same kind.
 //!
 //! Most tags are not semantic versions: they have two or four numbers (`3.12`, `4.0.1.99`), leading zeros
-//! (`2024.03.01`), no `+`, and a variant after a hyphen that is no pre-release (`1.27-alpine`). So crate `semver` reads
-//! few of them, and the tests compare with it where it does. A tag is read as
+//! (`2024.03.01`), no `+`, and a variant after a hyphen that is no pre-release (`1.27-alpine`). So crate `semver` parses
+//! few of them; for those, the tests compare the order with it. The parts of a tag are
 //!
 //! - a prefix (`v`, `release-`), numbers (`1.27.3`), a pre-release (`-rc.1`, `b2`), which is ordered as in section 11 of
 //!   Semantic Versioning, and a variant (`-slim-bookworm`);
 //! - in the variant, numbers of a distribution (`alpine3.18`, `debian-12`) and of a revision (`r5`), which are ordered
 //!   after the version.
 //!
-//! Tags of one form are compared, and no others. All text that is neither pre-release nor one of those numbers is the
-//! form: `17-jdk` is compared with `21-jdk`, and not with `21-jre`; nor `1.2-jdk17` with `1.3-jdk21`.
+//! Only tags of the same form are compared. The form is all text except pre-releases and those numbers: `17-jdk` is
+//! compared with `21-jdk`, but not with `21-jre`, and `1.2-jdk17` is not compared with `1.3-jdk21`.
 
 use std::cmp::Ordering;
 
-/// Words of a pre-release. Those of [`WITH_NUMBER`] mean one only before a number.
+/// Words of a pre-release. The words of [`WITH_NUMBER`] mean a pre-release only before a number.
 const PRE_RELEASES: [&str; 17] = [
     "alpha",
     "beta",
@@ -35,7 +35,7 @@ const PRE_RELEASES: [&str; 17] = [
     "unstable",
 ];
 const WITH_NUMBER: [&str; 3] = ["a", "b", "m"];
-/// Words whose numbers are a distribution's.
+/// Words whose numbers are the version of a distribution.
 const DISTRIBUTIONS: [&str; 12] = [
     "alpine",
     "bci",
@@ -54,15 +54,15 @@ const DISTRIBUTIONS: [&str; 12] = [
 const REVISIONS: [&str; 9] = [
     "build", "eksbuild", "k3s", "ls", "p", "post", "r", "rev", "rke2r",
 ];
-/// What stands within a number of the version: `8u392` of Java, `2024-03-01T22-40-07Z`.
+/// Words between numbers of the version: `8u392` of Java, `2024-03-01T22-40-07Z`.
 const WITHIN_NUMBERS: [&str; 3] = ["u", "T", "Z"];
-/// Most digits of a number that need not be a date. A longer one may be a hash, or count seconds.
+/// Maximum digits of a number that is no date. A longer number may be a hash, or count seconds.
 const MAX_DIGITS: usize = 6;
-/// Fewest characters of a hash, as Git abbreviates one.
+/// Minimum characters of a hash, as Git abbreviates it.
 const HASH: usize = 7;
 
-/// Returns the tags that are newer than `tag`, the nearest first; `None` if it is no version. Pre-releases count only if
-/// it is one, and tags of an older distribution never.
+/// Returns the tags that are newer than `tag`, the nearest first; `None` if `tag` is no version. Pre-releases are returned
+/// only if `tag` is one, and tags of an older distribution never.
 pub fn newer_tags<'t>(tag: &str, tags: impl IntoIterator<Item = &'t str>) -> Option<Vec<&'t str>> {
     let current = Version::parse(tag)?;
     let mut newer = Vec::new();
@@ -74,10 +74,11 @@ pub fn newer_tags<'t>(tag: &str, tags: impl IntoIterator<Item = &'t str>) -> Opt
         }
     }
     newer.sort_unstable();
-    Some(newer.into_iter().map(|(_, tag)| tag).collect())
+    let tags = newer.into_iter().map(|(_, tag)| tag);
+    Some(tags.collect())
 }
 
-/// A tag that is a version. The order holds among versions of one form.
+/// A tag that is a version. Only versions of the same form are ordered.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Version<'t> {
     numbers: Vec<Number<'t>>,
@@ -88,12 +89,12 @@ struct Version<'t> {
     form: String,
 }
 
-/// Identifiers of a pre-release; none is a release, which comes after all of them.
+/// The identifiers of a pre-release. A release has none, and comes after all its pre-releases.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PreRelease<'t>(Vec<Identifier<'t>>);
 
-/// Part of a pre-release: numbers come before words. `rc10` has two, so that it comes after `rc9` (in Semantic
-/// Versioning it comes before).
+/// An identifier of a pre-release. Numbers come before words. `rc10` has two identifiers, so that it comes after `rc9`; in
+/// Semantic Versioning it comes before.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier<'t> {
     Number(Number<'t>),
@@ -101,11 +102,11 @@ enum Identifier<'t> {
     Word(String),
 }
 
-/// Decimal digits of any number, as a number.
+/// A number of any length, as decimal digits.
 #[derive(Clone, Copy, Debug)]
 struct Number<'t>(&'t str);
 
-/// What the next number of a tag belongs to.
+/// The part of a tag to which the next number belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Version,
@@ -142,16 +143,24 @@ impl<'t> Version<'t> {
             };
             rest = after;
         }
-        (!version.numbers.is_empty()).then_some(version)
+        if version.numbers.is_empty() {
+            return None;
+        }
+        Some(version)
     }
 
     fn is_newer_than(&self, current: &Self) -> bool {
-        let is_release = self.pre_release.0.is_empty();
-        let may_be_none = !current.pre_release.0.is_empty();
-        self.form == current.form
-            && (is_release || may_be_none)
-            && self.distribution >= current.distribution
-            && self > current
+        if self.form != current.form || self.distribution < current.distribution {
+            return false;
+        }
+        if self.is_pre_release() && !current.is_pre_release() {
+            return false;
+        }
+        self > current
+    }
+
+    fn is_pre_release(&self) -> bool {
+        !self.pre_release.0.is_empty()
     }
 
     /// Adds digits to a part, and returns the part of the next number.
@@ -168,7 +177,7 @@ impl<'t> Version<'t> {
             Part::Revision => &mut self.revision,
             Part::PreRelease | Part::Form => return self.add_text(separator, digits),
         };
-        // No tag has these signs. Years, dates and other numbers are not compared with each other.
+        // The signs `@`, `=` and `#`, which no tag has, keep dates, years and other numbers apart.
         let sign = if is_date(digits) {
             format!("@{}", digits.len())
         } else if digits.len() > MAX_DIGITS {
@@ -215,19 +224,19 @@ impl<'t> Version<'t> {
     }
 }
 
-/// Finds the first number that begins a word, or that follows a `v` that does. So `k8s-1.2` begins with 1, and `jdk17`
-/// has no version. After a dot only if no number is before: `RELEASE.2024-03-01`, but not `alpine3.18`.
+/// Finds the first number at the beginning of a word, or after a `v` there. So the version of `k8s-1.2` begins with 1, and
+/// `jdk17` has none. A word begins after a dot only if no digit comes before: `RELEASE.2024-03-01`, but not `alpine3.18`.
 fn start_of_numbers(tag: &str) -> Option<usize> {
     let mut before = '-';
     let mut has_digits = false;
-    for (place, c) in tag.char_indices() {
+    for (index, c) in tag.char_indices() {
         let is_separated = match before {
             '-' | '_' => true,
             '.' => !has_digits,
             _ => false,
         };
         if is_separated {
-            let word = &tag[place..];
+            let word = &tag[index..];
             let number = word.strip_prefix(['v', 'V']).unwrap_or(word);
             if number.starts_with(|c: char| c.is_ascii_digit()) {
                 return Some(tag.len() - number.len());
@@ -239,15 +248,20 @@ fn start_of_numbers(tag: &str) -> Option<usize> {
     None
 }
 
-/// Returns whether a word may stand behind a digit of the version; before any variant, a pre-release: `3.13.0a1`.
+/// Returns whether a word may follow a digit of the version directly. Before any variant, a pre-release may: `3.13.0a1`.
 fn is_glued(token: &str, has_variant: bool) -> bool {
     let (word, digits) = split_end(token);
-    WITHIN_NUMBERS.contains(&word)
-        || !has_variant && is_pre_release(&word.to_ascii_lowercase(), digits)
+    if WITHIN_NUMBERS.contains(&word) {
+        return true;
+    }
+    !has_variant && is_pre_release(&word.to_ascii_lowercase(), digits)
 }
 
 fn is_pre_release(word: &str, digits: &str) -> bool {
-    PRE_RELEASES.contains(&word) || WITH_NUMBER.contains(&word) && !digits.is_empty()
+    if digits.is_empty() {
+        return PRE_RELEASES.contains(&word);
+    }
+    PRE_RELEASES.contains(&word) || WITH_NUMBER.contains(&word)
 }
 
 /// Returns whether a word with letters and digits may be an abbreviated hash: `4b82341` is no beta of version 4.
@@ -261,26 +275,30 @@ fn is_date(digits: &str) -> bool {
     if !matches!(digits.len(), 8 | 10 | 12 | 14) || !is_year(&digits[..4]) {
         return false;
     }
-    let pairs = (4..digits.len()).step_by(2);
     let ranges = [1..=12, 1..=31, 0..=23, 0..=59, 0..=60];
-    let mut values = pairs.map(|place| digits[place..place + 2].parse::<u8>());
-    ranges.into_iter().all(|range| {
-        values
-            .next()
-            .is_none_or(|value| value.is_ok_and(|value| range.contains(&value)))
-    })
+    let starts = (4..digits.len()).step_by(2);
+    for (start, range) in starts.zip(ranges) {
+        let Ok(value) = digits[start..start + 2].parse::<u8>() else {
+            return false;
+        };
+        if !range.contains(&value) {
+            return false;
+        }
+    }
+    true
 }
 
 fn is_year(digits: &str) -> bool {
     digits.len() == 4 && ("1990".."2100").contains(&digits)
 }
 
-/// Splits before the first character of this kind.
+/// Splits `text` before the first character for which `is_next` holds.
 fn split_where(text: &str, is_next: impl Fn(char) -> bool) -> (&str, &str) {
-    text.split_at(text.find(is_next).unwrap_or(text.len()))
+    let index = text.find(is_next).unwrap_or(text.len());
+    text.split_at(index)
 }
 
-/// Splits before the digits at the end.
+/// Splits `token` before the digits at its end.
 fn split_end(token: &str) -> (&str, &str) {
     let word = token.trim_end_matches(|c: char| c.is_ascii_digit());
     (word, &token[word.len()..])

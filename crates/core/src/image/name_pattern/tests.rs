@@ -2,8 +2,8 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn a_pattern_covers_what_it_matches_and_all_below() {
-    for (pattern, covered, not) in [
+fn pattern_covers_matching_names_and_all_below_them() {
+    for (pattern, covered, not_covered) in [
         (
             "ghcr.io",
             &["ghcr.io/x", "GHCR.io/x/y", "ghcr.io:443/x"][..],
@@ -67,7 +67,7 @@ fn a_pattern_covers_what_it_matches_and_all_below() {
             continue;
         };
         assert_eq!(read.to_string().parse().as_ref(), Ok(&read), "{pattern}");
-        for (names, expected) in [(covered, true), (not, false)] {
+        for (names, expected) in [(covered, true), (not_covered, false)] {
             for name in names {
                 assert_eq!(
                     read.covers(&name.parse().unwrap()),
@@ -80,7 +80,7 @@ fn a_pattern_covers_what_it_matches_and_all_below() {
 }
 
 #[test]
-fn refuses_what_would_never_match() {
+fn pattern_that_matches_no_image_is_refused() {
     use ParsePatternError::{Host, Part};
     for (text, error) in [
         ("nginx", Host),
@@ -96,7 +96,7 @@ fn refuses_what_would_never_match() {
         ("a.b/x y", Part),
     ] {
         let read = text.parse::<NamePattern>();
-        // A URL's "https:" looks like a host with a port; its empty second part gives it away.
+        // "https:" of a URL looks like a host with a port, but the second part of the URL is empty.
         let error = if text.starts_with("https") {
             Part
         } else {
@@ -106,11 +106,11 @@ fn refuses_what_would_never_match() {
     }
 }
 
-/// The same by the definition, at any price.
+/// The definition of a match, by recursion.
 fn slow(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], []) => true,
-        ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| slow(rest, &text[taken..])),
+        ([b'*', rest @ ..], _) => (0..=text.len()).any(|skipped| slow(rest, &text[skipped..])),
         ([p, pattern @ ..], [t, text @ ..]) => p == t && slow(pattern, text),
         _ => false,
     }
@@ -118,7 +118,7 @@ fn slow(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn agrees_with_the_definition(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
+    fn matches_agree_with_the_definition(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
         let fast = glob_matches(pattern.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c);
         prop_assert_eq!(fast, slow(pattern.as_bytes(), text.as_bytes()));
     }

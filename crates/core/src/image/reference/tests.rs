@@ -5,7 +5,7 @@ use proptest::prelude::*;
 const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 #[test]
-fn reads_names_as_containerd_does() {
+fn names_are_normalised_as_by_containerd() {
     for (given, normal) in [
         ("nginx", "docker.io/library/nginx:latest"),
         ("nginx:1.25", "docker.io/library/nginx:1.25"),
@@ -65,7 +65,7 @@ fn reads_names_as_containerd_does() {
 }
 
 #[test]
-fn gives_the_parts() {
+fn parts_of_a_reference_are_split() {
     let image: ImageRef = format!("registry.example.com:5000/team/app:v1@{SHA256}")
         .parse()
         .unwrap();
@@ -82,7 +82,7 @@ fn gives_the_parts() {
 }
 
 #[test]
-fn refuses_what_no_runtime_accepts() {
+fn references_that_no_runtime_accepts_are_refused() {
     use ReferenceError::*;
     let long = "x/".repeat(130) + "y";
     let tag129 = format!("a.b/x:{}", "t".repeat(129));
@@ -172,7 +172,7 @@ fn refuses_what_no_runtime_accepts() {
 }
 
 #[test]
-fn the_limit_counts_what_distribution_takes_for_the_repository() {
+fn length_limit_counts_the_repository_of_distribution() {
     let repository = |length: usize| "x".repeat(length);
     for (host, length, fits) in [
         ("registry.example.com/", 255, true),
@@ -197,7 +197,7 @@ fn the_limit_counts_what_distribution_takes_for_the_repository() {
 }
 
 #[test]
-fn a_host_has_one_name_in_every_case() {
+fn hosts_are_lower_case() {
     for given in [
         "INDEX.docker.io/library/nginx",
         "Docker.io/nginx",
@@ -213,7 +213,7 @@ fn a_host_has_one_name_in_every_case() {
 
 proptest! {
     #[test]
-    fn the_normal_form_reads_as_itself(
+    fn normal_form_parses_to_itself(
         given in "([a-zA-Z0-9-]{1,8}(\\.[a-z]{1,5})?(:[0-9]{1,5})?/)?[a-z0-9._/-]{1,20}(:[a-zA-Z0-9._-]{1,10})?"
     ) {
         if let Ok(image) = given.parse::<ImageRef>() {
@@ -224,12 +224,12 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(given in "\\PC*") {
+    fn never_panics_on_any_text(given in "\\PC*") {
         let _ = given.parse::<ImageRef>();
     }
 
     #[test]
-    fn a_host_reads_in_a_url_as_it_is_written(
+    fn url_keeps_the_host_as_written(
         given in prop_oneof![
             "((0[xX])?[0-9a-fA-F]{0,9}\\.){0,4}(0[xX])?[0-9a-fA-F]{0,10}(:[0-9]{1,5})?",
             "\\[[0-9a-fA-F:]{2,39}\\](:[0-9]{1,5})?",
@@ -244,14 +244,14 @@ proptest! {
             let name = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map_or(host, |(name, _)| name);
             match url::Url::parse(&format!("https://{host}/v2/")) {
                 Ok(url) => prop_assert_eq!(url.host_str(), Some(&*name.to_ascii_lowercase())),
-                // What IDNA has no reading of is never asked.
+                // No request is sent to a host that is invalid by IDNA.
                 Err(error) => prop_assert!(host.contains("xn--"), "{}: {}", host, error),
             }
         }
     }
 
     #[test]
-    fn nothing_that_steers_a_url_gets_through(given in "[a-z.:/@?#%&=\\\\ \r\n\0-]{1,40}") {
+    fn reference_never_has_special_characters_of_urls(given in "[a-z.:/@?#%&=\\\\ \r\n\0-]{1,40}") {
         if let Ok(image) = given.parse::<ImageRef>() {
             prop_assert!(!image.as_str().contains(['?', '#', '%', '&', '=', '\\', ' ', '\r', '\n', '\0']));
             prop_assert!(!image.repository().contains(".."));
@@ -264,48 +264,40 @@ proptest! {
 #[serde(rename_all = "camelCase")]
 struct Case {
     image: String,
-    /// What containerd asks a registry for, if it takes the name.
-    asked: Option<String>,
-    /// Whether that host is neither an address nor a name to Go's resolver.
+    /// The reference that containerd requests from a registry, if it accepts the name.
+    #[serde(rename = "asked")]
+    requested: Option<String>,
+    /// Whether Go's resolver takes the host for neither an address nor a name.
     #[serde(default)]
     nowhere: bool,
 }
 
 #[test]
 fn agrees_with_upstream() {
-    let cases = conformance::cases("references").into_iter();
-    assert_agreement(cases.map(
-        |Case {
-             image,
-             asked,
-             nowhere,
-         }| {
-            let ours = image
-                .parse::<ImageRef>()
-                .ok()
-                .map(|image| image.to_string());
-            // What is but digits and dots, and no address, nodes do not dial.
-            let is_dialled = |asked: &String| {
-                !nowhere || asked.split('/').next().is_some_and(is_host_of_letters)
-            };
-            (
-                image,
-                ours,
-                asked.filter(is_dialled).and_then(|asked| accepted(&asked)),
-            )
-        },
-    ));
+    let cases = upstream::cases("references").into_iter();
+    assert_agreement(cases.map(|case: Case| {
+        let parsed = case.image.parse::<ImageRef>().ok();
+        let parsed = parsed.map(|image| image.to_string());
+        // Nodes do not connect to a host of digits and dots that is no address.
+        let is_reachable = |requested: &String| {
+            let host = requested.split('/').next().unwrap_or_default();
+            !case.nowhere || is_host_of_letters(host)
+        };
+        let requested = case.requested.filter(is_reachable);
+        let expected = requested.and_then(|requested| accepted(&requested));
+        (case.image, parsed, expected)
+    }));
 }
 
 fn is_host_of_letters(host: &str) -> bool {
     host.bytes().any(|b| b.is_ascii_alphabetic())
 }
 
-/// Of what containerd asks for, what is a reference here: registries are dialled alike in either case, ports that cannot
-/// be dialled are refused at once, addresses have one spelling (none as IPv6 that carries IPv4), no name ends in a number, and of digests those count
-/// that are registered.
-fn accepted(asked: &str) -> Option<String> {
-    let (host, rest) = asked.split_once('/')?;
+/// The reference for one that containerd requests, if it is accepted here. The differences: hosts are lower-case, invalid
+/// ports are refused, addresses have one spelling (and none for IPv4 in IPv6), no name ends in a number, and only
+/// registered digests count.
+fn accepted(requested: &str) -> Option<String> {
+    let (host, rest) = requested.split_once('/')?;
     let (name, port) = host
         .rsplit_once(':')
         .filter(|_| !host.ends_with(']'))

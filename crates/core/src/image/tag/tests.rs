@@ -1,4 +1,4 @@
-//! Tags of real repositories, and the order of Semantic Versioning by another library.
+//! Tags of real repositories, and a comparison with the order of crate `semver`.
 
 use proptest::prelude::*;
 use semver::Version as Semantic;
@@ -9,7 +9,7 @@ fn newer(tag: &str, tags: &[&'static str]) -> Option<Vec<&'static str>> {
     newer_tags(tag, tags.iter().copied())
 }
 
-/// A tag, the tags that are newer in their order, and others of its repository.
+/// A tag, the newer tags in their order, and other tags of the repository.
 type Case = (
     &'static str,
     &'static [&'static str],
@@ -306,7 +306,7 @@ fn real_tags_are_ordered() {
                 "2.6.0-edge",
             ],
         ),
-        // Each commit is a form for itself.
+        // Each commit is a form of its own.
         (
             "v1.2.3-0a1b2c3",
             &["v1.2.4-0a1b2c3"],
@@ -337,7 +337,7 @@ fn real_tags_are_ordered() {
 }
 
 #[test]
-fn what_names_no_version_has_no_newer_one() {
+fn tag_without_a_version_has_no_newer_tags() {
     for tag in [
         "",
         "latest",
@@ -395,7 +395,7 @@ fn numbers_have_any_length() {
     );
 }
 
-/// Semantic versions whose pre-releases have words that are always ones.
+/// Semantic versions whose pre-releases have only words that always mean a pre-release.
 fn semantic() -> impl Strategy<Value = String> {
     let number = || prop_oneof![0u64..3, 0u64..1000];
     let word =
@@ -428,7 +428,7 @@ proptest! {
     fn never_panics_on_a_tag(tag in "[a-zA-Z0-9_][a-zA-Z0-9._-]{0,40}", others in prop::collection::vec("[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}", 0..8)) {
         let others = others.iter().map(String::as_str);
         if let Some(newer) = newer_tags(&tag, others) {
-            // Ordered, and none that the tag is newer than.
+            // The tags are ordered, and the given tag is newer than none of them.
             for pair in newer.windows(2) {
                 prop_assert_ne!(newer_tags(pair[1], [pair[0]]), Some(vec![pair[0]]));
             }
