@@ -1,5 +1,5 @@
-//! AdmissionReviews: read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1). A Pod that cannot
-//! be read never costs the answer: a body with a uid is a review.
+//! AdmissionReviews and their answers (k8s.io/api admission/v1). A review is decoded in one pass, in part, and borrows from
+//! the body. A body with a uid gets an answer even if its Pod is malformed.
 
 mod template;
 #[cfg(any(test, feature = "testing"))]
@@ -25,7 +25,7 @@ const MALFORMED: Subject<'_> = Subject::Skipped(Reason::Malformed);
 /// Rough number of bytes of an answer without its patch.
 const ANSWER: usize = 400;
 
-/// A review that can be answered.
+/// A decoded review.
 #[derive(Debug)]
 pub struct Review<'a> {
     /// The ID by which the API server matches the answer to its request.
@@ -40,12 +40,12 @@ pub enum Subject<'a> {
     Pod(Box<Pod<'a>>),
     /// The creation or the update of an object with a template.
     Template(Box<TemplateChange<'a>>),
-    /// Anything else, or what cannot be decoded: stays unchanged for this reason.
+    /// Anything else, or an object that cannot be decoded. The object stays unchanged for this reason.
     Skipped(Reason),
 }
 
 impl<'a> Subject<'a> {
-    /// Returns the Pod, and the JSON pointer to its place in the object under review.
+    /// Returns the Pod, and the JSON pointer to the Pod in the object under review.
     pub fn pod(&self) -> Option<(&'static str, &Pod<'a>)> {
         match self {
             Self::Pod(pod) => Some(("", pod)),
@@ -81,7 +81,7 @@ kept! {
     Template { pod, json }
 }
 
-/// Reason why a body is no review that could be answered. The texts quote nothing of the body.
+/// Reason why a body is no review, or one that cannot be answered. The texts quote nothing of the body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// Not JSON, or not the JSON of a review.
@@ -92,7 +92,7 @@ pub enum ReviewError {
         line: usize,
         column: usize,
     },
-    /// A value that is not the JSON of a review, by the path of a field: `request.uid`.
+    /// The path of a field with a wrong type: `request.uid`.
     #[error("{0} of the AdmissionReview has another type than it should")]
     Value(String),
     #[error("the body is no {KIND} of {API_VERSION}")]
@@ -118,7 +118,7 @@ impl From<serde_json::Error> for ReviewError {
     }
 }
 
-/// A body with a Pod, which is boxed as soon as it is read: it is large, and would be moved at each level.
+/// A body with a Pod. The Pod is large, so it is boxed at once, rather than moved at each level.
 pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 
 /// A body with an object that is no Pod.
@@ -150,7 +150,7 @@ struct Request<'a, O> {
     object: Option<O>,
 }
 
-/// A kind or a resource, each in its API group.
+/// A kind or a resource, with its API group.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Type<'a> {
@@ -160,35 +160,38 @@ struct Type<'a> {
     resource: Text<'a>,
 }
 
-/// Decodes a review. A body without a uid is an error, as the API server would take no answer to it.
+/// Decodes a review. A body without a uid is an error, as the API server would not accept an answer.
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
-    match pod::read::<Decoded<'_>>(body) {
-        Ok(envelope) => read(body, envelope, |pod| {
+    if let Ok(envelope) = pod::read::<Decoded<'_>>(body) {
+        return read(body, envelope, |pod| {
             let Some(Object(mut pod)) = pod else {
                 return MALFORMED;
             };
-            // The Pod is a little smaller than the review around it.
+            // The body is a little larger than the Pod.
             pod.bytes = pod::size_of_json(body);
             Subject::Pod(pod)
-        }),
-        // The body may have a uid even if its object is malformed.
-        Err(_) => read(body, serde_json::from_slice::<Podless<'_>>(body)?, |_| {
-            MALFORMED
-        }),
+        });
     }
+    // The body may have a uid even if its object is malformed.
+    let envelope: Podless<'_> = serde_json::from_slice(body)?;
+    read(body, envelope, |_| MALFORMED)
 }
 
-/// Reads a review of a file, as text: a value has no line, but a path, for an error.
+/// Reads a review from a file. An error names the path of a field, as a value has no lines.
 pub fn of_value(value: &Value) -> Result<Review<'static>, ReviewError> {
-    serde_path_to_error::deserialize::<_, Podless<'_>>(value)
-        .map_err(|error| ReviewError::Value(error.path().to_string()))?;
-    Ok(decode(value.to_string().as_bytes())?.into_owned())
+    if let Err(error) = serde_path_to_error::deserialize::<_, Podless<'_>>(value) {
+        return Err(ReviewError::Value(error.path().to_string()));
+    }
+    let json = value.to_string();
+    let review = decode(json.as_bytes())?;
+    Ok(review.into_owned())
 }
 
+/// Reads the request in an envelope. `subject_of` makes the subject of a created Pod.
 fn read<'a, O>(
     body: &'a [u8],
     Object(envelope): Object<Envelope<'a, O>>,
-    pod: impl FnOnce(Option<O>) -> Subject<'a>,
+    subject_of: impl FnOnce(Option<O>) -> Subject<'a>,
 ) -> Result<Review<'a>, ReviewError> {
     if envelope.api_version != *API_VERSION || envelope.kind != *KIND {
         return Err(ReviewError::Kind);
@@ -200,7 +203,7 @@ fn read<'a, O>(
         return Err(ReviewError::NoUid);
     }
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
-        pod(request.object)
+        subject_of(request.object)
     } else if let Some(kind) = request.template_kind() {
         match template::read(kind, body) {
             Some(change) => Subject::Template(change.into()),
@@ -219,15 +222,13 @@ fn read<'a, O>(
 impl<O> Request<'_, O> {
     /// Returns the kind of the object whose template is created or updated.
     fn template_kind(&self) -> Option<TemplateKind> {
-        let mut kinds = TemplateKind::ALL.into_iter();
-        kinds.find(|kind| {
-            self.is(
-                &["CREATE", "UPDATE"],
-                kind.group(),
-                kind.resource(),
-                kind.name(),
-            )
-        })
+        let operations = ["CREATE", "UPDATE"];
+        for kind in TemplateKind::ALL {
+            if self.is(&operations, kind.group(), kind.resource(), kind.name()) {
+                return Some(kind);
+            }
+        }
+        None
     }
 
     /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.
@@ -235,9 +236,10 @@ impl<O> Request<'_, O> {
         let (Some(of_kind), Some(of_resource)) = (&self.kind, &self.resource) else {
             return false;
         };
-        operations.contains(&self.operation.as_str())
-            && self.sub_resource.is_empty()
-            && of_kind.group == *group
+        if !operations.contains(&self.operation.as_str()) || !self.sub_resource.is_empty() {
+            return false;
+        }
+        of_kind.group == *group
             && of_kind.kind == *kind
             && of_resource.group == *group
             && of_resource.version == *"v1"
@@ -245,8 +247,8 @@ impl<O> Request<'_, O> {
     }
 }
 
-/// Encodes the answer to the review with this uid: always allowed, with a patch that is not empty, with warnings, and with
-/// audit annotations (`<webhook name>/decision`, …).
+/// Encodes the answer to the review with this uid. It always allows the request, and has the patch unless it is empty,
+/// warnings, and audit annotations (`<webhook name>/decision`, …).
 pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
     // Writing to memory does not fail.
     let text = |text: &str| serde_json::to_string(text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What tests of several modules build alike.
+//! Values for tests of several modules.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,14 +34,16 @@ pub fn toleration(value: &Value) -> Toleration<'static> {
     }
 }
 
-/// The default policy with what these keys of the configuration say.
+/// The default policy, changed by these keys of the configuration.
 pub fn policy(keys: &Value) -> Policy {
     let mut policy = Policy::default();
     for (key, value) in keys.as_object().unwrap() {
         match key.as_str() {
             "pools" => policy.pools = value.as_array().unwrap().iter().map(pool).collect(),
             "placement" => policy.placement = placement(value),
-            "overrides" => policy.overrides = value.as_array().unwrap().iter().map(known).collect(),
+            "overrides" => {
+                policy.overrides = value.as_array().unwrap().iter().map(override_of).collect();
+            }
             "explain" => policy.explain = value.as_bool().unwrap(),
             "daemonSets" => policy.daemon_sets = value.as_bool().unwrap(),
             "podTemplates" => policy.pod_templates = value.as_bool().unwrap(),
@@ -112,7 +114,7 @@ fn placement(keys: &Value) -> PlacementRules {
     rules
 }
 
-fn known(keys: &Value) -> Override {
+fn override_of(keys: &Value) -> Override {
     let images = keys["images"].as_str().unwrap().parse().unwrap();
     Override {
         images,

@@ -1,6 +1,6 @@
-//! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but our tolerations and our
-//! annotations, and deciding again changes nothing more. Steered, it changes node affinity and the node selector, too: what
-//! that keeps of the user's, `placement::tests::laws` knows for the Pods that an API server takes.
+//! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but managed tolerations and
+//! annotations, and a second decision changes nothing more. If the Pod is steered, the patch also changes the node affinity
+//! and the node selector; `placement::tests::laws` checks for valid Pods that the user's constraints stay.
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
@@ -16,14 +16,14 @@ use crate::policy::{ImageSupport, Mode, PlacementRules, Policy, Pool, Preference
 use crate::review::{self, Subject};
 use crate::testing::{platforms, toleration};
 
-/// What can be known of an image.
+/// Outcomes of a lookup.
 const OUTCOMES: [Result<Support, LookupError>; 3] = [
     Ok(Support::Index(PlatformSet::ALL)),
     Ok(Support::Single(PlatformSet::EMPTY)),
     Err(LookupError::Timeout),
 ];
 
-/// Two pools, of which an image can open both, one or none.
+/// A policy with two pools. An image can open both, one or none.
 pub fn policy() -> Policy {
     let multi_arch = pool(
         "multi-arch",
@@ -65,7 +65,7 @@ fn pool(name: &str, platforms: PlatformSet, tolerations: Value) -> Pool {
     }
 }
 
-/// The first of these pools, and Pods that are kept off the platforms that their images lack.
+/// A policy with the first of these pools, which keeps Pods off the platforms that their images lack.
 fn steering(require: Require) -> Policy {
     let arm64 = platforms(&["linux/arm64"]);
     let placement = PlacementRules {
@@ -92,7 +92,8 @@ fn steering(require: Require) -> Policy {
     }
 }
 
-/// The law holds for the Pod of every review; and what the API server decodes as a Pod, it still does when patched.
+/// Panics unless the law holds for the Pod of a review. A patched Pod must still decode as Kubernetes' type if the Pod did.
+/// Returns whether the data is such a review.
 pub fn review(data: &[u8]) -> bool {
     let Ok(review) = review::decode(data) else {
         return false;
@@ -125,12 +126,12 @@ pub fn holds(policy: &Policy, pod: &Value) {
         explain: true,
         ..policy.clone()
     };
-    [policy, &explaining]
-        .into_iter()
-        .for_each(|policy| holds_under(policy, pod));
+    for policy in [policy, &explaining] {
+        holds_under(policy, pod);
+    }
 }
 
-/// Panics unless the patch applies, a Pod stays one, and a second pass changes nothing, whatever was found before.
+/// Panics unless the patch applies, the Pod still decodes, and a second pass changes nothing, for any earlier outcome.
 fn holds_steered(policy: &Policy, pod: &Value) {
     let is_typed = TypedPod::deserialize(pod).is_ok();
     for first in OUTCOMES {
@@ -161,7 +162,7 @@ fn holds_under(policy: &Policy, pod: &Value) {
         let Some((once, _)) = pass(policy, pod, &[first]) else {
             return;
         };
-        assert_eq!(without_own(policy, &once), without_own(policy, pod));
+        assert_eq!(without_managed(policy, &once), without_managed(policy, pod));
         if is_typed {
             TypedPod::deserialize(&once).unwrap_or_else(|error| panic!("{error}: {once}"));
         }
@@ -169,7 +170,10 @@ fn holds_under(policy: &Policy, pod: &Value) {
             let Some((again, operations)) = pass(policy, &once, &[then]) else {
                 panic!("no Pod: {once}")
             };
-            assert_eq!(without_own(policy, &again), without_own(policy, pod));
+            assert_eq!(
+                without_managed(policy, &again),
+                without_managed(policy, pod)
+            );
             if then == first {
                 assert_eq!(operations, 0, "a second pass changed {once} into {again}");
             }
@@ -177,7 +181,7 @@ fn holds_under(policy: &Policy, pod: &Value) {
     }
 }
 
-/// One pass over a Pod: the patched Pod, and the number of operations; `None` if it was not read as a Pod.
+/// Decides on a Pod: returns the patched Pod and the number of operations; `None` if the value does not decode as a Pod.
 pub fn pass(
     policy: &Policy,
     pod: &Value,
@@ -204,7 +208,7 @@ pub fn pass(
     Some(applied(&patch::build("", &decoded, &edits), pod))
 }
 
-/// The Pod with the patch applied as the API server applies it, and the number of operations.
+/// Applies the patch as the API server does: returns the patched Pod, and the number of operations.
 pub fn applied(patch: &str, pod: &Value) -> (Value, usize) {
     let patch: json_patch::Patch =
         serde_json::from_str(patch).unwrap_or_else(|error| panic!("{error}: {patch}"));
@@ -213,8 +217,8 @@ pub fn applied(patch: &str, pod: &Value) -> (Value, usize) {
     (patched, patch.0.len())
 }
 
-/// The Pod without what tolerarch may add: its tolerations and its annotations; empty and absent are the same.
-pub fn without_own(policy: &Policy, pod: &Value) -> Value {
+/// Returns the Pod without the pools' tolerations and tolerarch's annotations, and without empty members.
+pub fn without_managed(policy: &Policy, pod: &Value) -> Value {
     let mut pod = pod.clone();
     if let Some(annotations) = pod
         .pointer_mut("/metadata/annotations")
@@ -223,16 +227,18 @@ pub fn without_own(policy: &Policy, pod: &Value) -> Value {
         annotations.remove("tolerarch.io/pools");
         annotations.remove("tolerarch.io/reason");
     }
-    let is_own = |given: &Value| {
-        let own = policy.pools.iter().flat_map(|pool| &pool.tolerations);
-        Toleration::deserialize(given)
-            .is_ok_and(|given| own.into_iter().any(|own| own.same(&given)))
+    let is_of_pool = |toleration: &Value| {
+        let Ok(toleration) = Toleration::deserialize(toleration) else {
+            return false;
+        };
+        let mut of_pools = policy.pools.iter().flat_map(|pool| &pool.tolerations);
+        of_pools.any(|of_pool| of_pool.same(&toleration))
     };
     if let Some(tolerations) = pod
         .pointer_mut("/spec/tolerations")
         .and_then(Value::as_array_mut)
     {
-        tolerations.retain(|toleration| !is_own(toleration));
+        tolerations.retain(|toleration| !is_of_pool(toleration));
     }
     for (parent, member) in [
         ("/spec", "tolerations"),

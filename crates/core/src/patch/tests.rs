@@ -1,4 +1,4 @@
-//! The law of patches ([`crate::fuzzing`]) over Pods that are likely to break it, and the texts of patches.
+//! The law of patches ([`crate::decision::testing`]) for Pods that are likely to break it, and the texts of patches.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::decision::Decision;
-use crate::decision::testing::{pass, policy, without_own};
+use crate::decision::testing::{pass, policy, without_managed};
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::placement::Edits;
 use crate::pod::POOLS_KEY;
@@ -14,7 +14,8 @@ use crate::pod::{Pod, Purpose};
 use crate::policy::{ImageSupport, Rank};
 use crate::testing::{platforms, toleration};
 
-fn own() -> [Value; 3] {
+/// The tolerations of the pools.
+fn of_pools() -> [Value; 3] {
     [
         json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}),
         json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}),
@@ -68,7 +69,7 @@ fn any_toleration() -> impl Strategy<Value = Value> {
         }
         toleration
     });
-    prop_oneof![3 => built, 2 => prop::sample::select(own().to_vec()), 1 => Just(json!({"key": "x", "future": {"a": [1]}}))]
+    prop_oneof![3 => built, 2 => prop::sample::select(of_pools().to_vec()), 1 => Just(json!({"key": "x", "future": {"a": [1]}}))]
 }
 
 fn sometimes(
@@ -142,44 +143,44 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
-    fn applies_touches_only_its_own_and_settles(
+    fn patch_applies_and_changes_only_managed_parts(
         pod in any_pod(),
         first in prop::collection::vec(any_support(), 0..3),
         then in prop::collection::vec(any_support(), 0..3),
     ) {
         let policy = policy();
         let (once, _) = pass(&policy, &pod, &first).expect("a Pod");
-        prop_assert_eq!(without_own(&policy, &once), without_own(&policy, &pod));
+        prop_assert_eq!(without_managed(&policy, &once), without_managed(&policy, &pod));
         let (again, operations) = pass(&policy, &once, &first).expect("a Pod still");
         prop_assert_eq!(operations, 0, "a second pass changed {} into {}", once, again);
 
-        // Whatever came between, a later pass ends where a first one would have ended.
+        // A later pass with other images has the same result as a first pass with them.
         let (later, _) = pass(&policy, &once, &then).expect("a Pod still");
-        prop_assert_eq!(without_own(&policy, &later), without_own(&policy, &pod));
+        prop_assert_eq!(without_managed(&policy, &later), without_managed(&policy, &pod));
         let (direct, _) = pass(&policy, &pod, &then).expect("a Pod");
         prop_assert_eq!(tolerations(&later), tolerations(&direct));
     }
 
     #[test]
-    fn any_json_is_read_or_refused(pod in any_json(), support in any_support()) {
+    fn never_panics_on_any_json(pod in any_json(), support in any_support()) {
         pass(&policy(), &pod, &[support]);
     }
 }
 
-/// A toleration with its default operator, and without members that are empty or have no meaning.
+/// A toleration with its default operator, and without members that are empty or do not matter.
 fn normal(toleration: &Value) -> Value {
     let mut toleration = toleration.clone();
     let members = toleration.as_object_mut().expect("a toleration");
     members.retain(|_, value| *value != json!("") && !value.is_null());
     members.entry("operator").or_insert("Equal".into());
-    // `Toleration::same` sees no value here, and whichever of the two was first in the Pod is kept.
+    // `Toleration::same` ignores the value here, so the Pod keeps the first of the two.
     if members["operator"] == json!("Exists") {
         members.remove("value");
     }
     toleration
 }
 
-/// The tolerations as a bag.
+/// The tolerations of a Pod, sorted.
 fn tolerations(pod: &Value) -> Vec<String> {
     let list = pod.pointer("/spec/tolerations").and_then(Value::as_array);
     let mut list: Vec<String> = list
@@ -207,11 +208,11 @@ fn patch_of(pod: Value, support: Support) -> Value {
 }
 
 #[test]
-fn creates_parents_and_appends_where_there_is_a_list() {
-    let [own, ..] = own();
+fn missing_parents_are_created_and_existing_lists_appended_to() {
+    let [managed, ..] = of_pools();
     let both = Support::Index(PlatformSet::ALL);
     let containers = json!([{"image": "x"}]);
-    let whole = json!({"op": "add", "path": "/spec/tolerations", "value": [own]});
+    let whole = json!({"op": "add", "path": "/spec/tolerations", "value": [managed]});
     for spec in [
         json!({"containers": containers}),
         json!({"containers": containers, "tolerations": null}),
@@ -224,7 +225,7 @@ fn creates_parents_and_appends_where_there_is_a_list() {
     }
     let spec =
         json!({"containers": containers, "tolerations": [{"key": "a", "operator": "Exists"}]});
-    let append = json!({"op": "add", "path": "/spec/tolerations/-", "value": own});
+    let append = json!({"op": "add", "path": "/spec/tolerations/-", "value": managed});
     assert_eq!(
         patch_of(json!({"metadata": {}, "spec": spec}), both)[0],
         append
@@ -265,11 +266,11 @@ fn creates_parents_and_appends_where_there_is_a_list() {
 }
 
 #[test]
-fn removes_from_the_end_by_index() {
-    let [own, ..] = own();
+fn tolerations_are_removed_by_index() {
+    let [managed, ..] = of_pools();
     let pod = json!({
         "metadata": {"annotations": {"tolerarch.io/pools": "multi-arch"}},
-        "spec": {"containers": [{"image": "x"}], "tolerations": [{"key": "a"}, own, {"key": "b"}]},
+        "spec": {"containers": [{"image": "x"}], "tolerations": [{"key": "a"}, managed, {"key": "b"}]},
     });
     assert_eq!(
         patch_of(pod, Support::Index(PlatformSet::EMPTY)),
@@ -281,7 +282,7 @@ fn removes_from_the_end_by_index() {
 }
 
 #[test]
-fn writes_only_what_is_set_and_any_text() {
+fn toleration_is_written_without_empty_members() {
     let pod = Pod::default();
     for written in [
         json!({}),
@@ -290,10 +291,10 @@ fn writes_only_what_is_set_and_any_text() {
         json!({"operator": "Exists", "effect": "\"\\\u{1}é"}),
         json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": -60}),
     ] {
-        let own = toleration(&written);
+        let added = toleration(&written);
         let annotations = BTreeMap::from([(POOLS_KEY, "\"\n".to_owned())]);
         let edits = Edits {
-            add: vec![&own, &own],
+            add: vec![&added, &added],
             annotations,
             ..Edits::default()
         };

@@ -6,7 +6,7 @@
 /// Bytes of JSON below which the length of the JSON is precise enough. No list takes more than ten times the bytes of its
 /// JSON (a list of containers that are all `{}`), and that fits into etcd as well.
 const SMALL: usize = 128 << 10;
-/// Maximum bytes of an empty message as stored, with its tag and length. Tests have the largest message.
+/// Maximum bytes of an empty message as stored, with its tag and length.
 const MESSAGE: usize = 64;
 
 /// Returns an upper bound of the bytes that an object with this JSON takes in etcd, or its length if it is small.

@@ -2,9 +2,10 @@ use super::json::ITEMS;
 use super::*;
 use serde_json::{Value, json};
 
-fn with_pod<T>(value: &Value, look: impl FnOnce(&Pod<'_>) -> T) -> T {
+fn with_pod<T>(value: &Value, read: impl FnOnce(&Pod<'_>) -> T) -> T {
     let text = value.to_string();
-    look(&serde_json::from_str(&text).unwrap())
+    let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
+    read(&pod)
 }
 
 fn spec(spec: Value) -> Value {
@@ -12,7 +13,7 @@ fn spec(spec: Value) -> Value {
 }
 
 #[test]
-fn sees_the_images_that_count() {
+fn images_are_those_of_containers_and_image_volumes() {
     let pod = spec(json!({
         "containers": [{"image": "nginx"}, {"image": ""}, {}, {"image": null}, {"image": "x", "imagePullPolicy": "Never"}],
         "initContainers": [{"image": "busybox:1", "restartPolicy": "Always"}],
@@ -20,8 +21,9 @@ fn sees_the_images_that_count() {
         "volumes": [{"name": "a"}, {"image": {"reference": "data:1", "pullPolicy": "Always"}}, {"image": {}}, {"image": null}],
     }));
     let seen = with_pod(&pod, |pod| {
-        let show = |u: Usage<'_>| (u.image.map(|i| i.to_string()), u.purpose);
-        pod.images().into_iter().map(show).collect::<Vec<_>>()
+        let summary =
+            |usage: Usage<'_>| (usage.image.map(|image| image.to_string()), usage.purpose);
+        pod.images().into_iter().map(summary).collect::<Vec<_>>()
     });
     let ok = |image: &str| Ok(image.to_owned());
     assert_eq!(
@@ -39,7 +41,7 @@ fn sees_the_images_that_count() {
     );
 }
 
-/// Fields that came with Kubernetes 1.35 to 1.37, or became usual with them. Those that bring an image count.
+/// Fields that came with Kubernetes 1.35 to 1.37, or became usual then. Only fields with an image count.
 #[test]
 fn fields_of_newer_versions_change_nothing() {
     let pod = spec(json!({
@@ -75,7 +77,7 @@ fn fields_of_newer_versions_change_nothing() {
 }
 
 #[test]
-fn leaves_alone_what_gains_nothing() {
+fn skipped_pods_have_a_reason() {
     let owner = |kind: &str, controller: Value| json!({"ownerReferences": [{"kind": kind, "controller": controller}]});
     let pod = |metadata: Value, spec: Value| json!({"metadata": metadata, "spec": spec});
     for (pod, expected) in [
@@ -181,7 +183,7 @@ fn leaves_alone_what_gains_nothing() {
 }
 
 #[test]
-fn names_its_pull_secrets() {
+fn first_pull_secrets_are_named() {
     let names = |secrets: Value| {
         with_pod(&spec(json!({"imagePullSecrets": secrets})), |pod| {
             pod.pull_secrets().map(str::to_owned).collect::<Vec<_>>()
@@ -199,7 +201,7 @@ fn names_its_pull_secrets() {
 }
 
 #[test]
-fn says_how_people_find_the_pod() {
+fn pod_is_described_by_its_controller_or_name() {
     let owned = json!({"metadata": {"generateName": "web-", "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}]}});
     for (pod, expected) in [
         (owned, "ReplicaSet/web"),
@@ -218,24 +220,19 @@ fn says_how_people_find_the_pod() {
 }
 
 #[test]
-fn borrows_what_needs_no_unescaping() {
+fn texts_without_escapes_are_borrowed() {
     let text = r#"{"spec":{"containers":[{"image":"nginx"},{"image":"ng\u0069nx"}]}}"#;
     let pod: Pod<'_> = serde_json::from_str(text).unwrap();
-    let images: Vec<bool> = pod
-        .images()
-        .iter()
-        .map(|usage| {
-            text.as_bytes()
-                .as_ptr_range()
-                .contains(&usage.given.as_ptr())
-        })
-        .collect();
-    assert_eq!(images, [true, false]);
+    let json = text.as_bytes().as_ptr_range();
+    let images = pod.images();
+    let is_borrowed = |usage: &Usage<'_>| json.contains(&usage.given.as_ptr());
+    let borrowed: Vec<bool> = images.iter().map(is_borrowed).collect();
+    assert_eq!(borrowed, [true, false]);
     assert!(pod.images().iter().all(|usage| usage.given == "nginx"));
 }
 
 #[test]
-fn refuses_what_is_no_pod() {
+fn value_that_is_no_pod_is_refused() {
     for pod in [
         json!([]),
         json!({"spec": 1}),
@@ -255,9 +252,9 @@ fn refuses_what_is_no_pod() {
     }
 }
 
-/// Without the JSON that it was read from it says the same, and it knows what it holds.
+/// The copy without the JSON is equal, and the bytes that the Pod holds are counted.
 #[test]
-fn does_without_its_json() {
+fn owned_pod_is_equal_and_held_bytes_are_counted() {
     let text = r#"{
         "metadata": {
             "name": "a\u0062", "generateName": "g-", "labels": {"tolerarch.io/mode": "on"},
@@ -274,7 +271,8 @@ fn does_without_its_json() {
         }
     }"#;
     let pod: Pod<'_> = serde_json::from_str(text).unwrap();
-    let (before, held) = (format!("{pod:?}"), pod.held());
+    let held = pod.held();
+    let before = format!("{pod:?}");
     assert_eq!(format!("{:?}", pod.into_owned()), before);
     assert!((1000..3000).contains(&held), "{held}");
 

@@ -1,4 +1,4 @@
-//! The template under review, from which others create Pods.
+//! A template under review, from which a controller creates Pods.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -6,14 +6,14 @@ use serde_json::value::RawValue;
 use crate::pod::{self, AppliedLists, DAEMON_SET, Pod, Text, member};
 use tolerarch_text::json::Object;
 
-/// Maximum bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
+/// Maximum bytes of a template that is parsed as a value, which takes some sixteen times as much memory for a moment.
 const VALUE: usize = 256 << 10;
 
 /// The kind of an object whose template is decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateKind {
     DaemonSet,
-    /// Read by autoscalers, which prepare nodes for Pods like it.
+    /// Autoscalers read PodTemplates, and prepare nodes for Pods like the template.
     PodTemplate,
 }
 
@@ -49,7 +49,7 @@ impl TemplateKind {
         }
     }
 
-    /// Returns the JSON pointer to the template's spec in `fieldsV1`.
+    /// Returns the JSON pointer to the fields of the template's spec in `fieldsV1`.
     fn field(self) -> &'static str {
         match self {
             Self::DaemonSet => "/f:spec/f:template/f:spec",
@@ -78,15 +78,14 @@ impl Template<'_> {
     /// Parses the template's JSON; `None` if it is too large or nested too deep.
     pub fn value(&self) -> Option<Value> {
         let json = self.json.as_str();
-        if json.len() <= VALUE {
-            serde_json::from_str(json).ok()
-        } else {
-            None
+        if json.len() > VALUE {
+            return None;
         }
+        serde_json::from_str(json).ok()
     }
 }
 
-/// Reads the template of an object that takes `bytes` in etcd; `None` if it is no template.
+/// Reads the template of an object that takes at most `bytes` in etcd; `None` if the object has no valid template.
 fn template(
     kind: TemplateKind,
     object: &RawValue,
@@ -98,7 +97,8 @@ fn template(
         name = text(object, "/metadata/generateName")?;
     }
     let json = member(object, kind.pointer())?.get();
-    let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
+    let read = pod::read::<Object<Pod<'_>>>(json.as_bytes());
+    let Object(pod) = read.ok()?;
     let mut pod = pod.created_by(kind.name(), name);
     pod.bytes = bytes;
     pod.applied = applied;
@@ -108,7 +108,7 @@ fn template(
     })
 }
 
-/// Reads a member that is a text, empty if there is none; `None` if it is no text.
+/// Reads a member that is a text, empty if the member is absent; `None` if it is no text.
 fn text<'a>(object: &'a RawValue, pointer: &str) -> Option<Text<'a>> {
     match member(object, pointer) {
         Some(text) => serde_json::from_str(text.get()).ok(),
@@ -116,18 +116,25 @@ fn text<'a>(object: &'a RawValue, pointer: &str) -> Option<Text<'a>> {
     }
 }
 
-/// Reads the object of a review, and the object before the update; `None` if they have no template. The body is read
-/// several times, which is fine as such reviews are rare.
+/// Reads the object of a review, and the object before an update; `None` if one of them has no template. The body is
+/// parsed several times, which is acceptable as such reviews are rare.
 pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>> {
     let review: &RawValue = serde_json::from_slice(body).ok()?;
-    let object = |pointer| member(review, pointer).filter(|object| object.get() != "null");
-    let new = object("/request/object")?;
+    let object_at = |pointer| {
+        let object = member(review, pointer)?;
+        if object.get() == "null" {
+            return None;
+        }
+        Some(object)
+    };
+    let new = object_at("/request/object")?;
     let bytes = pod::size_of_json(body);
-    let Some(old) = object("/request/oldObject") else {
+    let Some(old) = object_at("/request/oldObject") else {
         // A new object that is applied with tolerarch's annotations is a copy of a managed one.
+        let template = template(kind, new, bytes, AppliedLists::default())?;
         return Some(TemplateChange {
             kind,
-            template: template(kind, new, bytes, AppliedLists::default())?,
+            template,
             before: None,
         });
     };
@@ -137,7 +144,7 @@ pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>
     Some(TemplateChange {
         kind,
         template: template(kind, new, bytes, applied)?,
-        // An earlier review cannot have added anything to a template that does not decode.
+        // If the old template does not decode, no earlier review can have added to it.
         before: template(kind, old, bytes, applied_before),
     })
 }

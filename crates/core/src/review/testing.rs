@@ -11,15 +11,16 @@ use super::Decoded;
 use crate::pod::Pod;
 use tolerarch_text::json::{self, Object};
 
-/// What the fast reader reads of JSON, serde_json reads to the same value; so it is never asked twice.
+/// Asserts for several types that both readers agree. Returns whether the fast reader reads the JSON.
 pub fn json(data: &[u8]) -> bool {
-    let any = agrees::<IgnoredAny>(data);
+    let is_read = agrees::<IgnoredAny>(data);
     agrees::<Object<Pod<'_>>>(data);
     agrees::<Decoded<'_>>(data);
-    any
+    is_read
 }
 
-/// Asserts that, and says whether it is JSON that the fast reader reads. It may read more: of what it skips it finds the end.
+/// Asserts that serde_json reads the same value if the fast reader reads the JSON, and returns whether it does. The fast
+/// reader may also read other text, as it checks only where the values end that it skips.
 pub fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
     let Ok(read) = json::read::<T>(json) else {
         return false;

@@ -34,7 +34,7 @@ fn subject(body: &str) -> &'static str {
 }
 
 #[test]
-fn reads_the_creation_of_a_pod() {
+fn creation_of_a_pod_is_decoded() {
     let body = review(|_| {});
     let review = decode(body.as_bytes()).unwrap();
     assert_eq!(
@@ -48,7 +48,7 @@ fn reads_the_creation_of_a_pod() {
 }
 
 #[test]
-fn everything_else_is_not_applicable() {
+fn other_requests_are_not_applicable() {
     for (place, value) in [
         ("/request/operation", json!("UPDATE")),
         ("/request/operation", json!("DELETE")),
@@ -86,7 +86,7 @@ fn everything_else_is_not_applicable() {
 }
 
 #[test]
-fn an_odd_pod_never_costs_the_answer() {
+fn malformed_pod_still_gets_an_answer() {
     for object in [
         Value::Null,
         json!([]),
@@ -115,7 +115,7 @@ fn an_odd_pod_never_costs_the_answer() {
 }
 
 #[test]
-fn refuses_what_cannot_be_answered_and_quotes_nothing() {
+fn unanswerable_body_is_refused_without_a_quote() {
     let error = |body: &str| decode(body.as_bytes()).unwrap_err().to_string();
     for body in [
         String::new(),
@@ -140,7 +140,7 @@ fn refuses_what_cannot_be_answered_and_quotes_nothing() {
 }
 
 #[test]
-fn answers_with_patch_and_type_together_or_not_at_all() {
+fn answer_has_both_patch_and_type_or_neither() {
     let decision = Decision::unchanged(Reason::Tolerated);
     let answer: Value = serde_json::from_slice(&encode("u-1", "[]", &decision)).unwrap();
     assert_eq!(
@@ -158,7 +158,7 @@ fn answers_with_patch_and_type_together_or_not_at_all() {
 
 proptest! {
     #[test]
-    fn any_answer_reads_back(uid in any::<String>(), image in any::<Option<String>>(), patch in any::<String>(), warnings in any::<Vec<String>>()) {
+    fn any_answer_parses_as_encoded(uid in any::<String>(), image in any::<Option<String>>(), patch in any::<String>(), warnings in any::<Vec<String>>()) {
         let decision = Decision { image: image.as_deref(), warnings, ..Decision::unchanged(Reason::Unknown(LookupError::NotFound)) };
         let answer: Value = serde_json::from_slice(&encode(&uid, &patch, &decision)).unwrap();
         let response = &answer["response"];
@@ -173,12 +173,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn never_panics_on_any_bytes(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&body);
     }
 
     #[test]
-    fn any_damage_to_a_review_is_survived(place in 0usize..400, byte in any::<u8>()) {
+    fn never_panics_on_a_damaged_review(place in 0usize..400, byte in any::<u8>()) {
         let mut body = review(|_| {}).into_bytes();
         let place = place % body.len();
         body[place] = byte;
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn reads_creations_and_updates_of_daemonsets() {
+fn creations_and_updates_of_daemonsets_are_decoded() {
     let template = json!({"spec": {"containers": [{"image": "nginx"}]}});
     let set = json!({"metadata": {"name": "agent"}, "spec": {"template": template}});
     let change = |review: &mut Value| {
@@ -242,7 +242,7 @@ fn reads_creations_and_updates_of_daemonsets() {
 }
 
 #[test]
-fn reads_creations_and_updates_of_pod_templates() {
+fn creations_and_updates_of_pod_templates_are_decoded() {
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"image": "nginx"}]}});
     let object = json!({"metadata": {"name": "web"}, "template": template});
     let with = |place: &str, value: Value| {

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A Pod whose JSON has a list or a map of this item so many times, and the lengths of requests by which the API server
-/// stores it.
+/// A Pod whose JSON has `times` items in a list or a map, and the lengths of the requests with which the API server stores
+/// the Pod.
 #[derive(Deserialize)]
 struct Stored {
     pod: String,
@@ -30,13 +30,13 @@ impl Stored {
     }
 }
 
-/// Bytes of a request beside the Pod of a review: the key, twice, and what the API server fills in.
+/// Bytes of a request beside the Pod of a review: the key, twice, and fields that the API server adds.
 const REQUEST: usize = 1536;
 
-/// The API server's encoder decides.
+/// The sizes are those of the API server's encoder.
 #[test]
-fn no_object_counts_with_less_than_it_takes_in_etcd() {
-    let cases: Vec<Stored> = conformance::cases("stored");
+fn bound_is_at_least_the_size_in_etcd() {
+    let cases: Vec<Stored> = upstream::cases("stored");
     for case in &cases {
         let json = case.json();
         let Stored {
@@ -52,12 +52,12 @@ fn no_object_counts_with_less_than_it_takes_in_etcd() {
             size + REQUEST >= *stored,
             "{size} for {stored}: {pod} {times} times {item}"
         );
-        // A small one fits, with whatever is added.
+        // A small Pod fits, with any additions.
         assert!(
             json.len() >= SMALL || *with < (3 << 19) - (64 << 10),
             "{pod} {times} times {item}"
         );
-        // For which there is room when there is said to be.
+        // The additions are within their estimate.
         assert!(*with < stored + 128);
         if *times == 0 {
             let value: Value = serde_json::from_str(&json).unwrap();
@@ -76,23 +76,23 @@ fn no_object_counts_with_less_than_it_takes_in_etcd() {
     );
 }
 
+/// A member of a Pod or a DaemonSet, and the bytes that its empty message takes.
 #[derive(Deserialize)]
-struct Known {
+struct Field {
     field: String,
     #[serde(default)]
     empty: usize,
 }
 
-/// Of every member of a Pod or a DaemonSet, what is written of an empty one.
 #[test]
-fn knows_every_field() {
-    for Known { field, empty } in conformance::cases("fields") {
+fn no_empty_message_is_larger_than_the_maximum() {
+    for Field { field, empty } in upstream::cases("fields") {
         assert!(empty + 2 + 4 <= MESSAGE, "{field}: {empty}");
     }
 }
 
 #[test]
-fn texts_count_once_and_objects_with_little_more() {
+fn bound_of_texts_and_objects_is_tight() {
     let annotated = |text: &str| json!({"metadata": {"annotations": {"a": text}}}).to_string();
     // k8s.io/api v0.36.1 stores it as 200,052.
     assert!((200_052..201_000).contains(&size_of_json(annotated(&"x".repeat(200_000)).as_bytes())));

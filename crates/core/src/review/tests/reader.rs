@@ -1,4 +1,4 @@
-//! The fast reader compared with serde_json, on what the API server sends and on malformed input.
+//! The fast reader compared with serde_json, for reviews as the API server sends them and for malformed input.
 
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn typical() -> Value {
 }
 
 #[test]
-fn reads_what_the_api_server_sends() {
+fn reviews_of_the_api_server_are_read() {
     for json in [typical().to_string(), format!("{}\n", typical())] {
         assert!(
             agrees::<review::Decoded<'_>>(json.as_bytes()) && agrees::<IgnoredAny>(json.as_bytes())
@@ -52,7 +52,7 @@ fn reads_what_the_api_server_sends() {
 }
 
 #[test]
-fn strings_end_where_they_end_wherever_they_stand() {
+fn strings_of_any_length_end_at_their_quote() {
     for before in (0..70).step_by(3) {
         for inside in (0..140).chain([1000]) {
             let (before, inside) = ("b".repeat(before), "x".repeat(inside));
@@ -72,7 +72,7 @@ fn strings_end_where_they_end_wherever_they_stand() {
 }
 
 #[test]
-fn leaves_blanks_to_serde_json() {
+fn json_with_blanks_is_left_to_serde_json() {
     let pretty = serde_json::to_string_pretty(&typical()).unwrap();
     for json in [
         &pretty,
@@ -95,8 +95,8 @@ fn leaves_blanks_to_serde_json() {
         all_agree(json.as_bytes());
     }
     let in_string = r#"{"a b":"c d"}"#;
-    let kept: Unread<'_> = json::read(in_string.as_bytes()).unwrap();
-    assert_eq!(kept.0, in_string);
+    let unread: Unread<'_> = json::read(in_string.as_bytes()).unwrap();
+    assert_eq!(unread.0, in_string);
     let pod = |json: &str| {
         let mut review = review::decode(json.as_bytes()).unwrap();
         if let review::Subject::Pod(pod) = &mut review.subject {
@@ -108,7 +108,7 @@ fn leaves_blanks_to_serde_json() {
 }
 
 #[test]
-fn is_in_doubt_over_what_is_no_json_where_it_is_read() {
+fn malformed_json_is_refused_in_values_that_are_read() {
     for value in [
         "",
         " ",
@@ -188,9 +188,9 @@ fn is_in_doubt_over_what_is_no_json_where_it_is_read() {
     assert!(json::read::<IgnoredAny>(b"\"\xff\"").is_err());
 }
 
-/// Reviews come from the API server, which writes nothing but JSON.
+/// Reviews come from the API server, which writes only JSON.
 #[test]
-fn what_is_skipped_only_has_to_end() {
+fn skipped_values_are_only_checked_for_their_end() {
     for value in [
         "tru",
         "nulll",
@@ -243,7 +243,7 @@ fn what_is_skipped_only_has_to_end() {
 }
 
 #[test]
-fn nesting_has_no_limit_but_ends() {
+fn nesting_of_any_depth_must_be_closed() {
     let nested = |depth: usize, open: &str, close: &str| {
         format!("{}1{}", open.repeat(depth), close.repeat(depth))
     };
@@ -278,7 +278,7 @@ fn nesting_has_no_limit_but_ends() {
 type Place<'p> = &'p dyn Fn(&str) -> String;
 
 #[test]
-fn hostile_texts_are_read_as_serde_json_reads_them() {
+fn unusual_texts_are_read_as_by_serde_json() {
     let deep = |depth: usize, open: &str, close: &str| {
         format!("{}1{}", open.repeat(depth), close.repeat(depth))
     };
@@ -336,7 +336,7 @@ fn hostile_texts_are_read_as_serde_json_reads_them() {
             }
         }
     }
-    // What a key or a text may not be, no other encoding makes it.
+    // Invalid UTF-8 is refused everywhere.
     for bytes in [
         &b"\xff"[..],
         b"\xc0\xaf",
@@ -359,7 +359,7 @@ fn hostile_texts_are_read_as_serde_json_reads_them() {
 }
 
 #[test]
-fn a_member_twice_is_an_error_to_both() {
+fn repeated_member_is_an_error_for_both() {
     let twice = [
         r#"{"spec":{},"spec":{}}"#,
         r#"{"metadata":{"name":"a","name":"a"}}"#,
@@ -383,7 +383,7 @@ fn a_member_twice_is_an_error_to_both() {
 }
 
 #[test]
-fn what_is_cut_short_is_never_read() {
+fn truncated_json_is_never_read() {
     let json = typical().to_string();
     for end in 0..json.len() {
         let cut = &json.as_bytes()[..end];

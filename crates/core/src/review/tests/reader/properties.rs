@@ -1,11 +1,11 @@
-//! The two readers over texts that are made up: with what matters in most of them, and seldom a fault.
+//! Both readers on generated texts. Most texts have the members that matter, and few are malformed.
 
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
 
 use super::{agrees, all_agree, typical};
 
-/// A string, hardly ever a malformed one.
+/// A string, which is rarely malformed.
 fn text() -> BoxedStrategy<String> {
     let part = prop_oneof![
         10 => "[a-zA-Z0-9./:_ -]{0,20}",
@@ -93,10 +93,10 @@ fn any_value() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// An object with some of these members, seldom one twice, and unknown ones; perhaps something else.
-fn object(known: Vec<(&'static str, BoxedStrategy<String>)>) -> BoxedStrategy<String> {
-    let all = known.len();
-    let member = prop::strategy::Union::new(known.into_iter().map(|(key, value)| {
+/// An object with some of these members, rarely one of them twice, and with other members. Rarely another value.
+fn object(members: Vec<(&'static str, BoxedStrategy<String>)>) -> BoxedStrategy<String> {
+    let all = members.len();
+    let member = prop::strategy::Union::new(members.into_iter().map(|(key, value)| {
         let value = prop_oneof![30 => value, 1 => Just("null".to_owned()), 1 => any_value()];
         value.prop_map(move |value| (key, value)).boxed()
     }));
@@ -105,16 +105,16 @@ fn object(known: Vec<(&'static str, BoxedStrategy<String>)>) -> BoxedStrategy<St
         prop::collection::vec((text(), any_value()), 0..2),
         0..30u8,
     );
-    let object = mixed.prop_map(|(known, unknown, twice)| {
-        let mut seen = Vec::new();
+    let object = mixed.prop_map(|(chosen, others, twice)| {
+        let mut keys = Vec::new();
         let mut members: Vec<String> = Vec::new();
-        for (key, value) in known {
-            if twice == 0 || !seen.contains(&key) {
+        for (key, value) in chosen {
+            if twice == 0 || !keys.contains(&key) {
                 members.push(format!("\"{key}\":{value}"));
-                seen.push(key);
+                keys.push(key);
             }
         }
-        for (key, value) in unknown {
+        for (key, value) in others {
             members.insert(members.len() / 2, format!("{key}:{value}"));
         }
         format!("{{{}}}", members.join(","))
@@ -209,7 +209,7 @@ fn a_review() -> BoxedStrategy<String> {
     ])
 }
 
-/// A change of some bytes: what, where (in parts of 65536 of the length), and the new byte.
+/// Changes of some bytes: the kind of change, the place (in parts of 65536 of the length), and the new byte.
 fn damage() -> impl Strategy<Value = Vec<(u8, u16, u8)>> {
     let byte = prop_oneof![3 => prop::sample::select(b"\"\\{}[]:,0-.eutn \n\0\xff\xc3".to_vec()), 1 => any::<u8>()];
     prop::collection::vec((0..4u8, any::<u16>(), byte), 1..3)
@@ -232,29 +232,29 @@ fn damaged(json: &str, damage: &[(u8, u16, u8)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_review_is_read_as_serde_json_reads_it(json in a_review()) {
+    fn any_review_is_read_as_by_serde_json(json in a_review()) {
         all_agree(json.as_bytes());
     }
 
     #[test]
-    fn any_pod_is_read_as_serde_json_reads_it(json in pod()) {
+    fn any_pod_is_read_as_by_serde_json(json in pod()) {
         all_agree(json.as_bytes());
     }
 
     #[test]
-    fn any_value_is_skipped_as_serde_json_skips_it(json in any_value()) {
-        // Nothing here is nested deep or has blanks, so what is JSON leaves no doubt.
+    fn any_value_is_skipped_as_by_serde_json(json in any_value()) {
+        // No value is nested deep or has blanks, so the fast reader reads exactly what is JSON.
         let is_json = serde_json::from_str::<IgnoredAny>(&json).is_ok();
         prop_assert_eq!(agrees::<IgnoredAny>(json.as_bytes()), is_json);
     }
 
     #[test]
-    fn damage_never_makes_another_value(json in prop_oneof![a_review(), pod(), any_value()], damage in damage()) {
+    fn damaged_json_is_refused_or_read_as_by_serde_json(json in prop_oneof![a_review(), pod(), any_value()], damage in damage()) {
         all_agree(&damaged(&json, &damage));
     }
 
     #[test]
-    fn damage_to_a_typical_review_never_makes_another_value(damage in damage()) {
+    fn damaged_review_is_refused_or_read_as_by_serde_json(damage in damage()) {
         all_agree(&damaged(&typical().to_string(), &damage));
     }
 }
