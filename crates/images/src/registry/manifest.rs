@@ -1,5 +1,5 @@
-//! The documents of a registry, read as strictly as containerd reads them (`core/images`, `validateMediaType`), and
-//! as the OCI image specification means them. Pure.
+//! Parses the documents of a registry as strictly as containerd does (`core/images`, `validateMediaType`), with the
+//! meaning that the OCI image specification gives them. Pure.
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
@@ -14,7 +14,7 @@ use tolerarch_text::json::go::{self, AnyText, Go, GoStruct, GoValue};
 /// Maximum number of entries of one index.
 pub(super) const ENTRIES: usize = 1000;
 
-/// Media types, indexes first: old registries serve a single manifest to clients that do not name indexes first.
+/// Accepted media types. Indexes come first, because old registries otherwise serve a single manifest.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";
@@ -22,7 +22,7 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 /// Reason why a runtime would refuse a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    #[error("larger than is read")]
+    #[error("larger than the limit")]
     TooLarge,
     #[error("not the JSON of a manifest or config")]
     Json,
@@ -46,15 +46,17 @@ pub enum ManifestError {
     NoPlatform,
     #[error("a part of the image is missing")]
     Missing,
-    #[error("a content encoding that was not asked for")]
+    #[error("a content encoding that was not requested")]
     Encoding,
 }
 
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub digest: Digest,
     pub support: Support,
-    /// True if a document that the index names is missing, and may come: a mirror can have an index before its images.
+    /// True if a document that the index names is missing. It may still appear: a mirror can have an index before the
+    /// index's images.
     pub lacks_parts: bool,
 }
 
@@ -82,26 +84,26 @@ pub(super) struct IndexEntry {
     pub(super) info: EntryInfo,
 }
 
-/// Statements of an entry of an index: texts of the registry, for people.
+/// What an entry of an index says, for people to read: texts that the registry sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryInfo {
-    /// Digest of the entry; empty if not well-formed.
+    /// Digest of the entry; empty if malformed.
     pub digest: String,
     pub media_type: String,
-    /// Platform of the entry, normalised; empty if it names none.
+    /// Normalised platform of the entry; empty if the entry names none.
     pub platform: String,
 }
 
 /// Reason why an entry of an index is no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// An attestation, which BuildKit puts beside an image.
+    /// The entry is an attestation, which BuildKit puts beside an image.
     Attestation,
-    /// An entry for the platform `unknown`, as of attestations and the like.
+    /// The entry is for the platform `unknown`, as attestations and similar documents are.
     UnknownPlatform,
-    /// An entry whose config is none of an image.
+    /// The entry's config is not that of an image.
     Artifact,
-    /// An entry of a media type that no runtime pulls.
+    /// The entry has a media type that no runtime pulls.
     MediaType,
 }
 
@@ -109,15 +111,15 @@ pub enum Skip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     Skipped(Skip),
-    /// The entry says on which nodes it runs.
+    /// The entry names the platform on which it runs.
     Runs {
         nodes: PlatformSet,
-        /// True if the entry also says that it is no image. Nodes do not care; the manifest decides.
+        /// True if the entry also says that it is no image. Nodes ignore that: the manifest decides.
         is_doubtful: bool,
     },
-    /// The entry does not say where it runs; its config does. Has a well-formed digest.
+    /// The entry names no platform, so its config decides. The entry's digest is well-formed.
     Manifest,
-    /// Has a well-formed digest.
+    /// The entry is an index with a well-formed digest.
     Index,
 }
 
@@ -126,8 +128,8 @@ enum Media {
     Index,
     Manifest,
     Schema1,
-    /// A type that says nothing (`application/json`), or none.
-    Unsaid,
+    /// No type, or one that does not say what the document is (`application/json`).
+    Unspecific,
     Other,
 }
 
@@ -143,7 +145,7 @@ fn media(text: &str) -> Media {
         | "application/json"
         | "application/octet-stream"
         | "text/plain"
-        | "binary/octet-stream" => Media::Unsaid,
+        | "binary/octet-stream" => Media::Unspecific,
         _ => Media::Other,
     }
 }
@@ -156,7 +158,8 @@ fn is_image_config(media_type: &str) -> bool {
     )
 }
 
-/// A document as containerd reads it twice: for its parts, and for what parts there are, be they `null`.
+/// A document, as containerd reads it. containerd reads it twice: once for its members, and once for which members
+/// there are, even if their value is `null`.
 #[derive(Default)]
 struct ManifestJson {
     schema_version: i64,
@@ -178,7 +181,7 @@ impl GoStruct for ManifestJson {
         match name {
             "schemaversion" => value.read(&mut self.schema_version),
             "mediatype" => value.read(&mut self.media_type),
-            // Go would mix the entries of two lists.
+            // Go would merge the entries of two lists.
             "manifests" if self.has_manifests => Err(A::Error::duplicate_field("manifests")),
             "manifests" => {
                 self.has_manifests = true;
@@ -232,7 +235,7 @@ impl GoStruct for DescriptorJson {
     }
 }
 
-/// The one annotation of an entry that matters; BuildKit sets it on attestations.
+/// The only annotation of an entry that is used; BuildKit sets it on attestations.
 #[derive(Default)]
 struct Annotations {
     kind: String,
@@ -257,7 +260,7 @@ struct PlatformJson {
     os: String,
     architecture: String,
     variant: String,
-    /// Features that the node must have: a node of today's defaults has none (containerd/platforms `matcher.Match`).
+    /// Features that the node must have. A node with today's defaults has none (containerd/platforms `matcher.Match`).
     os_features: Option<Vec<Option<AnyText>>>,
 }
 
@@ -284,9 +287,10 @@ impl PlatformJson {
     }
 
     fn needs_features(&self) -> bool {
-        self.os_features
-            .as_ref()
-            .is_some_and(|features| !features.is_empty())
+        match &self.os_features {
+            Some(features) => !features.is_empty(),
+            None => false,
+        }
     }
 
     fn preference(&self) -> Preference {
@@ -312,42 +316,51 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
     }
-    let body: ManifestJson = go::read(body).map_err(|_| ManifestError::Json)?;
-    if body.schema_version == 1 || body.has_fs_layers {
+    let document: ManifestJson = go::read(body).map_err(|_| ManifestError::Json)?;
+    if document.schema_version == 1 || document.has_fs_layers {
         return Err(ManifestError::Schema1);
     }
-    let kind = match (media(&announced), media(&body.media_type)) {
-        (Media::Unsaid, written) => written,
-        (Media::Index, Media::Manifest) | (Media::Manifest, Media::Index) => {
-            return Err(ManifestError::Contradiction);
+    let content = match kind(&announced, &document)? {
+        Media::Index if document.has_config || document.has_layers => {
+            return Err(ManifestError::Both);
         }
-        // Docker's and OCI's types of one kind stand for each other, and no further type of the document counts.
-        (announced, _) => announced,
+        Media::Manifest if document.has_manifests => return Err(ManifestError::Both),
+        Media::Index => index(document.manifests)?,
+        Media::Manifest if !document.has_config => return Err(ManifestError::Descriptor),
+        Media::Manifest => image(document.config)?,
+        Media::Schema1 => return Err(ManifestError::Schema1),
+        Media::Unspecific | Media::Other => return Err(ManifestError::MediaType),
     };
-    let media_type = if body.media_type.is_empty() {
+    let media_type = if document.media_type.is_empty() {
         announced
     } else {
-        body.media_type
-    };
-    let content = match kind {
-        Media::Index if body.has_config || body.has_layers => Err(ManifestError::Both),
-        Media::Manifest if body.has_manifests => Err(ManifestError::Both),
-        Media::Index => match body.manifests {
-            Some(First(entries)) if entries.len() > ENTRIES => Err(ManifestError::Entries),
-            entries => index(entries.map_or(Vec::new(), |First(entries)| entries)),
-        },
-        Media::Manifest if !body.has_config => Err(ManifestError::Descriptor),
-        Media::Manifest => image(body.config),
-        Media::Schema1 => Err(ManifestError::Schema1),
-        Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
+        document.media_type
     };
     Ok(Manifest {
         media_type,
-        content: content?,
+        content,
     })
 }
 
-fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError> {
+/// Returns the kind of a document: that of the announced type, or, if that is unspecific, that of `mediaType`.
+fn kind(announced: &str, document: &ManifestJson) -> Result<Media, ManifestError> {
+    match (media(announced), media(&document.media_type)) {
+        (Media::Unspecific, written) => Ok(written),
+        (Media::Index, Media::Manifest) | (Media::Manifest, Media::Index) => {
+            Err(ManifestError::Contradiction)
+        }
+        // Docker's and OCI's types of one kind are interchangeable. Any other `mediaType` is ignored.
+        (announced, _) => Ok(announced),
+    }
+}
+
+fn index(
+    descriptors: Option<First<Go<DescriptorJson>, { ENTRIES }>>,
+) -> Result<Content, ManifestError> {
+    let First(descriptors) = descriptors.unwrap_or(First(Vec::new()));
+    if descriptors.len() > ENTRIES {
+        return Err(ManifestError::Entries);
+    }
     let mut entries = Vec::with_capacity(descriptors.len());
     for Go(descriptor) in descriptors {
         let mut entry = IndexEntry {
@@ -367,7 +380,7 @@ fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError>
             entry.info.digest = String::new();
             match &mut entry.kind {
                 EntryKind::Manifest | EntryKind::Index => return Err(ManifestError::Descriptor),
-                // Nodes that choose it have nothing to pull.
+                // A node that chooses the entry has nothing to pull.
                 EntryKind::Runs { nodes, .. } => *nodes = PlatformSet::EMPTY,
                 EntryKind::Skipped(_) => {}
             }
@@ -377,8 +390,9 @@ fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError>
     Ok(Content::Index(entries))
 }
 
-/// Judges an entry as nodes do, by its platform and media type (`images.Manifest`). The rest may be wrong:
-/// go-containerregistry writes the media type of the config as `artifactType` of each image, and nydus a special one.
+/// Classifies an entry by its platform and media type, as nodes do (`images.Manifest`). Other members may be wrong:
+/// go-containerregistry writes the media type of the config as the `artifactType` of each image, and nydus a type of
+/// its own.
 fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     let is_attestation = descriptor.annotations.kind == "attestation-manifest";
     let platform = descriptor.platform.as_ref();
@@ -402,7 +416,7 @@ fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     }
 }
 
-/// Judges a manifest by its config alone; an `artifactType` beside the config of an image changes nothing for nodes.
+/// Classifies a manifest by its config only. Nodes ignore an `artifactType` beside the config of an image.
 fn image(config: DescriptorJson) -> Result<Content, ManifestError> {
     if !is_image_config(&config.media_type) {
         return Ok(Content::Artifact);
@@ -420,11 +434,10 @@ pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
     Ok(config_platform(body)?.nodes())
 }
 
-/// Returns the nodes of this config's architecture, whatever its variant, which many builds leave out.
+/// Returns the nodes of this config's architecture. The variant is ignored, because many builds leave it out.
 pub(super) fn read_architecture(body: &[u8]) -> Result<PlatformSet, ManifestError> {
-    Ok(PlatformSet::of_architecture_of(
-        &config_platform(body)?.platform(),
-    ))
+    let config = config_platform(body)?;
+    Ok(PlatformSet::of_architecture_of(&config.platform()))
 }
 
 fn config_platform(body: &[u8]) -> Result<PlatformJson, ManifestError> {

@@ -1,4 +1,4 @@
-//! From a reference to the platforms of its image: the documents to read, and their meaning; and the digest of a tag.
+//! Finds the platforms of an image: which documents are read, and what they mean. Also finds the digest of a tag.
 
 use futures_util::stream::{self, StreamExt};
 
@@ -13,20 +13,20 @@ use super::response::{HttpResponse, is_of_head};
 use super::trace::{self, Fate, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support};
 
-/// Maximum number of indexes within indexes: the one that the Pod names is the first.
-const DEPTH: usize = 3;
-/// Maximum number of documents below one index that are fetched because no entry says what they are.
-const FETCHES: usize = 8;
+/// Maximum depth of nested indexes. The index that the Pod names has depth 1.
+const MAX_DEPTH: usize = 3;
+/// Maximum number of documents below one index that are fetched because their entry names no platform.
+const MAX_FETCHES: usize = 8;
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 
 impl Registry {
-    /// Resolves a tag. `None` if the registry names no digest, or none that can be compared.
+    /// Resolves a tag. Returns `None` if the registry announces no digest, or none by SHA-256, which alone can be
+    /// compared.
     pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
-        let read = |response: &HttpResponse| {
-            let announced = response.announced_digest();
-            let comparable = announced.filter(|digest| digest.starts_with("sha256:"));
-            Ok(comparable.map(Digest::of_text))
+        let read = |response: &HttpResponse| match response.announced_digest() {
+            Some(digest) if digest.starts_with("sha256:") => Ok(Some(Digest::of_text(digest))),
+            _ => Ok(None),
         };
         let head = self.request(pull, RequestKind::Head, pull.image.target(), read);
         match head.await {
@@ -35,9 +35,10 @@ impl Registry {
         }
     }
 
-    /// Finds what an image is and where it runs. In an index, entries that nodes of the platforms
+    /// Finds what an image is and where it runs. In an index, the entries that nodes of the platforms
     /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
-    /// platform. So is an entry that calls itself no image. [`Error::Partly`] where entries cannot be looked up now.
+    /// platform. An entry that says it is no image is verified too. Returns [`Error::Partly`] if some entries cannot be
+    /// looked up now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let spare = Spare::new(self.verified.covers_several());
         let manifest = self.manifest(pull, pull.image.target());
@@ -46,13 +47,14 @@ impl Registry {
         let mut lacks_parts = false;
         let support = match manifest.content {
             Content::Index(entries) => {
-                let index = self.of_index(pull, entries);
-                let index = spare.after_index(index).await?;
-                lacks_parts = index.lacks_parts;
-                Support::Index(index.runs)
+                let support = self.index_support(pull, entries);
+                let support = spare.after_index(support).await?;
+                lacks_parts = support.lacks_parts;
+                Support::Index(support.runs)
             }
             Content::Image { config } => {
-                match self.of_config(pull, &config, manifest::read_config).await {
+                let read = manifest::read_config;
+                match self.config_platforms(pull, &config, read).await {
                     Err(error) if matches!(error.cause(), Error::NotFound) => {
                         return Err(ManifestError::Missing.into());
                     }
@@ -70,9 +72,9 @@ impl Registry {
         Ok(found)
     }
 
-    /// Returns the nodes that get an image that they run: each node follows the one entry that it chooses, in nested
-    /// indexes, too.
-    async fn of_index(
+    /// Returns the nodes that get an image that they can run. Each node follows the one entry that it chooses, also in
+    /// nested indexes.
+    async fn index_support(
         &self,
         pull: Pull<'_>,
         entries: Vec<IndexEntry>,
@@ -80,18 +82,18 @@ impl Registry {
         let mut support = IndexSupport::default();
         let mut fetches = 0;
         // A stack: the entries of an index are pushed in reverse, so that they are popped in the order of the document.
-        let mut open = self.chosen(pull, entries, PlatformSet::ALL, 1).await;
-        while let Some(mut chosen) = open.pop() {
+        let mut pending = self.choose(pull, entries, PlatformSet::ALL, 1).await;
+        while let Some(mut chosen) = pending.pop() {
             let is_index = matches!(chosen.entry.kind, EntryKind::Index);
             let is_manifest = matches!(chosen.entry.kind, EntryKind::Manifest);
-            if !chosen.nodes.is_empty() && (is_index || is_manifest) {
-                fetches += 1;
-                if fetches > FETCHES || is_index && chosen.depth == DEPTH {
-                    return Err(ManifestError::Nesting.into());
-                }
+            let is_fetched = !chosen.nodes.is_empty() && (is_index || is_manifest);
+            fetches += usize::from(is_fetched);
+            let is_too_deep = is_fetched && is_index && chosen.depth == MAX_DEPTH;
+            if fetches > MAX_FETCHES || is_too_deep {
+                return Err(ManifestError::Nesting.into());
             }
             let candidates = chosen.declared_nodes().intersection(chosen.nodes);
-            let fate = self.fate(pull, &mut chosen, &mut open).await;
+            let fate = self.fate(pull, &mut chosen, &mut pending).await;
             let traced = TracedEntry {
                 info: chosen.entry.info,
                 depth: chosen.depth,
@@ -109,12 +111,12 @@ impl Registry {
         }
     }
 
-    /// Returns what becomes of the nodes that choose an entry. Pushes the entries of a nested index onto `open`.
+    /// Returns what an entry means for the nodes that choose it. Pushes the entries of a nested index onto `pending`.
     async fn fate(
         &self,
         pull: Pull<'_>,
         chosen: &mut Chosen,
-        open: &mut Vec<Chosen>,
+        pending: &mut Vec<Chosen>,
     ) -> Result<Fate, Error> {
         let declared = chosen.declared_nodes();
         let entry = &chosen.entry;
@@ -129,23 +131,30 @@ impl Registry {
                     Ok(Fate::Shadowed)
                 }
             }
-            EntryKind::Runs { .. } => chosen.part.take().unwrap_or(Ok(Fate::Runs(declared))),
-            EntryKind::Manifest => self.of_part(pull, digest, manifest::read_config).await,
+            EntryKind::Runs { .. } => {
+                let verified = chosen.verified.take();
+                verified.unwrap_or(Ok(Fate::Runs(declared)))
+            }
+            EntryKind::Manifest => {
+                let read = manifest::read_config;
+                self.manifest_fate(pull, digest, read).await
+            }
             EntryKind::Index => {
                 let (_, nested) = self.manifest(pull, digest).await?;
                 let Content::Index(entries) = nested.content else {
                     return Err(ManifestError::MediaType.into());
                 };
                 let depth = chosen.depth + 1;
-                open.extend(self.chosen(pull, entries, chosen.nodes, depth).await);
+                let nested = self.choose(pull, entries, chosen.nodes, depth).await;
+                pending.extend(nested);
                 Ok(Fate::Index)
             }
         }
     }
 
-    /// Returns the entries that the nodes `within` choose of an index, the first entry last. Requests the manifests
-    /// that verified nodes choose, and configs of entries that may be no image: one for each platform of nodes at most.
-    async fn chosen(
+    /// Returns the entries of an index in reverse order, each with those of the nodes `within` that choose it. Verifies
+    /// the entries that verified nodes choose, and those that may be no image: at most one for each platform of nodes.
+    async fn choose(
         &self,
         pull: Pull<'_>,
         entries: Vec<IndexEntry>,
@@ -161,31 +170,31 @@ impl Registry {
                 nodes,
                 within,
                 depth,
-                part: None,
+                verified: None,
             });
         }
         stream::iter(&mut chosen)
             .for_each_concurrent(PARTS, |chosen| async {
-                chosen.part = self.verify(pull, chosen).await;
+                chosen.verified = self.verify(pull, chosen).await;
             })
             .await;
         chosen
     }
 
-    /// Verifies an entry that says where it runs, by its manifest or its config; `None` if no node needs that.
+    /// Verifies an entry that names its platform, by its manifest or its config. Returns `None` if no node needs that.
     async fn verify(&self, pull: Pull<'_>, chosen: &Chosen) -> Option<Result<Fate, Error>> {
         let EntryKind::Runs { nodes, is_doubtful } = chosen.entry.kind else {
             return None;
         };
         let digest = &chosen.entry.info.digest;
         let takers = nodes.intersection(chosen.nodes);
-        let takes = |verified: PlatformSet| !takers.intersection(verified).is_empty();
-        let reads_config = takes(if is_doubtful {
-            PlatformSet::ALL
+        let includes_taker = |platforms: PlatformSet| !takers.intersection(platforms).is_empty();
+        let reads_config = if is_doubtful {
+            includes_taker(PlatformSet::ALL)
         } else {
-            self.verified.configs
-        });
-        if !reads_config && !takes(self.verified.manifests) {
+            includes_taker(self.verified.configs)
+        };
+        if !reads_config && !includes_taker(self.verified.manifests) {
             return None;
         }
         if digest.is_empty() {
@@ -195,57 +204,73 @@ impl Registry {
             let exists = self.exists(pull, digest).await;
             return Some(exists.map(|()| Fate::Runs(nodes)));
         }
-        let part = self.of_part(pull, digest, manifest::read_architecture);
-        Some(match part.await {
-            Ok(Fate::Runs(config)) if config.intersection(nodes).is_empty() => {
-                Ok(Fate::Contradicted(config))
-            }
-            part => part,
-        })
+        let read = manifest::read_architecture;
+        let fate = self.manifest_fate(pull, digest, read).await;
+        if let Ok(Fate::Runs(config)) = fate
+            && config.intersection(nodes).is_empty()
+        {
+            return Some(Ok(Fate::Contradicted(config)));
+        }
+        Some(fate)
     }
 
-    /// Finds the nodes of an index's manifest by the manifest's config, or why there are none.
-    async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Fate, Error> {
-        match self.manifest(pull, digest).await?.1.content {
-            Content::Image { config } => self.of_config(pull, &config, read).await.map(Fate::Runs),
+    /// Finds the nodes of a manifest in an index by the manifest's config, or the reason why there are none.
+    async fn manifest_fate(
+        &self,
+        pull: Pull<'_>,
+        digest: &str,
+        read: ReadConfig,
+    ) -> Result<Fate, Error> {
+        let (_, manifest) = self.manifest(pull, digest).await?;
+        match manifest.content {
+            Content::Image { config } => {
+                let platforms = self.config_platforms(pull, &config, read).await?;
+                Ok(Fate::Runs(platforms))
+            }
             Content::Artifact => Ok(Fate::Skipped(Skip::Artifact)),
             Content::Index(_) => Err(ManifestError::MediaType.into()),
         }
     }
 
-    /// Checks that the registry has a manifest that an index points to, whatever its content.
+    /// Checks that the registry has a manifest to which an index points, whatever the manifest's content.
     async fn exists(&self, pull: Pull<'_>, digest: &str) -> Result<(), Error> {
         let head = self.request(pull, RequestKind::Head, digest, |_| Ok(()));
         match head.await {
-            Err(error) if is_of_head(&error) => self.manifest(pull, digest).await.map(drop),
-            result => result.map(drop),
+            Ok(_) => Ok(()),
+            Err(error) if is_of_head(&error) => {
+                self.manifest(pull, digest).await?;
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 
-    async fn of_config(
+    async fn config_platforms(
         &self,
         pull: Pull<'_>,
         digest: &str,
         read: ReadConfig,
     ) -> Result<PlatformSet, Error> {
-        let verified = |config: &HttpResponse| {
+        let read_verified = |config: &HttpResponse| {
             let body = &config.body.bytes;
             if !digest::verifies(body, digest) {
                 return Err(ManifestError::Digest.into());
             }
             Ok(read(body)?)
         };
-        let config = self.request(pull, RequestKind::Config, digest, verified);
+        let config = self.request(pull, RequestKind::Config, digest, read_verified);
         Ok(config.await?.answer)
     }
 
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
         let read = |response: &HttpResponse| {
             let body = &response.body.bytes;
-            let differs = |digest: &str| !digest::verifies(body, digest);
-            if response.announced_digest().is_some_and(differs)
-                || !is_tag(target) && differs(target)
+            if let Some(announced) = response.announced_digest()
+                && !digest::verifies(body, announced)
             {
+                return Err(ManifestError::Digest.into());
+            }
+            if !is_tag(target) && !digest::verifies(body, target) {
                 return Err(ManifestError::Digest.into());
             }
             let content_type = response.header("content-type").unwrap_or_default();
@@ -257,12 +282,12 @@ impl Registry {
     }
 }
 
-/// What the entries of an index give their nodes.
+/// Nodes that the entries of an index support.
 #[derive(Default)]
 struct IndexSupport {
-    /// Nodes that get an image that they run.
+    /// Nodes that get an image that they can run.
     runs: PlatformSet,
-    /// Nodes whose entry could not be looked up, and the first reason.
+    /// Nodes whose entry could not be looked up, and the first failure.
     unknown: PlatformSet,
     cause: Option<Error>,
     lacks_parts: bool,
@@ -278,7 +303,7 @@ impl IndexSupport {
                 Fate::Runs(runs)
             }
             Ok(fate) => fate,
-            // Nodes that choose such an entry cannot pull it.
+            // Nodes that choose an entry without a manifest cannot pull it.
             Err(error) if matches!(error.cause(), Error::NotFound) => {
                 self.lacks_parts = true;
                 Fate::Missing
@@ -292,18 +317,19 @@ impl IndexSupport {
     }
 }
 
-/// An entry, and the nodes that choose it among those that look at its index.
+/// An entry of an index, and the nodes that choose it.
 struct Chosen {
     entry: IndexEntry,
     nodes: PlatformSet,
+    /// Nodes that chose the index around the entry.
     within: PlatformSet,
     depth: usize,
-    /// Meaning of the entry's manifest, or why that is unknown; `None` if the entry needs no verification.
-    part: Option<Result<Fate, Error>>,
+    /// Result of verifying the entry; `None` if the entry needs no verification.
+    verified: Option<Result<Fate, Error>>,
 }
 
 impl Chosen {
-    /// Returns the nodes for which the entry is by itself: all, unless it says which.
+    /// Returns the nodes that the entry declares to support: all, unless the entry names its platform.
     fn declared_nodes(&self) -> PlatformSet {
         match self.entry.kind {
             EntryKind::Runs { nodes, .. } => nodes,

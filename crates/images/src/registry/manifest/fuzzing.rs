@@ -1,10 +1,10 @@
-//! Invariants of every manifest, index and config.
+//! Invariants that hold for every manifest, index and config.
 
 use super::{Content, EntryKind, Manifest, read, read_config};
 use tolerarch_core::image::{PlatformSet, Preference, is_digest};
 
-/// Reads the first line as `Content-Type`, the rest as body. The result does not depend on how the JSON is written,
-/// names other documents by digests alone, and gives each node one entry of an index at most.
+/// Reads the first line as `Content-Type`, and the rest as body. Checks that the result does not depend on blanks in
+/// the JSON, names other documents only by digests, and gives each node at most one entry of an index.
 pub fn manifest(data: &[u8]) -> bool {
     let mut parts = data.splitn(2, |&byte| byte == b'\n');
     let (Some(content_type), Some(body)) = (parts.next(), parts.next()) else {
@@ -47,11 +47,8 @@ pub fn manifest(data: &[u8]) -> bool {
                 entries.iter().map(|entry| entry.preference).collect();
             let mut served = PlatformSet::EMPTY;
             for nodes in Preference::choose(&preferences, PlatformSet::ALL) {
-                assert!(
-                    nodes.intersection(served).is_empty(),
-                    "two entries for {}",
-                    nodes.intersection(served)
-                );
+                let served_twice = nodes.intersection(served);
+                assert!(served_twice.is_empty(), "two entries for {served_twice}");
                 served = served.union(nodes);
             }
         }
@@ -59,7 +56,7 @@ pub fn manifest(data: &[u8]) -> bool {
     true
 }
 
-/// Writes blanks around all that is no string.
+/// Writes blanks around all punctuation outside of strings.
 fn with_blanks(json: &str) -> String {
     let mut text = String::new();
     let mut in_string = false;

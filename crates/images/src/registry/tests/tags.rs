@@ -174,7 +174,7 @@ async fn a_list_is_bounded() {
     let error = list(&remote, &huge).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "failed: the registry's list of tags: larger than is read"
+        "failed: the registry's list of tags: larger than the limit"
     );
     assert!(huge.bytes_sent() < 40 << 20, "{}", huge.bytes_sent());
 }
