@@ -1,4 +1,5 @@
-//! Authorises requests: with a token (distribution's token specification and its OAuth2 form), or with a password.
+//! Authorises requests with a token or with a password. Tokens follow distribution's token specification and its OAuth2
+//! form.
 
 mod challenge;
 mod exchange;

@@ -230,7 +230,7 @@ impl Registry {
             transport, hosts, ..
         } = token_request;
         let tokens = &self.tokens;
-        let mut authorization = tokens.remembered(token_request).await?;
+        let mut authorization = tokens.for_first_request(token_request).await?;
         let mut refusals = 0;
         loop {
             let mut route = start.clone();
@@ -240,7 +240,7 @@ impl Registry {
                 return Ok((response, route));
             }
             let next = match (refusals, sent) {
-                (0, _) => Some(tokens.renewed(token_request, sent, &response).await?),
+                (0, _) => Some(tokens.after_refusal(token_request, sent, &response).await?),
                 (1, Some(refused)) => tokens.by_get(token_request, refused).await?,
                 _ => None,
             };
@@ -267,7 +267,10 @@ impl Registry {
             transport, hosts, ..
         } = token_request;
         let answer = async {
-            let issued = self.tokens.renewed(token_request, None, &refused).await;
+            let issued = self
+                .tokens
+                .after_refusal(token_request, None, &refused)
+                .await;
             let authorization = issued.map_err(|error| route.located(error))?;
             route.follow(transport, hosts, Some(&authorization)).await
         };

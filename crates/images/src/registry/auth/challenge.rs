@@ -1,5 +1,5 @@
-//! Parses the `WWW-Authenticate` header (RFC 9110 section 11.6.1), as leniently as registries write it: several
-//! challenges in one header, unquoted values, missing commas. Pure.
+//! Parses the `WWW-Authenticate` header (RFC 9110 section 11.6.1) leniently, because registries write several
+//! challenges in one header, unquoted values, and no commas. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,15 @@ pub(super) enum Challenge {
     Basic,
 }
 
-/// Returns the challenges of all `WWW-Authenticate` headers, without those of unknown schemes.
+/// Returns the challenges of all `WWW-Authenticate` headers, except those of unknown schemes.
 pub(super) fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
-    let headers = headers.get_all(WWW_AUTHENTICATE).iter();
-    // A description may be in any language and encoding, and does not invalidate the realm beside it.
-    headers
-        .flat_map(|header| parse(&String::from_utf8_lossy(header.as_bytes())))
-        .collect()
+    let mut challenges = Vec::new();
+    for header in headers.get_all(WWW_AUTHENTICATE) {
+        // A description in another encoding than UTF-8 does not invalidate the realm beside it.
+        let text = String::from_utf8_lossy(header.as_bytes());
+        challenges.extend(parse(&text));
+    }
+    challenges
 }
 
 fn parse(header: &str) -> Vec<Challenge> {
@@ -31,11 +33,11 @@ fn parse(header: &str) -> Vec<Challenge> {
     while !rest.is_empty() {
         let (word, after) = token(rest);
         if word.is_empty() {
-            // Neither a scheme nor a parameter: nothing behind can be trusted to mean anything.
+            // Neither a scheme nor a parameter, so the meaning of the rest is uncertain.
             break;
         }
         rest = match after.trim_start().strip_prefix('=') {
-            // `Negotiate abc==`: a word that is followed by '=' belongs to a challenge that has begun.
+            // A word before '=' is a parameter of the current challenge, also in `Negotiate abc==`.
             Some(value) => {
                 let (value, after) = parameter_value(value.trim_start());
                 if let Some((_, parameters)) = challenges.last_mut() {
@@ -59,12 +61,14 @@ fn parse(header: &str) -> Vec<Challenge> {
 fn challenge(scheme: &str, mut parameters: BTreeMap<String, String>) -> Option<Challenge> {
     match &*scheme.to_ascii_lowercase() {
         "basic" => Some(Challenge::Basic),
-        "bearer" => Some(Challenge::Bearer {
-            realm: parameters
-                .remove("realm")
-                .filter(|realm| !realm.is_empty())?,
-            service: parameters.remove("service"),
-        }),
+        "bearer" => {
+            let realm = parameters.remove("realm")?;
+            if realm.is_empty() {
+                return None;
+            }
+            let service = parameters.remove("service");
+            Some(Challenge::Bearer { realm, service })
+        }
         _ => None,
     }
 }
@@ -73,7 +77,7 @@ fn is_separator(c: char) -> bool {
     c == ',' || c.is_ascii_whitespace()
 }
 
-/// Splits off a token of RFC 9110, also with the characters of token68.
+/// Splits off a token of RFC 9110, which here may also have the characters of token68.
 fn token(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~/:".contains(c)))
@@ -90,9 +94,9 @@ fn parameter_value(text: &str) -> (String, &str) {
     };
     let mut value = String::new();
     let mut chars = quoted.char_indices();
-    while let Some((place, c)) = chars.next() {
+    while let Some((index, c)) = chars.next() {
         match c {
-            '"' => return (value, &quoted[place + 1..]),
+            '"' => return (value, &quoted[index + 1..]),
             '\\' => value.extend(chars.next().map(|(_, escaped)| escaped)),
             c => value.push(c),
         }

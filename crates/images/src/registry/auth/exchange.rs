@@ -1,4 +1,4 @@
-//! One request for a token, and its answer: by GET as in the token specification, or by POST in the OAuth2 form.
+//! Requests one token and reads the answer: by GET as in the token specification, or by POST in the OAuth2 form.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -19,15 +19,17 @@ use tolerarch_text::json::go::{self, GoStruct, GoValue};
 
 /// Maximum bytes of one token.
 const TOKEN_BYTES: usize = 16 << 10;
-/// Maximum number of redirects of one request, within its origin.
-const REDIRECTS: usize = 2;
-/// Life of a token without `expires_in`, and the shortest life (distribution's token specification); the longest life.
-const LIFE: Duration = Duration::from_secs(60);
-const LIFE_MAX: Duration = Duration::from_secs(3600);
+/// Maximum number of redirects of one request, all within its origin.
+const MAX_REDIRECTS: usize = 2;
+/// Lifetime of a token without `expires_in`, and the shortest lifetime (distribution's token specification).
+const MIN_LIFETIME: Duration = Duration::from_secs(60);
+/// Longest lifetime of a token.
+const MAX_LIFETIME: Duration = Duration::from_secs(3600);
 
 const SERVER: &str = "the registry's token server";
 const UNUSABLE: &str = "the registry's token server issued no usable token";
-/// Text for answers that containerd cannot decode (`OAuthTokenResponse`, `FetchTokenResponse` in its `docker/auth`).
+/// Error text for answers that containerd cannot decode either (`OAuthTokenResponse`, `FetchTokenResponse` in its
+/// `docker/auth`).
 const UNREADABLE: &str = "the answer of the registry's token server cannot be read, and nodes refuse it as well: it has \
     to be a JSON object, with token or access_token as a text and expires_in as a whole number";
 const CLIENT: &str = "tolerarch";
@@ -40,8 +42,8 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) repository: &'a str,
     pub(crate) credential: Option<&'a Credential>,
     pub(crate) owner: CredentialOwner,
-    /// Target of the request that needs the token. Of a redirect's target, whose path another registry chose, nothing is
-    /// remembered.
+    /// Target of the request that needs the token. Nothing is cached for the target of a redirect, because another
+    /// registry chose that target's path.
     pub(crate) target: Target,
 }
 
@@ -49,7 +51,7 @@ pub(crate) struct TokenRequest<'a> {
 struct TokenResponse {
     token: String,
     access_token: String,
-    /// Seconds, 0 if not given; some servers write -1 for a token that does not expire.
+    /// Seconds; 0 if missing. Some servers write -1 for a token that does not expire.
     expires_in: i64,
 }
 
@@ -69,8 +71,8 @@ impl GoStruct for TokenResponse {
 }
 
 impl<'a> TokenRequest<'a> {
-    /// Returns the same request at the target of a redirect: never with a credential, as the registry that redirects
-    /// chooses the target (CVE-2020-15157).
+    /// Returns the same request for the target of a redirect. It never has a credential, because the registry that
+    /// redirects chooses the target (CVE-2020-15157).
     pub(crate) fn at_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
         Self {
             endpoint,
@@ -82,29 +84,33 @@ impl<'a> TokenRequest<'a> {
         }
     }
 
-    /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate
-    /// that the operator gave for another host: the token would go to the registry that named the realm.
-    pub(super) fn may_ask(&self, realm: &Realm) -> bool {
+    /// Returns whether a token may be requested from this realm, with this request's credential if it has one. No
+    /// client certificate that the operator configured for another host may be used: the token would go to the registry
+    /// that named the realm.
+    pub(super) fn may_use(&self, realm: &Realm) -> bool {
         let hosts = self.hosts;
         let origin = &self.endpoint.origin;
-        let may_be_asked = match self.target {
+        let may_be_reached = match self.target {
             Target::Registry => may_redirect(hosts, origin, &realm.url),
-            // The image's registry chose the target of its redirect.
+            // A redirect of the image's registry chose the server that names this realm.
             Target::RedirectTarget => !hosts.has_client_certificate(&realm.url),
         };
-        may_be_asked
-            && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.owner))
+        if !may_be_reached {
+            return false;
+        }
+        self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.owner)
     }
 
-    /// Returns the service of the challenge, and our own scope, never the challenge's.
+    /// Returns the parameters of the request: the service of the challenge, and a scope for this repository. The scope
+    /// of the challenge is never used.
     fn parameters(&self, realm: &Realm) -> impl Iterator<Item = (&'static str, String)> {
         let service = realm.service.clone().map(|service| ("service", service));
-        service
-            .into_iter()
-            .chain([("scope", format!("repository:{}:pull", self.repository))])
+        let scope = format!("repository:{}:pull", self.repository);
+        service.into_iter().chain([("scope", scope)])
     }
 
-    /// Requests a token by GET (token specification). Follows redirects within the origin: proxies normalise slashes.
+    /// Requests a token by GET (token specification). Follows redirects within the origin, because proxies redirect to
+    /// normalise slashes.
     pub(super) async fn get(&self, realm: &Realm) -> Result<HttpResponse, Error> {
         let mut url = realm.url.clone();
         url.query_pairs_mut().extend_pairs(self.parameters(realm));
@@ -112,26 +118,18 @@ impl<'a> TokenRequest<'a> {
         let mut redirects = 0;
         loop {
             let response = self.send(&url, password.as_ref(), None).await?;
-            if redirects == REDIRECTS || !matches!(response.status.as_u16(), 301 | 307 | 308) {
+            if redirects == MAX_REDIRECTS {
                 return Ok(response);
             }
-            let location = response.location();
-            let target = location.and_then(|location| url.join(&location).ok());
-            match target {
-                Some(target)
-                    if target.origin() == url.origin()
-                        && target.username().is_empty()
-                        && target.password().is_none() =>
-                {
-                    url = target;
-                    redirects += 1;
-                }
-                _ => return Ok(response),
-            }
+            let Some(target) = redirect_within_origin(&url, &response) else {
+                return Ok(response);
+            };
+            url = target;
+            redirects += 1;
         }
     }
 
-    /// Makes the body of a request for a token in the OAuth2 form; wiped when dropped.
+    /// Makes the body of a request for a token in the OAuth2 form. Its memory is wiped when it is dropped.
     pub(super) fn form(&self, realm: &Realm, credential: &Credential) -> Bytes {
         let mut form = form_urlencoded::Serializer::new(String::new());
         match credential {
@@ -154,13 +152,12 @@ impl<'a> TokenRequest<'a> {
         authorization: Option<&HeaderValue>,
         form: Option<Bytes>,
     ) -> Result<HttpResponse, Error> {
-        // Go repeats no POST. But a password gives a token by POST as by GET; a refresh token may be good for one use.
-        let is_idempotent =
-            form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
+        // Go repeats no POST. Here a POST with a password may be repeated, as its answer is a token, like that of a
+        // GET. A POST with a refresh token may not: the token may be valid for one use only.
+        let has_password = matches!(self.credential, Some(Credential::Basic { .. }));
+        let is_at_endpoint = self.endpoint.is_at(url);
         let server = match self.target {
-            Target::Registry if self.endpoint.is_at(url) => {
-                Server::Configured(&self.endpoint.headers)
-            }
+            Target::Registry if is_at_endpoint => Server::Configured(&self.endpoint.headers),
             _ => Server::NamedByRegistry,
         };
         let request = HttpRequest {
@@ -168,19 +165,31 @@ impl<'a> TokenRequest<'a> {
             url,
             authorization,
             server,
+            is_idempotent: form.is_none() || has_password,
             form,
-            is_idempotent,
         };
         match self.transport.send(&request).await {
-            // It is another server that cannot be reached, not the endpoint.
-            Err(Error::NoConnection(why)) if !self.endpoint.is_at(url) => {
-                Err(Error::Unreachable(why))
-            }
+            // Another server than the endpoint cannot be reached.
+            Err(Error::NoConnection(why)) if !is_at_endpoint => Err(Error::Unreachable(why)),
             answer => answer,
         }
     }
 }
 
+/// Returns the target of a redirect, if it is at the same origin and has neither a user nor a password.
+fn redirect_within_origin(url: &Url, response: &HttpResponse) -> Option<Url> {
+    if !matches!(response.status.as_u16(), 301 | 307 | 308) {
+        return None;
+    }
+    let target = url.join(&response.location()?).ok()?;
+    let has_user = !target.username().is_empty() || target.password().is_some();
+    if target.origin() != url.origin() || has_user {
+        return None;
+    }
+    Some(target)
+}
+
+/// Reads the answer of a token server: the authorization, and its lifetime.
 pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
     match response.status.as_u16() {
         200..=299 => {}
@@ -192,34 +201,36 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
     read_body(&response.body.bytes)
 }
 
-/// Reads the body of a success: the authorization, and its life.
+/// Reads the body of a successful answer: the authorization, and its lifetime.
 fn read_body(json: &[u8]) -> Result<(HeaderValue, Duration), Error> {
     let response: TokenResponse =
         go::read_first(json).map_err(|_| Error::Denied(UNREADABLE.into()))?;
-    // Of two the specification prefers neither; containerd takes this one.
+    // If there are two tokens, the specification prefers neither; containerd uses `access_token`.
     let token = if response.access_token.is_empty() {
         response.token
     } else {
         response.access_token
     };
-    Ok((bearer(&token)?, life(response.expires_in)))
+    Ok((bearer(&token)?, lifetime(response.expires_in)))
 }
 
-fn life(expires_in: i64) -> Duration {
+fn lifetime(expires_in: i64) -> Duration {
     let seconds = u64::try_from(expires_in).unwrap_or_default();
-    Duration::from_secs(seconds).clamp(LIFE, LIFE_MAX)
+    Duration::from_secs(seconds).clamp(MIN_LIFETIME, MAX_LIFETIME)
 }
 
+/// Makes the header with a token.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let is_usable =
-        (1..=TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
-    if is_usable && let Some(header) = net::sensitive(&Zeroizing::new(format!("Bearer {token}"))) {
-        return Ok(header);
+    let unusable = || Error::Denied(UNUSABLE.into());
+    let is_ascii = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if token.is_empty() || token.len() > TOKEN_BYTES || !is_ascii {
+        return Err(unusable());
     }
-    Err(Error::Denied(UNUSABLE.into()))
+    let header = Zeroizing::new(format!("Bearer {token}"));
+    net::sensitive(&header).ok_or_else(unusable)
 }
 
-/// Makes the header with a password; an identity token goes without a user, as containerd sends it.
+/// Makes the header with a password. An identity token is sent without a user, as containerd does.
 pub(super) fn basic(credential: &Credential) -> Option<HeaderValue> {
     match credential {
         Credential::Basic { user, password } => net::basic(user, password.reveal()),
@@ -236,23 +247,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_without_a_sensible_life_lives_for_the_default() {
+    fn lifetime_of_a_token_is_clamped() {
         for (text, expected) in [
-            (r#"{"token": "t"}"#, LIFE),
-            (r#"{"token": "t", "expires_in": -1}"#, LIFE),
-            (r#"{"token": "t", "expires_in": 0}"#, LIFE),
-            (r#"{"token": "t", "expires_in": 59}"#, LIFE),
+            (r#"{"token": "t"}"#, MIN_LIFETIME),
+            (r#"{"token": "t", "expires_in": -1}"#, MIN_LIFETIME),
+            (r#"{"token": "t", "expires_in": 0}"#, MIN_LIFETIME),
+            (r#"{"token": "t", "expires_in": 59}"#, MIN_LIFETIME),
             (
                 r#"{"token": "t", "expires_in": 300}"#,
                 Duration::from_secs(300),
             ),
             (
                 r#"{"token": "t", "expires_in": 9223372036854775807}"#,
-                LIFE_MAX,
+                MAX_LIFETIME,
             ),
         ] {
             let read: TokenResponse = go::read_first(text.as_bytes()).unwrap();
-            assert_eq!(life(read.expires_in), expected, "{text}");
+            assert_eq!(lifetime(read.expires_in), expected, "{text}");
         }
     }
 
@@ -274,7 +285,7 @@ mod tests {
             let ours = read_body(&json)
                 .ok()
                 .map(|(token, _)| token.to_str().unwrap().to_owned());
-            // What is no token of HTTP's is sent by nobody.
+            // No client can send a token that is no value of an HTTP header.
             let usable = |token: &&String| token.bytes().all(|byte| byte.is_ascii_graphic());
             let theirs = gives
                 .first()

@@ -1,4 +1,4 @@
-//! Invariants of every challenge.
+//! Invariants that hold for every challenge.
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
@@ -11,22 +11,22 @@ use super::realm::Realm;
 use crate::credentials::CredentialOwner;
 use crate::registry::hosts::Hosts;
 
-/// Checks that a parsed challenge, written as RFC 9110 has it, is parsed as the same again; and that no realm leads a
-/// credential away from the registry, or any request away from TLS.
+/// Checks that a parsed challenge, written in the form of RFC 9110, is parsed as the same challenge again. Checks also
+/// that no realm leads a credential away from the registry's host, or any request away from TLS.
 pub fn challenge(data: &[u8]) -> bool {
     let Ok(header) = HeaderValue::from_bytes(data) else {
         return false;
     };
-    let read = of(header);
-    let written: Vec<String> = read.iter().map(written).collect();
-    let again = HeaderValue::from_bytes(written.join(", ").as_bytes());
-    let again = again.unwrap_or_else(|error| panic!("{error}: {written:?}"));
-    assert_eq!(of(again), read, "{written:?}");
+    let parsed = parse(header);
+    let rewritten: Vec<String> = parsed.iter().map(write).collect();
+    let header = HeaderValue::from_bytes(rewritten.join(", ").as_bytes());
+    let header = header.unwrap_or_else(|error| panic!("{error}: {rewritten:?}"));
+    assert_eq!(parse(header), parsed, "{rewritten:?}");
 
     let hosts = Hosts::default();
     for registry in ["https://registry.test:5000/", "http://registry.test/"] {
         let origin = Url::parse(registry).unwrap_or_else(|error| panic!("{error}"));
-        for challenge in &read {
+        for challenge in &parsed {
             let Challenge::Bearer { realm, service } = challenge else {
                 continue;
             };
@@ -42,10 +42,9 @@ pub fn challenge(data: &[u8]) -> bool {
                 url.has_host() && url.username().is_empty() && url.password().is_none(),
                 "{url}"
             );
-            if [CredentialOwner::Pod, CredentialOwner::Operator]
-                .iter()
-                .any(|owner| realm.may_see_credentials(&hosts, &origin, *owner))
-            {
+            let owners = [CredentialOwner::Pod, CredentialOwner::Operator];
+            let may_see = |owner| realm.may_see_credentials(&hosts, &origin, owner);
+            if owners.into_iter().any(may_see) {
                 assert_eq!(url.host(), origin.host());
                 assert!(
                     url.origin() == origin.origin() || url.scheme() == origin.scheme(),
@@ -57,11 +56,11 @@ pub fn challenge(data: &[u8]) -> bool {
     true
 }
 
-fn of(header: HeaderValue) -> Vec<Challenge> {
+fn parse(header: HeaderValue) -> Vec<Challenge> {
     challenges(&HeaderMap::from_iter([(WWW_AUTHENTICATE, header)]))
 }
 
-fn written(challenge: &Challenge) -> String {
+fn write(challenge: &Challenge) -> String {
     let quoted = |text: &str| text.replace('\\', r"\\").replace('"', r#"\""#);
     match challenge {
         Challenge::Basic => "Basic".to_owned(),

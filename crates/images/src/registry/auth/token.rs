@@ -1,5 +1,6 @@
-//! Tokens: fetched where a challenge says, and cached: schemes by origin, tokens by origin, repository, realm and
-//! credential. So the next lookup of a repository is one request, and no caller uses another one's token.
+//! Fetches tokens from the realm that a challenge names, and caches them. A scheme is cached by origin, a token by
+//! origin, repository, realm and credential. So the next lookup in a repository takes one request, and no caller uses a
+//! token of another credential.
 
 use std::sync::Arc;
 
@@ -17,20 +18,22 @@ use crate::registry::response::HttpResponse;
 use crate::registry::target::Target;
 use crate::ttl_cache::{Timed, TtlCache};
 
-/// Maximum number of cached challenges (by host) and tokens (by repository and credential).
-const CHALLENGES: usize = 1000;
-const TOKENS: usize = 10_000;
-/// Maximum bytes of all tokens.
-const TOKENS_BYTES: u64 = 16 << 20;
-/// Time before its end from which a token is no longer used.
-const MARGIN: Duration = Duration::from_secs(5);
+/// Maximum number of cached schemes, by origin.
+const MAX_SCHEMES: usize = 1000;
+/// Maximum number of cached tokens, by repository and credential.
+const MAX_TOKENS: usize = 10_000;
+/// Maximum bytes of all cached tokens.
+const MAX_TOKEN_BYTES: u64 = 16 << 20;
+/// A token is no longer used from this time before it expires.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Tokens {
     /// Schemes by origin.
     schemes: Cache<String, Scheme>,
     tokens: Arc<TtlCache<TokenKey, HeaderValue>>,
-    /// Requests under way, also by whether made by GET: many tags of one repository are often looked up at once. Each is
-    /// part of a lookup, with its tenant, its trace and its end, so it is no task of a `SingleFlight`.
+    /// Requests under way, by the token's key and whether the request is made by GET. They are shared because many tags
+    /// of one repository are often looked up at once. Each request is part of a lookup, with that lookup's tenant,
+    /// trace and end, so it is not a task of a `SingleFlight`.
     fetches: Cache<(TokenKey, bool), Authorization>,
 }
 
@@ -41,9 +44,10 @@ enum Scheme {
     Basic,
     Bearer {
         realm: Realm,
-        /// True if the realm issues tokens for a password by GET, and not by POST.
+        /// True if the realm issues tokens for a password by GET only, not by POST.
         by_get: bool,
-        /// True if the realm last refused a token, or failed. It may have moved, and is asked only once a challenge names it.
+        /// True if the last request to the realm was refused or failed. The realm may have moved, so it is used again
+        /// only when a challenge names it.
         is_doubtful: bool,
     },
 }
@@ -70,7 +74,7 @@ impl TokenKey {
         }
     }
 
-    /// Estimates the bytes of a token with its key.
+    /// Estimates the bytes of a token and its key.
     fn weight(&self, (token, _): &Timed<HeaderValue>) -> u64 {
         let Self {
             origin,
@@ -89,23 +93,21 @@ impl TokenKey {
 impl Tokens {
     pub(crate) fn new() -> Self {
         Self {
-            schemes: Cache::new(CHALLENGES),
-            tokens: TtlCache::new(TOKENS, TOKENS_BYTES, TokenKey::weight),
-            fetches: Cache::new(TOKENS),
+            schemes: Cache::new(MAX_SCHEMES),
+            tokens: TtlCache::new(MAX_TOKENS, MAX_TOKEN_BYTES, TokenKey::weight),
+            fetches: Cache::new(MAX_TOKENS),
         }
     }
 
-    /// Returns the `Authorization` of a first request, if the registry's scheme is known: a token or the password.
-    pub(crate) async fn remembered(
+    /// Returns the `Authorization` of a first request, if the registry's scheme is cached: a token or the password.
+    pub(crate) async fn for_first_request(
         &self,
         request: TokenRequest<'_>,
     ) -> Result<Option<HeaderValue>, Error> {
         if let Some(Credential::Bearer(token)) = request.credential {
-            return match bearer(token.reveal()) {
-                Ok(header) => Ok(Some(header)),
-                // Nothing was sent that the registry could have refused.
-                Err(_) => Err(Error::NoCredential),
-            };
+            // No request was sent, so the registry has refused nothing.
+            let header = bearer(token.reveal()).map_err(|_| Error::NoCredential)?;
+            return Ok(Some(header));
         }
         if let Some(Scheme::Basic) = self.schemes.get(request.endpoint.origin.as_str()) {
             return Ok(request.credential.and_then(basic));
@@ -121,57 +123,57 @@ impl Tokens {
         }
         let realm = key.realm.clone();
         let token = self.fetch(request, key, by_get).await;
-        if let Err(error) = &token
-            && !matches!(error, Error::Crowded)
-        {
-            let scheme = Scheme::Bearer {
-                realm,
-                by_get,
-                is_doubtful: true,
-            };
-            let origin = request.endpoint.origin.to_string();
-            self.schemes.insert(origin, scheme);
+        match token {
+            Ok(token) => Ok(Some(token)),
+            Err(Error::Crowded) => Err(Error::Crowded),
+            Err(error) => {
+                let scheme = Scheme::Bearer {
+                    realm,
+                    by_get,
+                    is_doubtful: true,
+                };
+                let origin = request.endpoint.origin.to_string();
+                self.schemes.insert(origin, scheme);
+                Err(error)
+            }
         }
-        token.map(Some)
     }
 
-    /// Returns whether the remembered realm has given no token since it refused one, or failed.
+    /// Returns whether the cached realm has issued no token since it last refused one or failed.
     fn is_doubtful(&self, key: &TokenKey) -> bool {
-        let scheme = self.schemes.get(key.origin.as_str());
-        matches!(
-            scheme,
-            Some(Scheme::Bearer {
-                is_doubtful: true,
-                ..
-            })
-        )
+        match self.schemes.get(key.origin.as_str()) {
+            Some(Scheme::Bearer { is_doubtful, .. }) => is_doubtful,
+            _ => false,
+        }
     }
 
-    /// Returns the key of a token by the remembered realm, if that may be asked, and whether by GET alone.
+    /// Returns the key of a token from the cached realm, and whether that realm issues tokens by GET only. `None` if
+    /// there is no cached realm, or it may not be used for this request.
     fn key(&self, request: TokenRequest<'_>) -> Option<(TokenKey, bool)> {
         match self.schemes.get(request.endpoint.origin.as_str())? {
-            Scheme::Bearer { realm, by_get, .. } if request.may_ask(&realm) => {
+            Scheme::Bearer { realm, by_get, .. } if request.may_use(&realm) => {
                 Some((TokenKey::of(request, realm), by_get))
             }
             _ => None,
         }
     }
 
-    /// Returns the `Authorization` that the challenge of a 401 asks for; a token is preferred to a password, as in
-    /// containerd (`core/remotes/docker/auth/parse.go`). `sent` was refused; a refused token is removed from the cache.
-    pub(crate) async fn renewed(
+    /// Returns the `Authorization` that the challenge of a 401 demands. A token is preferred to a password, as in
+    /// containerd (`core/remotes/docker/auth/parse.go`). The registry refused `sent`; if that is a cached token, it is
+    /// removed from the cache.
+    pub(crate) async fn after_refusal(
         &self,
         request: TokenRequest<'_>,
         sent: Option<&HeaderValue>,
         refused: &HttpResponse,
     ) -> Result<HeaderValue, Error> {
-        let mut remembered = None;
+        let mut cached = None;
         if request.target == Target::Registry {
-            remembered = self.key(request);
+            cached = self.key(request);
         }
-        if let Some((key, _)) = &remembered {
+        if let Some((key, _)) = &cached {
             match self.tokens.get(key) {
-                // Another lookup has renewed the token since.
+                // Another lookup has already replaced the refused token.
                 Some(token) if Some(&token) != sent => return Ok(token),
                 _ => self.tokens.remove(key),
             }
@@ -180,11 +182,13 @@ impl Tokens {
             return Err(Error::Denied("the registry refused the token".into()));
         }
         let challenges = challenges(&refused.headers);
-        let error = match realm_to_ask(request, &challenges) {
+        let error = match usable_realm(request, &challenges) {
             Ok(realm) => {
                 let key = TokenKey::of(request, realm);
-                let by_get =
-                    remembered.is_some_and(|(remembered, by_get)| by_get && remembered == key);
+                let by_get = match cached {
+                    Some((cached_key, by_get)) => by_get && cached_key == key,
+                    None => false,
+                };
                 return self.fetch(request, key, by_get).await;
             }
             Err(error) => error,
@@ -198,14 +202,14 @@ impl Tokens {
         let origin = request.endpoint.origin.to_string();
         self.schemes.insert(origin, Scheme::Basic);
         if sent == Some(&password) {
-            // The same password would be refused again, and perhaps counted against the account.
+            // The registry would refuse the same password again, and might count that against the account.
             return Err(Error::Denied("the registry refused the credentials".into()));
         }
         Ok(password)
     }
 
-    /// Returns another token for the same password, by GET, where the refused one may have come by POST: OpenShift's
-    /// token server reads no form, and answers it with a token for nobody.
+    /// Returns another token for the same password by GET, if the refused one may have been issued by POST. OpenShift's
+    /// token server ignores the form, and answers it with an anonymous token.
     pub(crate) async fn by_get(
         &self,
         request: TokenRequest<'_>,
@@ -219,7 +223,7 @@ impl Tokens {
             return Ok(None);
         };
         match self.tokens.get(&key) {
-            // Another lookup has a new token by now.
+            // Another lookup has already fetched another token.
             Some(token) if token != *refused => return Ok(Some(token)),
             Some(_) if by_get => return Ok(None),
             _ => self.tokens.remove(&key),
@@ -227,12 +231,13 @@ impl Tokens {
         self.fetch(request, key, true).await.map(Some)
     }
 
-    /// Fetches a token, or waits for another lookup that does; if that lookup is cut off, a waiting one takes over.
+    /// Fetches a token, or waits for another lookup that fetches it. If that lookup is cancelled, a waiting one takes
+    /// over.
     async fn fetch(&self, request: TokenRequest<'_>, key: TokenKey, by_get: bool) -> Authorization {
         let key = (key, by_get);
         let work = async {
             match self.fetch_now(request, &key.0, by_get).await {
-                // It is another tenant's turn, perhaps one that waits: it takes over as well.
+                // Not a result for the waiting lookups. They may be those of other tenants, and one of them takes over.
                 Err(Error::Crowded) => Err(Error::Crowded),
                 token => Ok(token),
             }
@@ -242,8 +247,8 @@ impl Tokens {
         token
     }
 
-    /// Fetches and caches a token, and its realm. By POST first, if there is a credential; if refused, by GET, as
-    /// containerd does (`core/remotes/docker/authorizer.go`).
+    /// Fetches and caches a token, and caches its realm. With a credential, the first request is a POST, and if that is
+    /// refused, a GET follows, as in containerd (`core/remotes/docker/authorizer.go`).
     async fn fetch_now(
         &self,
         request: TokenRequest<'_>,
@@ -262,11 +267,11 @@ impl Tokens {
             Some(response) if !response.refuses_form() => (response, false),
             _ => (request.get(realm).await?, request.credential.is_some()),
         };
-        let (token, life) = read(&response)?;
-        // The registry that redirects chose the path at its target, so nothing of the target is cached.
+        let (token, lifetime) = read(&response)?;
+        // Nothing is cached for the target of a redirect, because the registry that redirects chose the target's path.
         if request.target == Target::Registry {
-            let life = life.saturating_sub(MARGIN);
-            self.tokens.put(key.clone(), token.clone(), life);
+            let lifetime = lifetime.saturating_sub(EXPIRY_MARGIN);
+            self.tokens.put(key.clone(), token.clone(), lifetime);
             let scheme = Scheme::Bearer {
                 realm: realm.clone(),
                 by_get,
@@ -278,8 +283,8 @@ impl Tokens {
     }
 }
 
-/// Returns the first realm of the challenges that may be asked, or why there is none.
-fn realm_to_ask(request: TokenRequest<'_>, challenges: &[Challenge]) -> Result<Realm, Error> {
+/// Returns the first realm of the challenges that may be used, or the reason why there is none.
+fn usable_realm(request: TokenRequest<'_>, challenges: &[Challenge]) -> Result<Realm, Error> {
     let origin = &request.endpoint.origin;
     let mut error = Error::Denied("the registry asks for credentials".into());
     for challenge in challenges {
@@ -287,7 +292,7 @@ fn realm_to_ask(request: TokenRequest<'_>, challenges: &[Challenge]) -> Result<R
             continue;
         };
         match Realm::of(request.hosts, origin, realm, service.clone()) {
-            Some(realm) if request.may_ask(&realm) => return Ok(realm),
+            Some(realm) if request.may_use(&realm) => return Ok(realm),
             Some(realm) => {
                 error = Error::TokenHost {
                     registry: label(origin).to_owned(),
@@ -295,7 +300,7 @@ fn realm_to_ask(request: TokenRequest<'_>, challenges: &[Challenge]) -> Result<R
                 };
             }
             None => {
-                error = Error::Denied("the registry named a realm that may not be asked".into());
+                error = Error::Denied("the registry named a realm that may not be used".into());
             }
         }
     }

@@ -9,7 +9,7 @@ fn bearer(realm: &str, service: Option<&str>) -> Challenge {
 }
 
 #[test]
-fn reads_what_registries_write() {
+fn parses_challenges_as_registries_write_them() {
     for (header, expected) in [
         (
             r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:library/nginx:pull""#,
@@ -70,7 +70,7 @@ fn reads_what_registries_write() {
 }
 
 #[test]
-fn reads_all_headers_whatever_their_encoding() {
+fn parses_all_headers_in_any_encoding() {
     let mut headers = HeaderMap::new();
     for value in [
         &b"Basic realm=r"[..],
@@ -86,7 +86,7 @@ fn reads_all_headers_whatever_their_encoding() {
 
 proptest! {
     #[test]
-    fn any_header_is_read_to_its_end(header in "[ -~é]{0,60}") {
+    fn never_panics_on_any_header(header in "[ -~é]{0,60}") {
         parse(&header);
     }
 }

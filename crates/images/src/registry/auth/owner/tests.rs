@@ -5,7 +5,7 @@ fn url(text: &str) -> Url {
 }
 
 #[test]
-fn knows_the_token_servers_of_public_registries() {
+fn token_servers_of_public_registries_are_built_in() {
     for (registry, host, expected) in [
         ("registry-1.docker.io", "auth.docker.io", true),
         ("registry-1.docker.io", "auth.docker.io:444", false),
@@ -88,12 +88,16 @@ fn knows_the_token_servers_of_public_registries() {
             false,
         ),
     ] {
-        assert_eq!(is_known(registry, host), expected, "{host} of {registry}");
+        assert_eq!(
+            is_known_token_server(registry, host),
+            expected,
+            "{host} of {registry}"
+        );
     }
 }
 
 #[test]
-fn another_port_is_the_same_host_but_not_of_an_address() {
+fn host_is_the_same_on_any_port_unless_it_is_an_address() {
     for (registry, host, expected) in [
         (
             "https://git.example.com:5050/",
@@ -186,7 +190,7 @@ fn one_registered_domain_is_one_owner() {
             false,
         ),
         ("a.xn--55qx5d.cn", "b.xn--55qx5d.cn", false),
-        // Suffixes, and names that nobody has registered.
+        // Suffixes, and unregistered names.
         ("com", "com", false),
         ("github.io", "github.io", false),
         (
@@ -199,26 +203,27 @@ fn one_registered_domain_is_one_owner() {
         ("10.0.0.5", "10.0.0.5", false),
         ("[fd00::5]", "[fd00::5]", false),
     ] {
-        let of = |scheme: &str, host: &str| url(&format!("{scheme}://{host}/"));
+        let http = |host: &str| url(&format!("http://{host}/"));
+        let https = |host: &str| url(&format!("https://{host}/"));
         assert_eq!(
-            is_same_owner(&of("https", registry), &of("https", host)),
+            is_same_owner(&https(registry), &https(host)),
             expected,
             "{host} of {registry}"
         );
         assert!(
-            !is_same_owner(&of("http", registry), &of("https", host)),
+            !is_same_owner(&http(registry), &https(host)),
             "{host} of {registry}"
         );
         assert!(
-            !is_same_owner(&of("https", registry), &of("http", host)),
+            !is_same_owner(&https(registry), &http(host)),
             "{host} of {registry}"
         );
     }
 }
 
-/// The documentation's example of a provider configuration has the names that clouds give to their customers.
+/// The documentation's example of a provider configuration lists the names that clouds give to their customers.
 #[test]
-fn customers_of_a_cloud_are_different_owners_by_each_of_its_names() {
+fn customers_of_one_cloud_are_different_owners() {
     let page = include_str!("../../../../../../docs/credentials.md");
     let example = page
         .split("```")
@@ -230,10 +235,13 @@ fn customers_of_a_cloud_are_different_owners_by_each_of_its_names() {
         .collect();
     assert!(patterns.len() > 15, "{patterns:?}");
     for pattern in patterns {
-        let of = |customer: &str| {
+        let registry_of = |customer: &str| {
             let host = pattern.replacen('*', customer, 1).replace('*', "region-1");
             url(&format!("https://{host}/"))
         };
-        assert!(!is_same_owner(&of("one"), &of("other")), "{pattern}");
+        assert!(
+            !is_same_owner(&registry_of("one"), &registry_of("other")),
+            "{pattern}"
+        );
     }
 }

@@ -8,7 +8,7 @@ fn realm(hosts: &Hosts, origin: &str, realm: &str) -> Option<Realm> {
 }
 
 #[test]
-fn accepts_only_realms_that_cannot_hurt() {
+fn unsafe_realms_are_refused() {
     let hosts = Hosts::default();
     let https = "https://registry.test:5000/";
     for (origin, text, expected) in [
@@ -53,7 +53,7 @@ fn accepts_only_realms_that_cannot_hurt() {
 }
 
 #[test]
-fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
+fn credentials_go_only_to_the_registry_and_its_token_hosts() {
     let settings = |plain_http, token_hosts: &[&str]| HostSettings {
         plain_http,
         token_hosts: token_hosts.iter().map(ToString::to_string).collect(),
@@ -106,7 +106,7 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("https://own.test:5000/", "https://port.test/token", false),
         ("https://own.test:5000/", "http://plain.test/token", true),
         ("https://own.test/", "https://auth.test/token", false),
-        // Without TLS the registry itself may get the credentials, as configured, but no other host.
+        // Without TLS only the registry itself may get the credentials, and hosts that are configured for plain HTTP.
         ("http://open.test/", "http://open.test/token", true),
         ("http://open.test/", "https://auth.test/token", true),
         ("http://open.test/", "http://auth.test/token", false),
@@ -115,19 +115,16 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("http://eighty.test/", "https://auth.test/token", false),
     ] {
         let url = Url::parse(origin).unwrap();
-        let may = realm(&hosts, origin, text).unwrap().may_see_credentials(
-            &hosts,
-            &url,
-            CredentialOwner::Operator,
-        );
-        assert_eq!(may, expected, "{text} of {origin}");
+        let realm = realm(&hosts, origin, text).unwrap();
+        let may_see = realm.may_see_credentials(&hosts, &url, CredentialOwner::Operator);
+        assert_eq!(may_see, expected, "{text} of {origin}");
     }
 }
 
 #[test]
-fn a_pods_credential_also_goes_to_another_host_of_the_same_owner() {
+fn pods_credential_also_goes_to_hosts_of_the_same_owner() {
     let hosts = Hosts::default();
-    for (origin, text, of_operator, of_pod) in [
+    for (origin, text, operators_goes, pods_goes) in [
         (
             "https://registry.example.com/",
             "https://gitlab.example.com/jwt/auth",
@@ -167,8 +164,12 @@ fn a_pods_credential_also_goes_to_another_host_of_the_same_owner() {
     ] {
         let url = Url::parse(origin).unwrap();
         let realm = realm(&hosts, origin, text).unwrap();
-        let may = [CredentialOwner::Operator, CredentialOwner::Pod]
-            .map(|owner| realm.may_see_credentials(&hosts, &url, owner));
-        assert_eq!(may, [of_operator, of_pod], "{text} of {origin}");
+        for (owner, expected) in [
+            (CredentialOwner::Operator, operators_goes),
+            (CredentialOwner::Pod, pods_goes),
+        ] {
+            let may_see = realm.may_see_credentials(&hosts, &url, owner);
+            assert_eq!(may_see, expected, "{text} of {origin}, {owner:?}");
+        }
     }
 }
