@@ -1,4 +1,4 @@
-//! Endpoints that serve the images of a registry, and the operator's settings of each host.
+//! Endpoints that serve the images of a registry, and the operator's settings for each host.
 
 mod allowed;
 mod directory;
@@ -29,13 +29,13 @@ pub struct HostSettings {
     pub ca_file: Option<PathBuf>,
     /// PEM file of the client certificate for this host.
     pub client_cert_file: Option<PathBuf>,
-    /// PEM file of the client certificate's key; without one, the certificate's file holds the key.
+    /// PEM file of the client certificate's key. If it is not set, the certificate's file holds the key.
     pub client_key_file: Option<PathBuf>,
     pub plain_http: bool,
     pub skip_verify: bool,
     /// Mirrors of this registry, tried in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
-    /// Further hosts for this registry's realm, which get its credentials, as [`canonical_host`] writes them.
+    /// Other hosts that may issue this registry's tokens and so get its credentials, as [`canonical_host`] writes them.
     pub token_hosts: Vec<String>,
 }
 
@@ -57,14 +57,15 @@ impl HostSettings {
     }
 }
 
-/// Settings by the host's name in images (`docker.io`) or as dialled. Settings take precedence over directories.
+/// Settings by the host's name in images (`docker.io`) or by the dialled name. Settings take precedence over
+/// directories.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
     directory: HostsDirectory,
-    /// Mirrors by registry, where settings name some.
+    /// Mirrors by registry, for registries whose settings name mirrors.
     mirrors: HashMap<String, Vec<Arc<Endpoint>>>,
-    /// TLS settings of hosts, by the name that is dialled.
+    /// TLS settings of hosts, by the dialled name.
     pub(super) tls: BTreeMap<String, Tls>,
 }
 
@@ -97,7 +98,7 @@ impl Hosts {
         self.settings.get(&canonical_host(host))
     }
 
-    /// Returns the endpoints of the registry that images call `host`: mirrors first, the registry itself last.
+    /// Returns the endpoints of the registry that images name `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Vec<Arc<Endpoint>> {
         let mut endpoints = Vec::new();
         let mut server = None;
@@ -126,7 +127,7 @@ impl Hosts {
                     None if name == directory::DEFAULT => continue,
                     None => dialled(&registry),
                 };
-                // Of several settings of a host the first counts, and those of the configuration most.
+                // The first settings of a host win. Settings of the configuration replace them below.
                 let tls = listed.entry(server.to_owned()).or_default();
                 if tls.is_none() {
                     tls.clone_from(&host.tls);
@@ -135,7 +136,7 @@ impl Hosts {
         }
         let mut all = BTreeMap::new();
         for (host, tls) in listed {
-            // A host that a directory lists without TLS settings gets none of the default directory's.
+            // A host that a directory lists without TLS settings does not get those of the default directory.
             all.insert(host, tls.unwrap_or_default());
         }
         for (host, settings) in &self.settings {
@@ -146,7 +147,7 @@ impl Hosts {
         all
     }
 
-    /// Returns the TLS settings in the default directory, for hosts without a directory.
+    /// Returns the TLS settings of the default directory, for hosts without a directory of their own.
     pub(super) fn default_tls(&self) -> Option<Tls> {
         let server = &self.directory.namespaces.get(directory::DEFAULT)?.server;
         if server.endpoint.is_some() {
@@ -162,7 +163,8 @@ impl Hosts {
             .is_some_and(|tls| !tls.identities.is_empty())
     }
 
-    /// Returns the registry's own endpoint, with what its directory says of that very server.
+    /// Returns the registry's own endpoint, with the names and headers that the registry's directory has for that
+    /// server.
     fn registry_itself(&self, host: &str) -> Option<Endpoint> {
         let mut registry = Endpoint::at(host, "", self.is_plain(host))?;
         if let Some(Namespace { server, .. }) = self.directory.find(host) {

@@ -2,7 +2,8 @@
 
 use tolerarch_core::image::{ImageRef, NamePattern};
 
-/// Patterns of images that may be looked up: `deny` beats `allow`, and an empty `allow` means everything.
+/// Patterns of images that may be looked up. `deny` takes precedence over `allow`, and an empty `allow` allows
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     pub allow: Vec<NamePattern>,
@@ -10,11 +11,13 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Returns whether the image may be looked up. Allocates nothing, as each image of each Pod is judged.
+    /// Returns whether the image may be looked up. Allocates nothing, because it runs for each image of each Pod.
     pub fn admits(&self, image: &ImageRef) -> bool {
-        let covered =
-            |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.covers(image));
-        !covered(&self.deny) && (self.allow.is_empty() || covered(&self.allow))
+        let covers = |pattern: &NamePattern| pattern.covers(image);
+        if self.deny.iter().any(covers) {
+            return false;
+        }
+        self.allow.is_empty() || self.allow.iter().any(covers)
     }
 }
 
@@ -27,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_beats_allow() {
+    fn deny_takes_precedence_over_allow() {
         let image = |text: &str| text.parse::<ImageRef>().unwrap();
         let allowed = Allowed {
             allow: patterns(&["ghcr.io", "a.b"]),

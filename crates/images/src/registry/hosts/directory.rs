@@ -1,4 +1,4 @@
-//! containerd's directories of hosts (`/etc/containerd/certs.d`), read as containerd reads them: `docs/hosts.md` and
+//! Reads containerd's directories of hosts (`/etc/containerd/certs.d`) as containerd does: `docs/hosts.md` and
 //! `core/remotes/docker/config/hosts.go` of github.com/containerd/containerd. There is one directory for each registry.
 
 mod file;
@@ -26,7 +26,7 @@ pub(crate) struct HostsDirectory {
 }
 
 impl HostsDirectory {
-    /// Reads all directories. Skips what containerd skips with a line in its log.
+    /// Reads all directories. A fault that containerd only logs is no error here.
     pub(crate) fn load(root: &Path) -> Result<Self, TrustError> {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| is_directory(path)) {
@@ -35,7 +35,7 @@ impl HostsDirectory {
             };
             let mut namespace = Namespace::load(&path)?;
             if name == DEFAULT {
-                // Headers go to hosts that somebody has named.
+                // Headers go only to hosts that the operator has named.
                 namespace.server.headers.clear();
             }
             namespaces.insert(name.to_owned(), namespace);
@@ -55,20 +55,20 @@ impl HostsDirectory {
             let path = self.root.join(name).join(file::NAME);
             let file = path.display();
             if let Some(why) = &namespace.fault {
-                tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
+                tracing::error!(%file, why, "not used; certificate files beside it are used instead, as in containerd");
             }
             if namespace.hosts().any(|host| host.is_proxied) {
                 tracing::warn!(%file, "proxy is not supported here; HTTPS_PROXY and NO_PROXY are");
             }
             let hosts = namespace.hosts();
             let notes: BTreeSet<_> = hosts.filter_map(|host| host.names.note()).collect();
-            for (place, what) in notes {
-                tracing::warn!(place, "{what}");
+            for (location, note) in notes {
+                tracing::warn!(place = location, "{note}");
             }
         }
     }
 
-    /// Finds the settings for the images that name `host` (`HostDirFromRoot`).
+    /// Finds the settings for images that name `host` (`HostDirFromRoot`).
     pub(super) fn find(&self, host: &str) -> Option<&Namespace> {
         if let Some((name, port)) = host.rsplit_once(':')
             && !name.is_empty()
@@ -80,23 +80,25 @@ impl HostsDirectory {
         namespace.or_else(|| self.namespaces.get(DEFAULT))
     }
 
-    /// Lists the files of certificates.
+    /// Lists the files of certificates and keys.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let hosts = self.namespaces.values().flat_map(Namespace::hosts);
-        hosts
-            .filter_map(|host| host.tls.as_ref())
-            .flat_map(Tls::files)
-            .collect()
+        let mut files = Vec::new();
+        for host in self.namespaces.values().flat_map(Namespace::hosts) {
+            if let Some(tls) = &host.tls {
+                files.extend(tls.files());
+            }
+        }
+        files
     }
 }
 
-/// Content of one directory: the hosts of its `hosts.toml`, which serve the images; without a readable one, certificate
-/// files in Docker's layout, which name the authorities to trust.
+/// Content of one directory: the hosts of its `hosts.toml`, which serve the registry's images. Without a valid
+/// `hosts.toml`, the directory's certificate files in Docker's layout are used.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
-    /// Hosts that serve the registry's images, in the order of trying.
+    /// Hosts that serve the registry's images, in the order in which they are tried.
     pub(super) hosts: Vec<RegistryHost>,
-    /// Host to try last; without an endpoint the registry itself.
+    /// Host to try last. If it has no endpoint, that is the registry itself.
     pub(super) server: RegistryHost,
     /// Reason why the `hosts.toml` is not used.
     fault: Option<String>,
@@ -122,11 +124,11 @@ impl Namespace {
             }
             _ => None,
         };
+        let mut server = RegistryHost::default();
         let tls = certificates(directory)?;
-        let server = RegistryHost {
-            tls: (tls != Tls::default()).then_some(tls),
-            ..RegistryHost::default()
-        };
+        if tls != Tls::default() {
+            server.tls = Some(tls);
+        }
         Ok(Self {
             hosts: Vec::new(),
             server,
@@ -134,7 +136,7 @@ impl Namespace {
         })
     }
 
-    /// Parses a `hosts.toml`. An error names the line, and quotes nothing.
+    /// Parses a `hosts.toml`. An error names the line and quotes nothing of the file.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
         let (hosts, server) = file::read(text, directory)?;
         Ok(Self {
@@ -145,6 +147,7 @@ impl Namespace {
     }
 }
 
+/// Returns the host whose settings are in the directory of this name: `a.b:5000` for `a.b_5000_`.
 pub(super) fn host_of(directory: &str) -> String {
     if let Some(rest) = directory.strip_suffix('_')
         && let Some((host, port)) = rest.rsplit_once('_')
@@ -155,7 +158,8 @@ pub(super) fn host_of(directory: &str) -> String {
     canonical_host(directory)
 }
 
-/// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
+/// Lists a directory, sorted. Leaves out names with a leading dot, in which Kubernetes keeps the versions of a mounted
+/// ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
     let mut paths = file_entries(directory, ENTRIES)
         .map_err(|error| TrustError::HostsDir(directory.to_owned(), error))?;
@@ -167,7 +171,8 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
     Ok(paths)
 }
 
-/// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
+/// Lists a directory's certificate files (`loadCertFiles`): `*.crt` are authorities, `*.cert` and `*.key` are client
+/// certificates with their keys.
 fn certificates(directory: &Path) -> Result<Tls, TrustError> {
     let mut tls = Tls::default();
     for file in entries(directory)? {

@@ -1,4 +1,5 @@
-//! An endpoint of a registry: a mirror or the registry, in containerd's order (`core/remotes/docker/resolver.go`).
+//! An endpoint of a registry is one of its mirrors or the registry itself. Endpoints are tried in containerd's order
+//! (`core/remotes/docker/resolver.go`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +20,7 @@ use tolerarch_core::image::{ImageRef, canonical_host};
 pub struct Mirror {
     /// `host` or `host:port`.
     pub(super) authority: String,
-    /// Prefix of the image's name at the mirror: nothing, or `hub/`.
+    /// Prefix of an image's name at the mirror, such as `hub/`; may be empty.
     prefix: String,
 }
 
@@ -36,7 +37,7 @@ impl FromStr for Mirror {
         if !prefix.is_empty() {
             prefix.push('/');
         }
-        // A mirror is well-formed if it can stand in front of an image.
+        // A mirror is well-formed if an image can be named below it.
         let image: ImageRef = format!("{host}/{prefix}x").parse().map_err(drop)?;
         if !image.host().eq_ignore_ascii_case(host) || prefix.contains([':', '@']) {
             return Err(());
@@ -69,17 +70,17 @@ impl Mirror {
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// Scheme and authority, for tokens.
+    /// Scheme and authority, by which schemes and tokens are cached.
     pub(crate) origin: Url,
-    /// URL to which the name of a repository is added: `https://cache.example.com/v2/hub/`.
+    /// URL to which the name of a repository is appended: `https://cache.example.com/v2/hub/`.
     pub(super) base: Url,
-    /// Headers for this endpoint, and no other.
+    /// Headers for requests to this endpoint only.
     pub(crate) headers: HeaderMap,
     /// True if the endpoint resolves tags.
     pub(super) resolves: bool,
     /// True if the endpoint serves digests.
     pub(super) pulls: bool,
-    /// The same endpoint without TLS, used if TLS fails and the operator configured it so.
+    /// The same endpoint without TLS, used if TLS fails. The operator's `hosts.toml` decides whether there is one.
     pub(crate) fallback: Option<Box<Endpoint>>,
     /// True if the endpoint is tried before the registry itself.
     pub(crate) is_mirror: bool,
@@ -104,24 +105,27 @@ impl Endpoint {
         })
     }
 
-    pub(super) fn at(authority: &str, prefix: &str, plain: bool) -> Option<Self> {
-        let scheme = if plain { "http" } else { "https" };
-        Self::new(Url::parse(&format!("{scheme}://{}/v2/{prefix}", dialled(authority))).ok()?)
+    pub(super) fn at(authority: &str, prefix: &str, is_plain: bool) -> Option<Self> {
+        let scheme = if is_plain { "http" } else { "https" };
+        let base = format!("{scheme}://{}/v2/{prefix}", dialled(authority));
+        Self::new(Url::parse(&base).ok()?)
     }
 
-    pub(super) fn of_mirror(mirror: &Mirror, plain: bool) -> Option<Self> {
+    pub(super) fn of_mirror(mirror: &Mirror, is_plain: bool) -> Option<Self> {
+        let endpoint = Self::at(&mirror.authority, &mirror.prefix, is_plain)?;
         Some(Self {
             is_mirror: true,
-            ..Self::at(&mirror.authority, &mirror.prefix, plain)?
+            ..endpoint
         })
     }
 
-    /// Returns whether the URL is at this very origin. What is configured for the endpoint is sent to no other.
+    /// Returns whether the URL is at exactly this origin. Headers of the endpoint are sent to no other origin.
     pub(crate) fn is_at(&self, url: &Url) -> bool {
         url.origin() == self.origin.origin()
     }
 
-    /// Returns a hash of the headers for keys of tokens: a token issued for the headers is not used without them.
+    /// Returns a hash of the headers. It is part of the key of a token, so that a token issued to a request with these
+    /// headers is not used for a request without them.
     pub(crate) fn headers_fingerprint(&self) -> Option<u64> {
         if self.headers.is_empty() {
             return None;
@@ -133,15 +137,17 @@ impl Endpoint {
         Some(hasher.finish())
     }
 
-    /// Returns whether this is the registry that the image names; only there do the credentials for the image belong.
+    /// Returns whether this is the registry that the image names. Only that registry may get the credentials for the
+    /// image.
     pub(crate) fn is_registry_of(&self, image: &ImageRef) -> bool {
-        // URLs leave the usual port of their scheme out.
+        // Parsed as a URL, because a URL omits the default port of its scheme.
         let scheme = self.origin.scheme();
         let registry = Url::parse(&format!("{scheme}://{}/", dialled(image.host())));
         registry.is_ok_and(|registry| self.is_at(&registry))
     }
 
-    /// Returns the name of the image's repository at the endpoint. An error is the place of rules that leave it open.
+    /// Returns the name of the image's repository at the endpoint. An error is the location of the rules that leave the
+    /// name unclear.
     pub(crate) fn name<'a>(&'a self, image: &'a ImageRef) -> Result<Cow<'a, str>, &'a str> {
         self.names.of(image.repository())
     }
@@ -163,19 +169,20 @@ impl Endpoint {
     }
 }
 
-/// Returns the endpoints in the order of trying for an image and a namespace, by its hash: mirrors, the registry itself, then failing mirrors.
+/// Returns the endpoints in the order in which they are tried: mirrors, the registry itself, then mirrors that are
+/// failing for this image and namespace (a hash of its name).
 pub(crate) fn in_order(
-    mut all: Vec<Arc<Endpoint>>,
+    mut endpoints: Vec<Arc<Endpoint>>,
     image: &ImageRef,
     namespace: u64,
-    by_tag: bool,
+    is_by_tag: bool,
 ) -> Vec<Arc<Endpoint>> {
-    // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
-    all.retain(|endpoint| endpoint.pulls && (endpoint.resolves || !by_tag));
-    all.sort_by_cached_key(|endpoint| {
+    // A tag is resolved only where it can also be pulled (`Resolve` in `core/remotes/docker/resolver.go`).
+    endpoints.retain(|endpoint| endpoint.pulls && (endpoint.resolves || !is_by_tag));
+    endpoints.sort_by_cached_key(|endpoint| {
         endpoint.is_mirror && endpoint.health.is_failing(image, namespace)
     });
-    all
+    endpoints
 }
 
 #[cfg(test)]

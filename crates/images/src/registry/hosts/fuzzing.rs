@@ -1,4 +1,4 @@
-//! Invariants of every `hosts.toml`.
+//! Invariants that hold for every `hosts.toml`.
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
@@ -6,23 +6,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::directory::Namespace;
-use super::{Hosts, HostsDirectory, Mirror, in_order};
+use super::{Endpoint, Hosts, HostsDirectory, Mirror, in_order};
 use tolerarch_core::image::ImageRef;
 
-/// Checks that, whatever the file says, an image has a bounded number of URLs of HTTP, each of which ends in the
-/// image's path or in that of its rewritten name, without a user; and that an error quotes nothing of the file.
+/// Checks that any file gives an image a bounded number of HTTP URLs. Each URL ends in the path of the image's name or
+/// of its rewritten name, and has no user. Checks also that an error quotes nothing of the file.
 pub fn hosts(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
     };
-    let namespace = match Namespace::parse(text, Path::new("/etc/containerd/certs.d/registry.test"))
-    {
+    let path = Path::new("/etc/containerd/certs.d/registry.test");
+    let namespace = match Namespace::parse(text, path) {
         Ok(namespace) => namespace,
         Err(why) => {
-            let words = text
-                .split(|c: char| !c.is_ascii_alphanumeric())
-                .filter(|word| word.len() > 24);
-            words.for_each(|word| assert!(!why.contains(word), "{why}"));
+            for word in text.split(|c: char| !c.is_ascii_alphanumeric()) {
+                assert!(word.len() <= 24 || !why.contains(word), "{why}");
+            }
             return false;
         }
     };
@@ -37,29 +36,27 @@ pub fn hosts(data: &[u8]) -> bool {
     let endpoints = hosts.endpoints(image.host());
     assert!(endpoints.len() <= Mirror::MOST + 1, "{}", endpoints.len());
     for endpoint in in_order(endpoints, &image, 0, true) {
-        for endpoint in [Some(&*endpoint), endpoint.fallback.as_deref()]
-            .into_iter()
-            .flatten()
-        {
-            let Ok(name) = endpoint.name(&image) else {
-                continue;
-            };
-            let url = endpoint
-                .url(&image, "manifests/v1")
-                .unwrap_or_else(|| panic!("no URL: {text}"));
-            assert!(
-                matches!(url.scheme(), "http" | "https") && url.has_host(),
-                "{url}"
-            );
-            assert!(
-                url.path().ends_with(&format!("/{name}/manifests/v1")),
-                "{url}"
-            );
-            assert!(
-                url.username().is_empty() && url.password().is_none() && url.fragment().is_none(),
-                "{url}"
-            );
+        check(&endpoint, &image, text);
+        if let Some(fallback) = &endpoint.fallback {
+            check(fallback, &image, text);
         }
     }
     true
+}
+
+fn check(endpoint: &Endpoint, image: &ImageRef, text: &str) {
+    let Ok(name) = endpoint.name(image) else {
+        return;
+    };
+    let url = endpoint
+        .url(image, "manifests/v1")
+        .unwrap_or_else(|| panic!("no URL: {text}"));
+    let path = format!("/{name}/manifests/v1");
+    assert!(matches!(url.scheme(), "http" | "https"), "{url}");
+    assert!(url.has_host() && url.fragment().is_none(), "{url}");
+    assert!(
+        url.username().is_empty() && url.password().is_none(),
+        "{url}"
+    );
+    assert!(url.path().ends_with(&path), "{url}");
 }

@@ -1,7 +1,9 @@
-//! Passive health checks of mirrors: failing mirrors are tried last. Pure but for the clock. Pods name the images, so a
-//! failure of one says little about a mirror that all share: it counts for the namespace of the lookup, there for the
-//! repository, and for the whole registry once different repositories fail without a success in between. Only a failed
-//! connection counts for all.
+//! Passive health checks of mirrors: a failing mirror is tried last. Pure, except for the clock.
+//!
+//! Pods choose the images, so the failure of one image says little about a mirror that all tenants share. It counts
+//! only for the namespace of the lookup, and there for the image's repository. Once different repositories of a
+//! registry fail without a success in between, it counts for that whole registry. Only a failed connection counts for
+//! all namespaces.
 
 use std::collections::VecDeque;
 
@@ -10,15 +12,16 @@ use tokio::time::{Duration, Instant};
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::sync::Mutex;
 
-/// Time after a failure for which a mirror is tried last.
+/// For this long after a failure, a mirror is tried last.
 pub(super) const FAILING: Duration = Duration::from_secs(20);
-/// Repositories of a registry that fail in a row before a mirror is tried last for all; and most failures to remember.
+/// Number of repositories of a registry that fail in a row before a mirror is tried last for all of the registry.
 const IN_A_ROW: usize = 3;
-const FAILURES: usize = 256;
-/// Most failures of one namespace to remember.
-const FAILURES_OF_NAMESPACE: usize = 16;
+/// Maximum number of failures to remember.
+const MAX_FAILURES: usize = 256;
+/// Maximum number of failures of one namespace to remember.
+const MAX_FAILURES_OF_NAMESPACE: usize = 16;
 
-/// Failures, at most one for each repository and namespace, the oldest first.
+/// Recent failures of one mirror, at most one for each repository and namespace, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<VecDeque<Failure>>);
 
@@ -28,9 +31,9 @@ struct Failure {
     /// Hash of the namespace's name.
     namespace: u64,
     until: Instant,
-    /// True if there was no connection, and nothing has succeeded since.
+    /// True if there was no connection, and no request to the mirror has succeeded since.
     is_unreachable: bool,
-    /// True if nothing of this registry has succeeded since.
+    /// True if no request for an image of the same registry has succeeded since.
     in_a_row: bool,
 }
 
@@ -44,8 +47,8 @@ impl Health {
         }
     }
 
-    /// Records that the mirror broke off, took too long or had an error of its own for this image, or that there was no
-    /// connection to it.
+    /// Records that the mirror closed the connection, took too long or answered with a server error for this image, or
+    /// that there was no connection to it.
     pub(crate) fn failed(&self, image: &ImageRef, namespace: u64, is_unreachable: bool) {
         let now = Instant::now();
         let mut failures = self.0.lock();
@@ -53,18 +56,16 @@ impl Health {
             let is_same = failure.namespace == namespace && failure.image.name() == image.name();
             now < failure.until && !is_same
         });
-        let of_namespace = failures
+        let is_of_namespace = |failure: &Failure| failure.namespace == namespace;
+        let count = failures
             .iter()
-            .filter(|failure| failure.namespace == namespace)
+            .filter(|failure| is_of_namespace(failure))
             .count();
-        if of_namespace >= FAILURES_OF_NAMESPACE {
-            if let Some(oldest) = failures
-                .iter()
-                .position(|failure| failure.namespace == namespace)
-            {
+        if count >= MAX_FAILURES_OF_NAMESPACE {
+            if let Some(oldest) = failures.iter().position(is_of_namespace) {
                 failures.remove(oldest);
             }
-        } else if failures.len() >= FAILURES {
+        } else if failures.len() >= MAX_FAILURES {
             failures.pop_front();
         }
         failures.push_back(Failure {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_image_says_nothing_about_the_others() {
+    async fn failure_counts_for_its_repository_until_three_fail() {
         let health = Health::default();
         let [a, b, c, d] = ["a", "b", "c", "d"].map(image);
         for _ in 0..5 {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_connection_it_fails_for_every_image() {
+    async fn failed_connection_counts_for_every_image() {
         let health = Health::default();
         health.failed(&image("a"), 1, true);
         assert!(health.is_failing(&image("a"), 1) && health.is_failing(&image("e.f/d"), 1));
@@ -153,20 +154,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_it_remembers_is_bounded() {
+    async fn remembered_failures_are_bounded() {
         let health = Health::default();
         health.failed(&image("a"), 2, false);
-        for number in 0..2 * FAILURES {
+        for number in 0..2 * MAX_FAILURES {
             health.failed(&image(&format!("r{number}.test/x")), 1, false);
         }
-        assert_eq!(health.0.lock().len(), 1 + FAILURES_OF_NAMESPACE);
+        assert_eq!(health.0.lock().len(), 1 + MAX_FAILURES_OF_NAMESPACE);
         assert!(
             health.is_failing(&image("a"), 2),
-            "one namespace takes no places of others"
+            "failures of one namespace evict none of another"
         );
-        for namespace in 0..2 * FAILURES as u64 {
+        for namespace in 0..2 * MAX_FAILURES as u64 {
             health.failed(&image("a"), namespace, false);
         }
-        assert_eq!(health.0.lock().len(), FAILURES);
+        assert_eq!(health.0.lock().len(), MAX_FAILURES);
     }
 }

@@ -1,6 +1,6 @@
-//! Names by which nodes request images from a host of a `hosts.toml`. k3s and RKE2 have rules for these names, a table
-//! `rewrite` of regular expressions and templates (`withRewritesFromHost` in `core/remotes/docker/resolver.go` of
-//! github.com/k3s-io/containerd). Rules are followed where Go's reading of them is beyond doubt.
+//! Names under which nodes request images from a host of a `hosts.toml`. k3s and RKE2 support rules for these names: a
+//! table `rewrite` of regular expressions and templates (`withRewritesFromHost` in `core/remotes/docker/resolver.go` of
+//! github.com/k3s-io/containerd). A rule is followed only if Go certainly reads it in the same way.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,24 +10,24 @@ use regex::Regex;
 
 use tolerarch_core::image::ImageRef;
 
-/// Names of images at a host. A place is a file and a line.
+/// Names of images at a host. A location is a file and a line.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Names {
-    /// Unchanged names.
     #[default]
     Unchanged,
-    /// Names rewritten by the rules at this place.
+    /// Names are rewritten by the rules at this location.
     Rewritten {
         rules: Arc<[(Regex, String)]>,
-        place: String,
+        location: String,
     },
-    /// Unknown names: the rules at this place are not understood.
+    /// Names are unknown, because the file is not understood at this location.
     Unclear(String),
 }
 
 impl Names {
-    /// Makes names by these rules; unclear if Go may read one of them otherwise, or they are malformed.
-    pub(super) fn rewritten(rules: Option<BTreeMap<String, String>>, place: String) -> Self {
+    /// Makes names by these rules, or unclear names if `rules` is `None`. Names are also unclear if a rule is malformed
+    /// or Go may read it differently.
+    pub(super) fn rewritten(rules: Option<BTreeMap<String, String>>, location: String) -> Self {
         let rule = |(pattern, template): (String, String)| {
             if !is_common_pattern(&pattern) || !is_common_template(&template) {
                 return None;
@@ -35,33 +35,34 @@ impl Names {
             Some((Regex::new(&pattern).ok()?, template))
         };
         match rules.and_then(|rules| rules.into_iter().map(rule).collect()) {
-            Some(rules) => Self::Rewritten { rules, place },
-            None => Self::Unclear(place),
+            Some(rules) => Self::Rewritten { rules, location },
+            None => Self::Unclear(location),
         }
     }
 
-    /// Returns a note for the operator about the rules, and their place.
+    /// Returns the location of the rules, and a note for the operator about them.
     pub(super) fn note(&self) -> Option<(&str, &'static str)> {
         match self {
             Self::Unchanged => None,
-            Self::Rewritten { place, .. } => Some((
-                place,
-                "rewrite is followed as k3s and RKE2 do; other nodes pass it over",
+            Self::Rewritten { location, .. } => Some((
+                location,
+                "rewrite is followed as k3s and RKE2 do; other nodes ignore it",
             )),
-            Self::Unclear(place) => Some((
-                place,
+            Self::Unclear(location) => Some((
+                location,
                 "not understood; Pods whose images would be looked up there are admitted unchanged",
             )),
         }
     }
 
-    /// Returns the name of this repository at the host, or the place of what leaves it open. k3s takes the first rule
-    /// that changes the name, in the order of a map of Go, which differs each time.
+    /// Returns the name of this repository at the host. An error is the location of the rules that leave the name
+    /// unclear. k3s applies the first rule that changes the name, in the order of a Go map, which differs each time. So
+    /// the name is clear only if all rules that change it agree.
     pub(super) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {
-        let (rules, place) = match self {
+        let (rules, location) = match self {
             Self::Unchanged => return Ok(Cow::Borrowed(repository)),
-            Self::Unclear(place) => return Err(place),
-            Self::Rewritten { rules, place } => (rules, place),
+            Self::Unclear(location) => return Err(location),
+            Self::Rewritten { rules, location } => (rules, location),
         };
         let mut names = rules
             .iter()
@@ -71,7 +72,7 @@ impl Names {
             return Ok(Cow::Borrowed(repository));
         };
         if !is_repository(&name) || names.any(|other| other != name) {
-            return Err(place);
+            return Err(location);
         }
         Ok(name)
     }
@@ -83,24 +84,27 @@ fn is_repository(name: &str) -> bool {
         .is_ok_and(|image| image.repository() == name)
 }
 
-/// Returns whether Go's `regexp` reads a pattern as `regex` does. They differ in flags, escapes, nested classes and
-/// doubled repetition, on which names of repositories do not depend.
+/// Returns whether Go's `regexp` certainly reads a pattern as `regex` does. They differ in flags, escapes, nested
+/// classes and repeated quantifiers, none of which a pattern for names of repositories needs.
 fn is_common_pattern(pattern: &str) -> bool {
     const DIFFERENT: [&str; 11] = [
         "**", "*+", "+*", "++", "?*", "?+", "??", "--", "[]", "[^]", "[:",
     ];
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-^$|()[]*+?:\\".contains(c);
-    let behind = |mark, is_fine: fn(&str) -> bool| pattern.split(mark).skip(1).all(is_fine);
-    pattern.chars().all(is_plain)
-        && !DIFFERENT
-            .iter()
-            .any(|different| pattern.contains(different))
-        && behind("(?", |rest| rest.starts_with(':'))
-        && behind("\\", |rest| rest.starts_with(['.', '/', '-', 'd', 'w']))
-        && behind("[", |class| class.contains(']'))
+    let is_different = |text: &&str| pattern.contains(*text);
+    if !pattern.chars().all(is_plain) || DIFFERENT.iter().any(is_different) {
+        return false;
+    }
+    // Checks the text after each occurrence of a mark.
+    let after = |mark, is_common: fn(&str) -> bool| pattern.split(mark).skip(1).all(is_common);
+    let has_common_groups = after("(?", |rest| rest.starts_with(':'));
+    let has_common_escapes = after("\\", |rest| rest.starts_with(['.', '/', '-', 'd', 'w']));
+    let has_closed_classes = after("[", |rest| rest.contains(']'));
+    has_common_groups && has_common_escapes && has_closed_classes
 }
 
-/// Returns whether Go reads a template as `regex` does: references are `$1` and `${1}`, with one digit.
+/// Returns whether Go certainly reads a template as `regex` does: the only references are `$1` and `${1}`, with one
+/// digit.
 fn is_common_template(template: &str) -> bool {
     template
         .split('$')

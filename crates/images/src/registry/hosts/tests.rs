@@ -1,12 +1,12 @@
 use super::*;
 
 #[test]
-fn finds_registries_and_their_settings() {
+fn hosts_have_their_endpoints_and_settings() {
     let plain = HostSettings {
         plain_http: true,
         ..HostSettings::default()
     };
-    let own = HostSettings {
+    let with_ca = HostSettings {
         ca_file: Some("/ca.crt".into()),
         ..HostSettings::default()
     };
@@ -20,8 +20,8 @@ fn finds_registries_and_their_settings() {
     let settings = [
         ("plain:5000".into(), plain.clone()),
         ("p80:80".into(), plain.clone()),
-        ("docker.io".into(), own.clone()),
-        ("A.b:443".into(), own.clone()),
+        ("docker.io".into(), with_ca.clone()),
+        ("A.b:443".into(), with_ca.clone()),
         ("mirrored".into(), mirrored),
     ];
     let hosts = Hosts::new(BTreeMap::from(settings), HostsDirectory::default());
@@ -31,13 +31,13 @@ fn finds_registries_and_their_settings() {
         ("plain", "https://plain/"),
         ("[::1]:5000", "https://[::1]:5000/"),
     ] {
-        let [found] = &*hosts.endpoints(host) else {
-            panic!("one place")
+        let [registry] = &*hosts.endpoints(host) else {
+            panic!("one endpoint")
         };
-        assert_eq!(found.origin.as_str(), endpoint);
+        assert_eq!(registry.origin.as_str(), endpoint);
     }
-    assert_eq!(hosts.settings("registry-1.docker.io"), Some(&own));
-    assert_eq!(hosts.settings("a.b"), Some(&own));
+    assert_eq!(hosts.settings("registry-1.docker.io"), Some(&with_ca));
+    assert_eq!(hosts.settings("a.b"), Some(&with_ca));
     assert_eq!(hosts.settings("a.b:5000"), None);
     assert_eq!(hosts.settings("PLAIN:5000"), Some(&plain));
     for (url, expected) in [
@@ -52,13 +52,13 @@ fn finds_registries_and_their_settings() {
             "{url}"
         );
     }
-    let found = hosts.endpoints("mirrored:443");
-    let found: Vec<&str> = found
+    let endpoints = hosts.endpoints("mirrored:443");
+    let origins: Vec<&str> = endpoints
         .iter()
         .map(|endpoint| endpoint.origin.as_str())
         .collect();
     assert_eq!(
-        found,
+        origins,
         ["http://plain:5000/", "https://c.d/", "https://mirrored/"]
     );
 }

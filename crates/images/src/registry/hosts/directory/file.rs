@@ -1,4 +1,4 @@
-//! A `hosts.toml`: its keys, and the settings of each host.
+//! Parses a `hosts.toml`: its keys, and the settings of each host.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
 pub(super) const NAME: &str = "hosts.toml";
 
-/// The keys of a host, and of the whole file (`hostFileConfig`). containerd skips other keys; its forks do not, so the
-/// meaning of other keys for a node is unknown.
+/// The keys of a host, and of the whole file (`hostFileConfig`). containerd skips other keys, but its forks may not, so
+/// what another key means on a node is unknown.
 const KEYS: [&str; 8] = [
     "ca",
     "capabilities",
@@ -38,7 +38,7 @@ const KEYS: [&str; 8] = [
     "skip_verify",
 ];
 
-/// Headers that belong to the protocol here, and not to a file.
+/// Headers that the protocol sets, and a file must not.
 const OF_PROTOCOL: [HeaderName; 8] = [
     ACCEPT,
     ACCEPT_ENCODING,
@@ -57,13 +57,14 @@ struct Keys {
     ca: Option<OneOrMany<PathBuf>>,
     client: Option<OneOrMany<Identity>>,
     skip_verify: Option<bool>,
-    /// In Go's order: names that differ in case alone are all sent.
+    /// Sorted, as in Go. Headers whose names differ only in case are all sent.
     header: BTreeMap<Spanned<String>, OneOrMany<String>>,
     override_path: bool,
     proxy: String,
 }
 
-/// Variants in this order, as a list of client certificates looks like one certificate with its key.
+/// One value or a list. `Many` is tried first, because a list of two client certificates could also be read as one
+/// certificate with its key.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {
@@ -72,10 +73,10 @@ enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    fn all(values: Option<&Self>) -> &[T] {
+    fn as_slice(values: Option<&Self>) -> &[T] {
         match values {
-            Some(Self::Many(all)) => all,
-            Some(Self::One(one)) => slice::from_ref(one),
+            Some(Self::Many(values)) => values,
+            Some(Self::One(value)) => slice::from_ref(value),
             None => &[],
         }
     }
@@ -88,18 +89,18 @@ enum Identity {
     Pair(PathBuf, PathBuf),
 }
 
-/// One host that serves the images of a namespace; containerd's `RegistryHost`.
+/// One host that serves the images of a namespace (containerd's `RegistryHost`).
 #[derive(Debug, Default)]
 pub(crate) struct RegistryHost {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
     pub(crate) tls: Option<Tls>,
-    /// May hold secrets, so they are never shown.
+    /// May hold secrets, so they are never printed.
     pub(crate) headers: HeaderMap,
     pub(crate) names: Names,
     pub(super) is_proxied: bool,
 }
 
-/// Reads the hosts of a file in the order of trying, which is the file's, and its server.
+/// Reads the hosts of a file, in the file's order, in which they are tried, and the file's server.
 pub(super) fn read(
     text: &str,
     directory: &Path,
@@ -127,22 +128,19 @@ struct File<'t> {
 }
 
 impl File<'_> {
-    /// Returns the line, from 1, in which a span begins.
+    /// Returns the number of the line in which a span begins, counted from 1.
     fn line(&self, span: &Range<usize>) -> usize {
-        self.text
-            .get(..span.start)
-            .unwrap_or_default()
-            .matches('\n')
-            .count()
-            + 1
+        let text_before = self.text.get(..span.start).unwrap_or_default();
+        text_before.matches('\n').count() + 1
     }
 
-    /// Describes where a file is malformed, and no more: a parser's words quote what it reads.
+    /// Describes only where a file is malformed. The parser's own message could quote a secret.
     fn fault(&self, span: Option<Range<usize>>) -> String {
-        let place = span.map_or_else(String::new, |span| format!("line {}: ", self.line(&span)));
-        format!(
-            "{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)"
-        )
+        let why = "no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)";
+        match span {
+            Some(span) => format!("line {}: {why}", self.line(&span)),
+            None => why.to_owned(),
+        }
     }
 
     fn table<'v>(&self, value: Spanned<DeValue<'v>>) -> Result<Spanned<DeTable<'v>>, String> {
@@ -157,14 +155,14 @@ impl File<'_> {
         T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.fault(error.span()))
     }
 
-    /// Reads the table of the host at `url`, or else of the server that the table names (`parseHostConfig`). `of_file`
-    /// are the names by the keys outside of the tables of hosts.
+    /// Reads the table of the host at `url`, or without a URL that of the server that the table names
+    /// (`parseHostConfig`). `file_names` are the names according to the keys outside of the tables of hosts.
     fn host(
         &self,
         table_name: &str,
         url: Option<&str>,
         table: Spanned<DeTable<'_>>,
-        of_file: &Names,
+        file_names: &Names,
     ) -> Result<RegistryHost, String> {
         let span = table.span();
         let mut table = table.into_inner();
@@ -174,7 +172,7 @@ impl File<'_> {
         } else if let Some(named) = table.remove("server") {
             server = self.decode(named)?;
         }
-        let names = self.names(&mut table, of_file);
+        let names = self.names(&mut table, file_names);
         let keys: Keys = self.decode(Spanned::new(span, DeValue::Table(table)))?;
         let tls = self.tls(&keys);
         let in_table = |why| format!("{table_name}: {why}");
@@ -184,15 +182,15 @@ impl File<'_> {
         let mut endpoint: Option<Endpoint> = None;
         for base in bases.into_iter().rev() {
             let fallback = endpoint.map(Box::new);
-            endpoint = Endpoint::new(base).map(|at_base| Endpoint {
-                headers: headers.clone(),
-                names: names.clone(),
-                resolves,
-                pulls,
-                is_mirror: url.is_some(),
-                fallback,
-                ..at_base
-            });
+            endpoint = Endpoint::new(base);
+            if let Some(endpoint) = &mut endpoint {
+                endpoint.headers.clone_from(&headers);
+                endpoint.names.clone_from(&names);
+                endpoint.resolves = resolves;
+                endpoint.pulls = pulls;
+                endpoint.is_mirror = url.is_some();
+                endpoint.fallback = fallback;
+            }
         }
         Ok(RegistryHost {
             endpoint: endpoint.map(Arc::new),
@@ -218,27 +216,27 @@ impl File<'_> {
         Ok((resolves, pulls))
     }
 
-    fn names(&self, table: &mut DeTable<'_>, of_file: &Names) -> Names {
-        let place = |key: &Spanned<Cow<'_, str>>| {
-            format!(
-                "{}, line {}",
-                self.directory.join(NAME).display(),
-                self.line(&key.span())
-            )
-        };
+    fn names(&self, table: &mut DeTable<'_>, file_names: &Names) -> Names {
         let rewrite = table.remove_entry("rewrite");
-        if let Names::Unclear(_) = of_file {
-            return of_file.clone();
+        if let Names::Unclear(_) = file_names {
+            return file_names.clone();
         }
         for key in table.keys() {
-            if !KEYS.contains(&&**key.get_ref()) {
-                return Names::Unclear(place(key));
+            let name: &str = key.get_ref();
+            if !KEYS.contains(&name) {
+                return Names::Unclear(self.location(key));
             }
         }
         match rewrite {
-            Some((key, rules)) => Names::rewritten(self.decode(rules).ok(), place(&key)),
+            Some((key, rules)) => Names::rewritten(self.decode(rules).ok(), self.location(&key)),
             None => Names::Unchanged,
         }
+    }
+
+    /// Returns the path of the file, and the line of a key.
+    fn location(&self, key: &Spanned<Cow<'_, str>>) -> String {
+        let path = self.directory.join(NAME);
+        format!("{}, line {}", path.display(), self.line(&key.span()))
     }
 
     fn tls(&self, keys: &Keys) -> Option<Tls> {
@@ -249,11 +247,11 @@ impl File<'_> {
             }
             Identity::One(file) | Identity::Pair(file, _) => (path(file), None),
         };
-        let identities = OneOrMany::all(keys.client.as_ref());
+        let identities = OneOrMany::as_slice(keys.client.as_ref());
         if keys.ca.is_none() && keys.skip_verify.is_none() && identities.is_empty() {
             return None;
         }
-        let authorities = OneOrMany::all(keys.ca.as_ref());
+        let authorities = OneOrMany::as_slice(keys.ca.as_ref());
         Some(Tls {
             authorities: authorities.iter().map(path).collect(),
             identities: identities.iter().map(identity).collect(),
@@ -267,25 +265,27 @@ impl File<'_> {
     ) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (key, values) in header {
-            let name: HeaderName = key
-                .get_ref()
-                .parse()
-                .map_err(|_| self.fault(Some(key.span())))?;
+            let Ok(name) = key.get_ref().parse::<HeaderName>() else {
+                return Err(self.fault(Some(key.span())));
+            };
             if OF_PROTOCOL.contains(&name) {
                 continue;
             }
-            for value in OneOrMany::all(Some(values)) {
-                let cannot = || format!("the value of header {name} cannot be sent");
-                headers.append(&name, sensitive(value).ok_or_else(cannot)?);
+            for value in OneOrMany::as_slice(Some(values)) {
+                let Some(value) = sensitive(value) else {
+                    return Err(format!("the value of header {name} cannot be sent"));
+                };
+                headers.append(&name, value);
             }
         }
         Ok(headers)
     }
 }
 
-/// Returns the URLs of a server's API in the order of trying: with settings of TLS, TLS is tried for `http`, too.
+/// Returns the URLs of a server's API, in the order in which they are tried. If the file has TLS settings, TLS is tried
+/// first even for an `http` URL.
 #[expect(clippy::fn_params_excessive_bools, reason = "two settings of the file")]
-fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, String> {
+fn bases(server: &str, override_path: bool, has_tls_settings: bool) -> Result<Vec<Url>, String> {
     if server.is_empty() {
         return Ok(Vec::new());
     }
@@ -298,11 +298,12 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
     let unusable =
         || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
     let mut url = Url::parse(&text).map_err(|_| unusable())?;
-    // The parsed URL counts: the parser looks for a host behind any number of slashes.
+    // The parsed URL is checked as well, because the parser skips any number of slashes before the host.
     if authority.contains('@') || !url.username().is_empty() || url.password().is_some() {
-        // Not quoted: the URL may hold a password.
+        // The URL is not quoted, because it may hold a password.
         return Err(
-            "a server's URL holds no user; write it into the files of credentials".to_owned(),
+            "the URL of a server must not contain a user; write it into the files of credentials"
+                .to_owned(),
         );
     }
     if !(matches!(url.scheme(), "http" | "https") && url.has_host()) || authority.is_empty() {
@@ -323,7 +324,7 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
             .map_err(|_| unusable())?;
     }
     let mut bases = vec![url.clone()];
-    if url.scheme() == "http" && says_tls && !authority.ends_with(":80") {
+    if url.scheme() == "http" && has_tls_settings && !authority.ends_with(":80") {
         url.set_scheme("https").map_err(|()| unusable())?;
         bases.insert(0, url);
     }

@@ -7,26 +7,20 @@ fn parse(text: &str) -> Result<Namespace, String> {
 }
 
 fn urls(namespace: &Namespace) -> Vec<String> {
-    let url = |place: &RegistryHost| {
-        let Some(endpoint) = &place.endpoint else {
+    let url = |host: &RegistryHost| {
+        let Some(endpoint) = &host.endpoint else {
             return "itself".to_owned();
         };
-        let fallback = endpoint
-            .fallback
-            .as_ref()
-            .map(|fallback| format!(" else {}", fallback.base));
-        format!("{}{}", endpoint.base, fallback.unwrap_or_default())
+        match &endpoint.fallback {
+            Some(fallback) => format!("{} else {}", endpoint.base, fallback.base),
+            None => endpoint.base.to_string(),
+        }
     };
-    namespace
-        .hosts
-        .iter()
-        .chain([&namespace.server])
-        .map(url)
-        .collect()
+    namespace.hosts().map(url).collect()
 }
 
 #[test]
-fn the_order_of_the_file_is_the_order_of_trying() {
+fn hosts_are_tried_in_the_order_of_the_file() {
     let text = r#"
 server = "https://registry-1.docker.io"
 [host."https://z.example.com"]
@@ -37,9 +31,9 @@ server = "https://registry-1.docker.io"
   x-a = "1"
 [host."https://m.example.com"]
 "#;
-    let read = parse(text).unwrap();
+    let namespace = parse(text).unwrap();
     assert_eq!(
-        urls(&read),
+        urls(&namespace),
         [
             "https://z.example.com/v2/",
             "https://a.example.com/v2/",
@@ -47,7 +41,7 @@ server = "https://registry-1.docker.io"
             "https://registry-1.docker.io/v2/"
         ]
     );
-    let [z, a, m] = read.hosts.as_slice() else {
+    let [z, a, m] = namespace.hosts.as_slice() else {
         panic!("three")
     };
     let [at_z, at_a, at_m] = [z, a, m].map(|host| host.endpoint.as_ref().unwrap());
@@ -60,7 +54,7 @@ server = "https://registry-1.docker.io"
 }
 
 #[test]
-fn servers_are_read_as_containerd_reads_them() {
+fn servers_are_parsed_as_in_containerd() {
     for (server, expected) in [
         ("server = 'https://a.b'", "https://a.b/v2/"),
         ("server = 'https://a.b/'", "https://a.b/v2/"),
@@ -108,7 +102,7 @@ fn servers_are_read_as_containerd_reads_them() {
 }
 
 #[test]
-fn files_of_tls_come_in_all_forms() {
+fn files_of_tls_are_parsed_in_all_forms() {
     let tls = |text: &str| parse(text).unwrap().server.tls;
     let of = |authorities: &[&str], identities: &[(&str, Option<&str>)]| {
         let identity = |(file, key): &(&str, Option<&str>)| (file.into(), key.map(Into::into));
@@ -149,7 +143,7 @@ fn files_of_tls_come_in_all_forms() {
 }
 
 #[test]
-fn what_is_not_understood_is_known_by_its_line() {
+fn location_of_an_unknown_key_is_its_line() {
     let first = "[host.'https://c.d']\ndial_timeout = '1s'\nproxy = 'http://p'\n";
     let second = "[host.'https://e.f']\nskip_verify = true\n";
     for (text, expected) in [
@@ -199,41 +193,35 @@ fn what_is_not_understood_is_known_by_its_line() {
             [Some(6); 3],
         ),
     ] {
-        let read = parse(&text).unwrap();
-        let lines: Vec<_> = read
+        let namespace = parse(&text).unwrap();
+        let locations: Vec<_> = namespace
             .hosts()
             .map(|host| host.names.of("team/app").err())
             .collect();
-        let place =
+        let location =
             |line: Option<usize>| line.map(|line| format!("/certs.d/a.b/hosts.toml, line {line}"));
-        let expected = expected.map(place);
-        assert_eq!(lines, expected.each_ref().map(Option::as_deref), "{text}");
+        let expected = expected.map(location);
+        let expected = expected.each_ref().map(Option::as_deref);
+        assert_eq!(locations, expected, "{text}");
     }
 }
 
 #[test]
-fn headers_are_kept_and_not_shown() {
+fn headers_are_kept_and_never_printed() {
     let text = "[header]\nAuthorization = 'Basic canary'\nX-B = ['1', '2']\nx-b = '3'\nHost = 'evil'\nAccept-Encoding = 'gzip'\n";
-    let place = parse(text).unwrap().server;
-    assert_eq!(place.headers["authorization"], "Basic canary");
-    assert_eq!(
-        place.headers.get_all("x-b").iter().collect::<Vec<_>>(),
-        ["1", "2", "3"]
-    );
-    assert_eq!(
-        place.headers.len(),
-        4,
-        "what belongs to the protocol is not sent"
-    );
-    assert!(
-        !format!("{place:?} {:?}", place.headers).contains("canary"),
-        "{place:?}"
-    );
+    let server = parse(text).unwrap().server;
+    let headers = &server.headers;
+    assert_eq!(headers["authorization"], "Basic canary");
+    let values: Vec<_> = headers.get_all("x-b").iter().collect();
+    assert_eq!(values, ["1", "2", "3"]);
+    assert_eq!(headers.len(), 4, "headers of the protocol are left out");
+    let printed = format!("{server:?} {headers:?}");
+    assert!(!printed.contains("canary"), "{printed}");
 }
 
 #[test]
-fn an_error_names_its_line_and_quotes_nothing() {
-    for (text, said) in [
+fn errors_name_the_line_and_quote_nothing() {
+    for (text, expected) in [
         ("server = ['canary']", "line 1: "),
         ("server = 'a.b'\ncapabilities = ['canary']", "line 2: "),
         ("\ncapabilities = 'canary'", "line 2: "),
@@ -268,18 +256,22 @@ fn an_error_names_its_line_and_quotes_nothing() {
             "[host] table 2: no URL",
         ),
         ("server = 'ftp://canary'", "server: no URL"),
-        ("server = 'https://u:canary@a.b'", "holds no user"),
-        ("server = 'https:////u:canary@a.b'", "holds no user"),
-        ("server = 'https://\\/u:canary@a.b'", "holds no user"),
+        ("server = 'https://u:canary@a.b'", "must not contain a user"),
+        (
+            "server = 'https:////u:canary@a.b'",
+            "must not contain a user",
+        ),
+        (
+            "server = 'https://\\/u:canary@a.b'",
+            "must not contain a user",
+        ),
         ("server = 'https:///a.b'", "no URL of a server"),
     ] {
         let error = parse(text)
             .err()
-            .unwrap_or_else(|| panic!("{text:?} is read"));
-        assert!(
-            error.contains(said) && !error.contains("canary"),
-            "{text:?}: {error}"
-        );
+            .unwrap_or_else(|| panic!("{text:?} is parsed"));
+        assert!(error.contains(expected), "{text:?}: {error}");
+        assert!(!error.contains("canary"), "{text:?}: {error}");
     }
 }
 
@@ -298,8 +290,8 @@ fn directories_are_found_in_containerds_order() {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     fs::write(dir.path().join("file"), "").unwrap();
-    let read = HostsDirectory::load(dir.path()).unwrap();
-    assert_eq!(read.namespaces.len(), 6);
+    let directory = HostsDirectory::load(dir.path()).unwrap();
+    assert_eq!(directory.namespaces.len(), 6);
     for (host, name) in [
         ("a.b:5000", "a.b_5000_"),
         ("c.d:5000", "c.d:5000"),
@@ -308,10 +300,9 @@ fn directories_are_found_in_containerds_order() {
         ("e.f", "_default"),
         ("[::1]:5000", "[::1]_5000_"),
     ] {
-        assert!(
-            std::ptr::eq(read.find(host).unwrap(), &raw const read.namespaces[name]),
-            "{host}"
-        );
+        let namespace = directory.find(host).unwrap();
+        let expected = &raw const directory.namespaces[name];
+        assert!(std::ptr::eq(namespace, expected), "{host}");
     }
     for (name, host) in [
         ("a.b_5000_", "a.b:5000"),
@@ -325,18 +316,18 @@ fn directories_are_found_in_containerds_order() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_leaves_the_certificates() {
+fn certificate_files_replace_an_invalid_hosts_toml() {
     let dir = tempfile::tempdir().unwrap();
-    let own = dir.path().join("a.b");
-    fs::create_dir(&own).unwrap();
+    let registry = dir.path().join("a.b");
+    fs::create_dir(&registry).unwrap();
     for name in ["one.crt", "two.crt", "c.cert", "c.key", "d.cert", "README"] {
-        fs::write(own.join(name), "").unwrap();
+        fs::write(registry.join(name), "").unwrap();
     }
     let expected = Tls {
-        authorities: vec![own.join("one.crt"), own.join("two.crt")],
+        authorities: vec![registry.join("one.crt"), registry.join("two.crt")],
         identities: vec![
-            (own.join("c.cert"), Some(own.join("c.key"))),
-            (own.join("d.cert"), None),
+            (registry.join("c.cert"), Some(registry.join("c.key"))),
+            (registry.join("d.cert"), None),
         ],
         skip_verify: false,
     };
@@ -347,27 +338,24 @@ fn a_file_that_cannot_be_read_leaves_the_certificates() {
         Some("capabilities = ['steal']"),
     ] {
         if let Some(text) = text {
-            fs::write(own.join("hosts.toml"), text).unwrap();
+            fs::write(registry.join("hosts.toml"), text).unwrap();
         }
-        let read = HostsDirectory::load(dir.path()).unwrap();
-        let namespace = &read.namespaces["a.b"];
+        let directory = HostsDirectory::load(dir.path()).unwrap();
+        let namespace = &directory.namespaces["a.b"];
         assert_eq!(namespace.server.tls.as_ref(), Some(&expected), "{text:?}");
-        assert_eq!(
-            namespace.fault.is_some(),
-            text.is_some_and(|text| !text.is_empty()),
-            "{text:?}"
-        );
+        let is_faulty = text.is_some_and(|text| !text.is_empty());
+        assert_eq!(namespace.fault.is_some(), is_faulty, "{text:?}");
         assert!(
             namespace.hosts.is_empty() && namespace.server.endpoint.is_none(),
             "{text:?}"
         );
     }
     fs::write(
-        own.join("hosts.toml"),
+        registry.join("hosts.toml"),
         "server = 'https://c.d'\nca = '/else/ca.crt'",
     )
     .unwrap();
-    let read = HostsDirectory::load(dir.path()).unwrap();
-    assert_eq!(read.files(), [Path::new("/else/ca.crt")]);
+    let directory = HostsDirectory::load(dir.path()).unwrap();
+    assert_eq!(directory.files(), [Path::new("/else/ca.crt")]);
     assert!(HostsDirectory::load(&dir.path().join("absent")).is_err());
 }

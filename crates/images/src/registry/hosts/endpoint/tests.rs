@@ -2,7 +2,7 @@ use super::*;
 use crate::registry::net::authority;
 
 #[test]
-fn reads_mirrors() {
+fn parses_mirrors() {
     for (text, expected) in [
         ("cache.example.com", Some(("cache.example.com", ""))),
         (
@@ -40,7 +40,7 @@ fn reads_mirrors() {
 }
 
 #[test]
-fn finds_the_image_at_each_endpoint() {
+fn endpoint_makes_the_url_of_an_image() {
     let url = |endpoint: &Endpoint, image: &str| {
         endpoint
             .url(&image.parse().unwrap(), "manifests/v1")
@@ -64,16 +64,19 @@ fn finds_the_image_at_each_endpoint() {
         Some("hub/library/nginx")
     );
     assert!(!cache.is_registry_of(&"nginx".parse().unwrap()));
-    let own = Endpoint::at("a.b:5000", "", true).unwrap();
-    assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
-    for (host, plain, expected) in [
+    let registry = Endpoint::at("a.b:5000", "", true).unwrap();
+    assert_eq!(
+        url(&registry, "a.b:5000/x"),
+        "http://a.b:5000/v2/x/manifests/v1"
+    );
+    for (host, is_plain, expected) in [
         ("a.b:443", false, "https://a.b/v2/x/manifests/v1"),
         ("a.b:80", true, "http://a.b/v2/x/manifests/v1"),
         ("a.b:80", false, "https://a.b:80/v2/x/manifests/v1"),
         ("a.b:443", true, "http://a.b:443/v2/x/manifests/v1"),
     ] {
-        let own = Endpoint::at(host, "", plain).unwrap();
-        assert_eq!(url(&own, &format!("{host}/x")), expected);
+        let registry = Endpoint::at(host, "", is_plain).unwrap();
+        assert_eq!(url(&registry, &format!("{host}/x")), expected);
     }
     assert!(
         !Endpoint::at("a.b", "", false)
@@ -83,9 +86,9 @@ fn finds_the_image_at_each_endpoint() {
 }
 
 #[test]
-fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
+fn tag_is_requested_where_it_can_be_resolved_and_pulled() {
     let image = "e.f/x".parse().unwrap();
-    for (resolves, pulls, by_tag, by_digest) in [
+    for (resolves, pulls, count_by_tag, count_by_digest) in [
         (true, true, 1, 1),
         (true, false, 0, 0),
         (false, true, 0, 1),
@@ -96,13 +99,14 @@ fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
             pulls,
             ..Endpoint::at("a.b", "", false).unwrap()
         })];
-        let found = [true, false].map(|by_tag| in_order(all.to_vec(), &image, 0, by_tag).len());
-        assert_eq!(found, [by_tag, by_digest], "{resolves} {pulls}");
+        let count = |is_by_tag| in_order(all.to_vec(), &image, 0, is_by_tag).len();
+        assert_eq!(count(true), count_by_tag, "{resolves} {pulls}");
+        assert_eq!(count(false), count_by_digest, "{resolves} {pulls}");
     }
 }
 
 #[test]
-fn only_the_very_origin_is_its_home() {
+fn only_urls_of_the_same_origin_are_at_an_endpoint() {
     let endpoint = Endpoint::at("a.b:5000", "", false).unwrap();
     for (url, expected) in [
         ("https://a.b:5000/token", true),
@@ -115,7 +119,7 @@ fn only_the_very_origin_is_its_home() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_mirror_is_tried_last() {
+async fn failing_mirror_is_tried_last() {
     let [a, b] =
         ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
     let registry = Endpoint::at("e.f", "", false).unwrap();

@@ -7,7 +7,7 @@ use ::conformance::assert_agreement;
 struct Case {
     rules: BTreeMap<String, String>,
     repository: String,
-    /// Names by whichever rule Go takes first.
+    /// The possible names, one for each rule that Go may apply first.
     names: Vec<String>,
 }
 
@@ -20,7 +20,7 @@ fn names(rules: &[(&str, &str)]) -> Names {
 }
 
 #[test]
-fn the_rules_of_k3s_are_followed() {
+fn rules_of_k3s_rewrite_names() {
     for (pattern, template, repository, expected) in [
         (
             "^rancher/(.*)",
@@ -63,7 +63,7 @@ fn the_rules_of_k3s_are_followed() {
 }
 
 #[test]
-fn what_go_may_do_otherwise_is_not_guessed() {
+fn names_are_unclear_where_go_may_differ() {
     for rules in [
         &[("^library/", "hub/"), ("^library/nginx$", "web/nginx")][..],
         &[("(.*)", "/x/$1")],
@@ -87,8 +87,8 @@ fn what_go_may_do_otherwise_is_not_guessed() {
 
 /// The same rules through Go's `regexp`: `e2e/conformance`. Unclear names are not compared.
 #[test]
-fn names_are_what_go_makes_of_the_rules() {
-    let answers = ::conformance::cases("rewrites").into_iter().filter_map(
+fn clear_names_equal_those_of_go() {
+    let answers = ::upstream::cases("rewrites").into_iter().filter_map(
         |Case {
              rules,
              repository,
