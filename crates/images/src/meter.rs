@@ -1,6 +1,6 @@
-//! Counts the bytes that a connection receives, and breaks the connection when there are more than responses may have.
+//! Limits the bytes that a connection receives: more bytes than responses may have break the connection.
 //! Limits on bodies do not cover informational responses, heads, trailers, chunk extensions and TLS records. A registry
-//! could send those without end; and the library that reads the shared cache's answers has no limit.
+//! could send those without end. The library that reads the shared cache's answers has no limit at all.
 
 use std::io;
 use std::pin::Pin;
@@ -13,9 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Number of bytes that may still be received. Clones share the number.
 #[derive(Clone)]
 pub(crate) struct Meter {
-    left: Arc<AtomicUsize>,
-    most: usize,
-    for_each: usize,
+    remaining: Arc<AtomicUsize>,
+    /// Maximum of `remaining`.
+    maximum: usize,
+    /// Number by which each byte sent raises `remaining`.
+    per_sent_byte: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -23,34 +25,37 @@ pub(crate) struct Meter {
 pub(crate) struct TooManyBytes;
 
 impl Meter {
-    /// Makes a meter for `most` bytes, plus `for_each` for each byte sent, but never more than `most` at a time.
-    pub(crate) fn new(most: usize, for_each: usize) -> Self {
+    /// Makes a meter for `maximum` bytes, and `per_sent_byte` more for each byte sent; never for more than `maximum`.
+    pub(crate) fn new(maximum: usize, per_sent_byte: usize) -> Self {
         Self {
-            left: Arc::new(most.into()),
-            most,
-            for_each,
+            remaining: Arc::new(maximum.into()),
+            maximum,
+            per_sent_byte,
         }
     }
 
     pub(crate) fn reset(&self) {
-        self.left.store(self.most, Ordering::Relaxed);
+        self.remaining.store(self.maximum, Ordering::Relaxed);
     }
 
-    fn update(&self, next: impl Fn(usize) -> usize) -> usize {
-        let some_next = |left| Some(next(left));
-        let (Ok(before) | Err(before)) =
-            self.left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, some_next);
-        before
+    /// Applies `change` to the number of remaining bytes, and returns the number before.
+    fn update(&self, change: impl Fn(usize) -> usize) -> usize {
+        let relaxed = Ordering::Relaxed;
+        let updated = self
+            .remaining
+            .fetch_update(relaxed, relaxed, |remaining| Some(change(remaining)));
+        match updated {
+            Ok(before) | Err(before) => before,
+        }
     }
 }
 
 impl TooManyBytes {
     pub(crate) fn is_cause_of(error: &(dyn std::error::Error + 'static)) -> bool {
-        let io = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        io.is_some_and(|cause| cause.is::<Self>())
+        let Some(io_error) = error.downcast_ref::<io::Error>() else {
+            return false;
+        };
+        io_error.get_ref().is_some_and(|cause| cause.is::<Self>())
     }
 }
 
@@ -68,7 +73,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let received = buffer.filled().len() - before;
-        let allowed = self.meter.update(|left| left.saturating_sub(received));
+        let allowed = self
+            .meter
+            .update(|remaining| remaining.saturating_sub(received));
         if allowed < received {
             return Poll::Ready(Err(io::Error::other(TooManyBytes)));
         }
@@ -83,8 +90,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let sent = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
-        let Meter { most, for_each, .. } = self.meter;
-        self.meter.update(|left| most.min(left + for_each * sent));
+        let maximum = self.meter.maximum;
+        let raise = self.meter.per_sent_byte * sent;
+        self.meter
+            .update(|remaining| maximum.min(remaining + raise));
         Poll::Ready(Ok(sent))
     }
 
