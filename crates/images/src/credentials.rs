@@ -1,7 +1,7 @@
-//! Chooses the credentials to try for an image, and their order: those of kubelet's keyring on the node, and no others.
-//! Order: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and anonymous access where the
-//! image is not private. A source that fails is one credential less, never a failure. A credential appears in no log,
-//! error, label or `Debug`; a [`CredentialId`] stands for it.
+//! Chooses the credentials to try for an image, and their order. They are those of kubelet's keyring on the node, and no
+//! others. Order: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and anonymous access
+//! where the image is not private. A source that fails gives no credential; it never fails the lookup. A credential
+//! appears in no log, error, label or `Debug`; a [`CredentialId`] stands for it.
 
 mod candidate;
 mod credential;
@@ -40,7 +40,7 @@ use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
 use tolerarch_support::environment::Environment;
 
 /// Maximum number of candidates of one image that come from pull secrets.
-const PULLED: usize = 8;
+const PULL_SECRET_CANDIDATES: usize = 8;
 /// Maximum number of candidates of one image from all sources.
 const CANDIDATES: usize = 16;
 
@@ -51,11 +51,14 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads all files. Must be called within the runtime: pull secrets are read through a separate client. `private`
-    /// are images that are never looked up without a credential (`registries.private`). Pull secrets are read on behalf
-    /// of `caller`; a person without a cluster goes on without them. A faulty file, one of [`Credentials::faults`],
-    /// keeps what `before` had of it, unless the file is gone. Fails only if a
-    /// service reads pull secrets and cannot reach the cluster.
+    /// Reads all files. Must be called within the runtime: pull secrets are read through a separate client.
+    ///
+    /// - `private`: images that are never looked up without a credential (`registries.private`).
+    /// - `caller`: on whose behalf pull secrets are read. A person who has no cluster gets none.
+    /// - `before`: the credentials in use. A faulty file keeps its content there, unless the file is gone;
+    ///   [`Credentials::faults`] has each of them.
+    ///
+    /// Fails only if a service reads pull secrets and cannot reach the cluster.
     pub fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
@@ -66,8 +69,8 @@ impl Credentials {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
-        let before = before.and_then(|before| before.sources.as_deref());
-        let files = Files::load(settings, environment, before.map(|before| &before.files));
+        let files_before = before.and_then(Self::files);
+        let files = Files::load(settings, environment, files_before);
         let mut pull_secrets = None;
         if settings.pull_secrets {
             pull_secrets = PullSecrets::of(caller, Cluster::of(caller, environment))?;
@@ -81,29 +84,33 @@ impl Credentials {
         })
     }
 
-    pub fn faults(&self) -> &[SourceFault] {
-        self.sources
-            .as_ref()
-            .map_or(&[], |sources| &sources.files.faults)
+    fn files(&self) -> Option<&Files> {
+        self.sources.as_ref().map(|sources| &sources.files)
     }
 
-    /// Returns the faults that a load would have now: a program may have been installed, or a file be readable again.
+    pub fn faults(&self) -> &[SourceFault] {
+        match self.files() {
+            Some(files) => &files.faults,
+            None => &[],
+        }
+    }
+
+    /// Returns the faults that a load would have now: a program may have been installed, or a file may be readable again.
     pub fn faults_now(
         &self,
         settings: &CredentialSettings,
         environment: &Environment,
     ) -> Vec<SourceFault> {
-        let before = self.sources.as_ref().map(|sources| &sources.files);
-        Files::load(settings, environment, before).faults
+        Files::load(settings, environment, self.files()).faults
     }
 
     pub fn is_configured(&self) -> bool {
         self.sources.is_some()
     }
 
-    /// Returns the credentials for a Pod of this namespace that names these pull secrets (its service account's
-    /// included: the API server has merged them); the caller must bound their number. Waits half a second at most for
-    /// uncached secrets, and leaves out those that cannot be read. Without pull secrets, neither waits nor allocates.
+    /// Returns the credentials for a Pod of `namespace` that names `pull_secrets`. The API server has merged those of the
+    /// service account into them. The caller must bound their number. Waits at most half a second for uncached secrets,
+    /// and leaves out secrets that cannot be read. Without pull secrets, neither waits nor allocates.
     pub async fn keyring<'n>(
         &self,
         namespace: &str,
@@ -113,26 +120,27 @@ impl Credentials {
         if let Some(sources) = &self.sources
             && let Some(source) = &sources.pull_secrets
         {
-            keyring.pulled = source.read(namespace, pull_secrets.into_iter()).await;
+            keyring.pull_secrets = source.read(namespace, pull_secrets.into_iter()).await;
         }
         keyring
     }
 
     pub fn reads_pull_secrets(&self) -> bool {
-        self.sources
-            .as_ref()
-            .is_some_and(|sources| sources.pull_secrets.is_some())
+        match &self.sources {
+            Some(sources) => sources.pull_secrets.is_some(),
+            None => false,
+        }
     }
 
     /// Returns the operator's credentials, which every Pod may use.
     pub fn shared_keyring(&self) -> Keyring {
         Keyring {
-            pulled: Vec::new(),
+            pull_secrets: Vec::new(),
             sources: self.sources.clone(),
         }
     }
 
-    /// Returns a mirror's candidates, by `host` or `host:port`, from files and helpers.
+    /// Returns the candidates of files and helpers for a mirror, which is named by `host` or `host:port`.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let Some(sources) = &self.sources else {
             return Vec::new();
@@ -154,7 +162,7 @@ impl fmt::Debug for Credentials {
 /// Credentials that one Pod may use. Cheap to clone; the default is anonymous access.
 #[derive(Clone, Default)]
 pub struct Keyring {
-    pulled: Vec<PullSecret>,
+    pull_secrets: Vec<PullSecret>,
     sources: Option<Arc<Sources>>,
 }
 
@@ -167,36 +175,38 @@ impl Keyring {
             return Cow::Borrowed(&ANONYMOUS);
         };
         let name = image.name();
-        let keyrings = self.pulled.iter().map(|secret| &*secret.keyring);
-        let pulled = pattern::lookup(keyrings, name);
+        let keyrings = self.pull_secrets.iter().map(|secret| &*secret.keyring);
+        let of_pod = pattern::lookup(keyrings, name).into_iter().cloned();
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
-        // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
-        let all = distinct(pulled.into_iter().cloned(), PULLED)
+        // The limits leave room for the operator's candidates after the Pod's, and for anonymous access after both.
+        let with_credential = distinct(of_pod, PULL_SECRET_CANDIDATES)
             .chain(sources.of_files(name))
             .chain(sources.of_plugins(name));
-        Cow::Owned(distinct(all, CANDIDATES - 1).chain(anonymous).collect())
+        let all = distinct(with_credential, CANDIDATES - 1).chain(anonymous);
+        Cow::Owned(all.collect())
     }
 
-    /// Says of each of the Pod's pull secrets that gives no credential for the image why, without anything of its
-    /// content.
+    /// Returns the reason why a pull secret gives no credential for the image, for each such secret of the Pod. A reason
+    /// contains nothing of the secret's content.
     pub fn unused_pull_secrets(&self, image: &ImageRef) -> Vec<String> {
-        self.pulled
+        self.pull_secrets
             .iter()
             .filter_map(|secret| secret.unused(image))
             .collect()
     }
 }
 
+/// Returns the first `limit` candidates whose credentials differ.
 fn distinct(
     candidates: impl IntoIterator<Item = CredentialCandidate>,
-    most: usize,
+    limit: usize,
 ) -> impl Iterator<Item = CredentialCandidate> {
     let mut ids = HashSet::new();
     candidates
         .into_iter()
         .filter(move |candidate| ids.insert(candidate.credential_id()))
-        .take(most)
+        .take(limit)
 }
 
 struct Sources {
@@ -206,22 +216,23 @@ struct Sources {
 }
 
 impl Sources {
-    /// Returns the candidates of files for a name: `host/repository`, or a mere host.
+    /// Returns the candidates of files for a name, which is `host/repository` or a mere host.
     fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
         let host = name.split('/').next().unwrap_or_default();
         let program = |helper| CredentialCandidate::program(helper, host);
-        let held = |source| {
+        let entries = |source| {
             let keyrings = self.files.of(source).map(|file| &file.keyring);
             pattern::lookup(keyrings, name).into_iter().cloned()
         };
         let configs = self.files.of(CredentialSource::DockerConfigs);
-        // A helper precedes the entries of the same files: docker uses the helper alone.
-        let helpers = pattern::lookup(configs.clone().map(|config| &config.helpers), name);
+        let helper_keyrings = configs.clone().map(|config| &config.helpers);
+        let helpers = pattern::lookup(helper_keyrings, name);
         let stores = configs.filter_map(|config| config.store.as_ref());
+        // A helper precedes the entries of the same files: docker uses the helper alone.
         let mut candidates: Vec<_> = helpers.into_iter().map(program).collect();
-        candidates.extend(held(CredentialSource::DockerConfigs));
+        candidates.extend(entries(CredentialSource::DockerConfigs));
         candidates.extend(stores.map(program));
-        candidates.extend(held(CredentialSource::Directory));
+        candidates.extend(entries(CredentialSource::Directory));
         candidates
     }
 

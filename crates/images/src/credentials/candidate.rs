@@ -1,4 +1,4 @@
-//! A credential candidate: one way to access an image, whose credential may have to be fetched first.
+//! Credential candidates. Each is one way to access an image; its credential may have to be fetched first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,21 +7,23 @@ use super::credential::{Credential, CredentialId};
 use super::program::{Busy, Program};
 use tolerarch_support::concurrency::Tenant;
 
-/// Who has chosen a credential.
+/// Who chose a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CredentialOwner {
     /// Anyone who may create a Pod: the credential may also go to token servers of the registry's owner.
     Pod,
-    /// The operator, for all tenants: goes only where the operator or this program says so. Anonymous access, too.
+    /// The operator, for all tenants: the credential goes only where the operator or this program says so. Anonymous
+    /// access counts as the operator's.
     Operator,
 }
 
-/// Cheap to clone. The id is computed once, as every Pod needs it.
+/// Credential that may be tried for an image. Cheap to clone; the ID is computed once, as every Pod needs it.
 #[derive(Clone)]
 pub struct CredentialCandidate {
-    /// Known before the credential: follows the owner and the content of secrets and files, not answers.
+    /// Depends on the owner and on the content of secrets and files, not on a program's answer: the ID is needed before
+    /// the credential is fetched.
     pub(crate) id: CredentialId,
-    /// Kind of source, for people: one of a few fixed texts.
+    /// Kind of the source, for people to read: one of a few fixed texts.
     pub(crate) kind: &'static str,
     pub(crate) owner: CredentialOwner,
     source: Source,
@@ -29,9 +31,9 @@ pub struct CredentialCandidate {
 
 #[derive(Clone)]
 enum Source {
-    /// A credential of a file or a pull secret; `None` for anonymous access.
+    /// Credential of a file or a pull secret; `None` for anonymous access.
     Held(Option<Arc<Credential>>),
-    /// Program with the image to run it for; a helper gets the host in place of the image.
+    /// Program, and the image that it runs for; a helper gets the host in place of the image.
     Program {
         program: Arc<Program>,
         image: Arc<str>,
@@ -94,16 +96,17 @@ impl CredentialCandidate {
         }
     }
 
-    /// Returns the bytes of the longer part of a credential at hand.
+    /// Returns the length in bytes of the credential's longer part; 0 if a program has to run for the credential.
     pub(super) fn longest(&self) -> usize {
-        self.held_credential()
-            .flatten()
-            .map_or(0, Credential::longest)
+        match self.held_credential() {
+            Some(Some(credential)) => credential.longest(),
+            _ => 0,
+        }
     }
 
-    /// Returns the credentials to present in turn until one is accepted; `None` is anonymous. Empty if the source has
-    /// none. May run a helper or a plugin within the tenant's share of the runs, for up to a minute, even if the future
-    /// is dropped.
+    /// Returns the credentials to present in turn until one is accepted; `None` is anonymous access. Empty if the source
+    /// has none. May run a helper or a plugin within the tenant's share of the runs. A run takes up to a minute, and
+    /// continues if the future is dropped.
     pub(crate) async fn credentials(
         &self,
         tenant: &Tenant,
@@ -117,7 +120,7 @@ impl CredentialCandidate {
         }
     }
 
-    /// Reports that the registry refused all credentials of this candidate: a program's answer is not used again.
+    /// Records that the registry refused all credentials of this candidate: a program's answer is not used again.
     pub(crate) fn refused(&self) {
         if let Source::Program { program, image } = &self.source {
             program.refused(image);

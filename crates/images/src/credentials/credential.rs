@@ -74,8 +74,8 @@ impl CredentialId {
     /// Anonymous access, whose answers are shared by all tenants.
     pub(crate) const ANONYMOUS: Self = Self(0);
 
-    /// Returns the ID of the same credential as a Pod's, which goes to more token servers than the operator's, and so may
-    /// get another answer. Of a Pod's it is the operator's again.
+    /// Returns the ID of the same credential if a Pod holds it. A Pod's credential goes to more token servers than the
+    /// operator's, and so may get another answer. Applied twice, returns the operator's ID again.
     pub(super) fn of_pod(self) -> Self {
         Self(!self.0)
     }
@@ -93,7 +93,8 @@ impl CredentialId {
     }
 }
 
-/// Returns the keyed hash of these parts, each preceded by its length, so that no two different lists are hashed alike.
+/// Returns the keyed hash of these parts. Each part is preceded by its length, so that different lists never give the
+/// same input.
 pub(crate) fn hash_parts<'p>(
     key: &hmac::Key,
     parts: impl IntoIterator<Item = &'p [u8]>,

@@ -57,7 +57,7 @@ struct Entry {
     registry_token: Sensitive,
 }
 
-/// Kubelet ignores the two tokens, which are docker's, and so their types.
+/// The two tokens are docker's. Kubelet ignores them, so they may have any type.
 impl GoStruct for Entry {
     fn read_member<'de, A: MapAccess<'de>>(
         &mut self,
@@ -75,7 +75,7 @@ impl GoStruct for Entry {
     }
 }
 
-/// Content of a file, and counts of what was left out.
+/// Content of a file, and counts of its entries.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) keyring: DockerKeyring<CredentialCandidate>,
@@ -99,7 +99,7 @@ impl DockerConfig {
         })
     }
 
-    /// Reads the entries, and makes a candidate of each credential.
+    /// Reads the entries, and makes a candidate from each credential.
     pub(super) fn read(self, candidate: impl Fn(Credential) -> CredentialCandidate) -> Read {
         let mut read = Read {
             entries: self.auths.len(),
@@ -110,15 +110,17 @@ impl DockerConfig {
                 read.malformed += 1;
                 continue;
             };
-            let candidates = credentials.into_iter().map(&candidate);
-            let entries = keyring(candidates.map(|candidate| (&key, candidate)));
-            read.keyring.extend(entries);
+            let mut entries = Vec::with_capacity(credentials.len());
+            for credential in credentials {
+                entries.push((&key, candidate(credential)));
+            }
+            read.keyring.extend(keyring(entries));
         }
         read
     }
 }
 
-/// Says where a document is malformed and never what, as a parser's words quote what it reads.
+/// Returns where a document is malformed. The parser's own message quotes the document, so it is left out.
 fn describe(error: &serde_json::Error) -> String {
     format!(
         "not JSON of docker's form, at line {}, column {}",
@@ -128,7 +130,8 @@ fn describe(error: &serde_json::Error) -> String {
 }
 
 impl Entry {
-    /// Returns tokens first, as docker prefers them, then a password, kubelet's only kind; `None` for a bad `auth`.
+    /// Returns the tokens first, as docker prefers them, then the password, kubelet's only kind. `None` if `auth` is
+    /// malformed.
     fn credentials(self) -> Option<Vec<Credential>> {
         let is_given = |secret: &Sensitive| !secret.reveal().is_empty();
         let (user, password) = if is_given(&self.auth) {
@@ -143,8 +146,8 @@ impl Entry {
         if is_given(&self.identity_token) {
             all.push(Credential::Identity(self.identity_token));
         }
-        let has_password = is_given(&password) || all.is_empty() && !user.is_empty();
-        if has_password {
+        let is_user_alone = all.is_empty() && !user.is_empty();
+        if is_given(&password) || is_user_alone {
             all.push(Credential::Basic { user, password });
         }
         Some(all)

@@ -1,5 +1,6 @@
-//! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload. A
-//! fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
+//! The operator's files: docker configs, the directory and the plugins' configuration. They are read at the start and at
+//! each reload. A fault costs at most the credentials of its own file. A file that exists but is unusable keeps its
+//! former content.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -75,19 +76,28 @@ pub enum CredentialSource {
 impl CredentialSource {
     pub const ALL: [Self; 3] = [Self::DockerConfigs, Self::Directory, Self::Providers];
 
-    /// Returns the source's key in the configuration, and its label in metrics.
-    const fn names(self) -> [&'static str; 2] {
+    /// Returns the source's key in the configuration.
+    const fn key(self) -> &'static str {
         match self {
-            Self::DockerConfigs => ["credentials.dockerConfigs", "docker-configs"],
-            Self::Directory => ["credentials.directory", "directory"],
-            Self::Providers => ["credentials.providers.config", "providers"],
+            Self::DockerConfigs => "credentials.dockerConfigs",
+            Self::Directory => "credentials.directory",
+            Self::Providers => "credentials.providers.config",
+        }
+    }
+
+    /// Returns the source's label in metrics.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::DockerConfigs => "docker-configs",
+            Self::Directory => "directory",
+            Self::Providers => "providers",
         }
     }
 }
 
-/// Reason why a source is not used, or only in part. Quotes nothing of a file's content.
+/// Reason why a source is not used, or is used only in part. Quotes nothing of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}: {cause}", .from.names()[0], .file.display())]
+#[error("{}: {}: {cause}", .from.key(), .file.display())]
 pub struct SourceFault {
     pub from: CredentialSource,
     pub file: PathBuf,
@@ -103,12 +113,10 @@ fn invalid(fault: impl Into<String>) -> io::Error {
 
 /// Describes why a file is not used.
 fn describe(error: &io::Error) -> String {
-    let what = if error.kind() == ErrorKind::InvalidData {
-        ""
-    } else {
-        "cannot be read: "
-    };
-    format!("{what}{error}")
+    if error.kind() == ErrorKind::InvalidData {
+        return error.to_string();
+    }
+    format!("cannot be read: {error}")
 }
 
 #[derive(Clone)]
@@ -127,11 +135,9 @@ impl CredentialMetrics {
 
     pub fn show(&self, faults: &[SourceFault]) {
         for source in CredentialSource::ALL {
-            let [_, label] = source.names();
             let count = faults.iter().filter(|fault| fault.from == source).count();
-            self.0
-                .with_label_values(&[label])
-                .set(i64::try_from(count).unwrap_or(i64::MAX));
+            let gauge = self.0.with_label_values(&[source.label()]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 }
@@ -155,13 +161,14 @@ pub(super) struct File {
     pub(super) helpers: DockerKeyring<Arc<Program>>,
     /// Helper of all other registries.
     pub(super) store: Option<Arc<Program>>,
-    /// Plugins, each after the patterns of its images.
+    /// Plugins, each with the patterns of its images.
     pub(super) plugins: Vec<(Vec<ImagePattern>, Arc<Program>)>,
     faults: Vec<String>,
 }
 
 impl Files {
-    /// Reads the files, and finds helpers in the environment's `PATH`. `before` is the content in use, of any settings.
+    /// Reads the files, and finds helpers in the environment's `PATH`. `before` is the content in use, which other
+    /// settings may have named.
     pub(super) fn load(
         settings: &CredentialSettings,
         environment: &Environment,
@@ -175,22 +182,18 @@ impl Files {
             files.add(DockerConfigs, path, read, before);
         }
         if let Some(directory) = &settings.directory {
+            let listed = registry_files(directory);
             let mut hosts = Vec::new();
             let read = |path: &Path| File::of_registry(path, &mut hosts);
-            files.add_all(
-                Directory,
-                directory,
-                registry_files(directory),
-                read,
-                before,
-            );
+            files.add_all(Directory, directory, listed, read, before);
         }
         if let Some(config) = &settings.providers.config
             && let Some(bin_dir) = &settings.providers.bin_dir
         {
+            let listed = plugin_files(config);
             let mut names = Vec::new();
             let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names);
-            files.add_all(Providers, config, plugin_files(config), read, before);
+            files.add_all(Providers, config, listed, read, before);
         }
         files
     }
@@ -202,7 +205,7 @@ impl Files {
             .map(|loaded| &*loaded.file)
     }
 
-    /// Adds the files that were listed at a path, in their order.
+    /// Adds the files that are listed at a path, in their order.
     fn add_all(
         &mut self,
         source: CredentialSource,
@@ -221,7 +224,7 @@ impl Files {
         }
     }
 
-    /// Adds a file. An unusable path keeps its content of `before`, unless the file is gone.
+    /// Adds a file. An unusable path keeps its content in `before`, unless the file is gone.
     fn add(
         &mut self,
         source: CredentialSource,
@@ -247,22 +250,28 @@ impl Files {
                 });
             }
             Err(error) => {
-                let mut kept = Vec::new();
-                if error.kind() != ErrorKind::NotFound {
-                    let is_below =
-                        |former: &&Loaded| former.source == source && former.path.starts_with(path);
-                    kept.extend(before.iter().filter(is_below).cloned());
-                }
-                self.faults.push(fault(describe(&error), !kept.is_empty()));
-                for former in kept {
-                    let mut files = self.files.iter();
-                    // Settings may name a path twice.
-                    if !files.any(|file| file.source == source && file.path == former.path) {
-                        self.files.push(former);
-                    }
-                }
+                let is_gone = error.kind() == ErrorKind::NotFound;
+                let is_kept = !is_gone && self.keep_former(source, path, before);
+                self.faults.push(fault(describe(&error), is_kept));
             }
         }
+    }
+
+    /// Keeps the former content of a path and of the files below it. Returns whether there was any.
+    fn keep_former(&mut self, source: CredentialSource, path: &Path, before: &[Loaded]) -> bool {
+        let mut has_former = false;
+        for former in before {
+            if former.source != source || !former.path.starts_with(path) {
+                continue;
+            }
+            has_former = true;
+            let mut files = self.files.iter();
+            // Settings may name a path twice.
+            if !files.any(|file| file.source == source && file.path == former.path) {
+                self.files.push(former.clone());
+            }
+        }
+        has_former
     }
 }
 
@@ -271,16 +280,19 @@ impl File {
         let mut faults = Vec::new();
         let json = Zeroizing::new(file::read_at_most(path, SIZE)?);
         let config = DockerConfig::parse(&json).map_err(invalid)?;
-        let mut program = |key: &str, name: &str| match Helper::new(name, environment.get("PATH")) {
+        let search_path = environment.get("PATH");
+        let mut program = |key: &str, name: &str| match Helper::new(name, search_path) {
             Ok(helper) => Some(Program::new("credential helper", helper)),
-            Err(why) => {
-                faults.push(format!("{key}: {why}"));
+            Err(fault) => {
+                faults.push(format!("{key}: {fault}"));
                 None
             }
         };
         let mut helpers = Vec::new();
         for (host, name) in &config.helpers {
-            helpers.extend(program("credHelpers", name).map(|helper| (host, helper)));
+            if let Some(helper) = program("credHelpers", name) {
+                helpers.push((host, helper));
+            }
         }
         let helpers = pattern::keyring(helpers);
         let mut store = None;
@@ -303,7 +315,7 @@ impl File {
         })
     }
 
-    /// Reads a file of the directory. `hosts` are those of the directory's other files.
+    /// Reads a file of the directory. `hosts`: the registries of the files before it.
     fn of_registry(path: &Path, hosts: &mut Vec<String>) -> io::Result<File> {
         let Some(host) = host_of(path) else {
             return Err(invalid(
@@ -317,8 +329,9 @@ impl File {
             });
         }
         let text = text(path)?;
+        let parsed = toml::from_str(&text);
         let RegistryFile { user, secret } =
-            toml::from_str(&text).map_err(|error| invalid(fault(&text, &error)))?;
+            parsed.map_err(|error| invalid(fault(&text, &error)))?;
         if user.is_empty() || secret.reveal().is_empty() {
             return Err(invalid("user and secret must not be empty"));
         }
@@ -335,7 +348,7 @@ impl File {
         })
     }
 
-    /// Reads a file of plugins. `names` are those of the plugins of other files.
+    /// Reads a file of plugins. `names`: the plugins of the files before it.
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> io::Result<File> {
         let providers = provider::read(&text(path)?, bin_dir, names).map_err(invalid)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
@@ -360,15 +373,14 @@ struct RegistryFile {
 /// Lists the files of the directory, without hidden ones such as the links of a mounted Secret.
 fn registry_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = file::entries(directory, usize::MAX)?;
-    let is_hidden = |path: &PathBuf| {
-        path.file_name()
-            .is_some_and(|name| name.as_bytes().starts_with(b"."))
-    };
-    paths.retain(|path| !is_hidden(path));
+    paths.retain(|path| match path.file_name() {
+        Some(name) => !name.as_bytes().starts_with(b"."),
+        None => true,
+    });
     Ok(paths)
 }
 
-/// Lists the files of plugins at a path: itself, or those of the directory that kubelet reads (since 1.36).
+/// Lists the files of plugins at a path: the file itself, or the files of a directory that kubelet reads (since 1.36).
 fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = match file::entries(path, usize::MAX) {
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(vec![path.to_owned()]),
@@ -384,7 +396,7 @@ fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the host that a file of the directory is named after, if any.
+/// Returns the host after which a file of the directory is named, if any.
 fn host_of(file: &Path) -> Option<String> {
     let host = file.file_name()?.to_str()?.strip_suffix(".toml")?;
     // A host is well-formed if it can stand in front of an image.
@@ -395,16 +407,16 @@ fn host_of(file: &Path) -> Option<String> {
     Some(canonical_host(image.host()))
 }
 
-/// Describes where a file is malformed, and no more: a parser's words quote what it reads.
+/// Returns where a file is malformed, and what to write. The parser's own message quotes the file, so it is left out.
 fn fault(text: &str, error: &toml::de::Error) -> String {
-    let mut place = String::new();
+    let mut line_prefix = String::new();
     if let Some(span) = error.span()
         && let Some(before) = text.get(..span.start)
     {
         let line = before.matches('\n').count() + 1;
-        place = format!("line {line}: ");
+        line_prefix = format!("line {line}: ");
     }
-    format!("{place}write two lines, user = \"…\" and secret = \"…\", and nothing else")
+    format!("{line_prefix}write two lines, user = \"…\" and secret = \"…\", and nothing else")
 }
 
 fn text(path: &Path) -> io::Result<Zeroizing<String>> {

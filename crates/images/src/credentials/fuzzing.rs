@@ -1,4 +1,4 @@
-//! Invariants of every docker configuration and every Secret.
+//! Invariants that hold for every docker configuration and every Secret.
 
 use super::candidate::CredentialCandidate;
 use super::credential::Credential;
@@ -13,7 +13,7 @@ pub fn docker(data: &[u8]) -> bool {
     read.iter().any(Result::is_ok)
 }
 
-/// Checks the same for a Secret, and its bounds: a Secret is a tenant's.
+/// Checks the same for a Secret, and its limits: a Secret is a tenant's.
 pub fn secret(data: &[u8]) -> bool {
     let Ok(secret) = serde_json::from_slice(data) else {
         return false;
@@ -29,11 +29,9 @@ pub fn secret(data: &[u8]) -> bool {
             .iter()
             .all(|(key, _)| key.glob().is_none_or(|host| host.len() <= GLOB))
     );
-    for (key, held) in &read.keyring {
-        assert!(
-            key.as_str().len() <= KEY && held.longest() <= WORD,
-            "{key:?}"
-        );
+    for (key, candidate) in &read.keyring {
+        assert!(key.as_str().len() <= KEY, "{key:?}");
+        assert!(candidate.longest() <= WORD, "{key:?}");
     }
     true
 }
@@ -42,41 +40,41 @@ fn read(config: DockerConfig) -> Read {
     config.read(CredentialCandidate::pod)
 }
 
-fn held(read: &Read) -> impl Iterator<Item = &Credential> {
+fn credentials(read: &Read) -> impl Iterator<Item = &Credential> {
     read.keyring
         .iter()
         .filter_map(|(_, candidate)| candidate.held_credential()?)
 }
 
-/// Renders what was read, and each credential.
-fn shown(read: &Read) -> String {
-    format!("{read:?} {:?}", held(read).collect::<Vec<_>>())
+/// Renders the `Debug` of a content, and of each credential.
+fn debug(read: &Read) -> String {
+    format!("{read:?} {:?}", credentials(read).collect::<Vec<_>>())
 }
 
-fn shows_no_secret(own: &Read) {
-    // `Debug` of some other credential.
-    let usual = br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#;
-    let usual = DockerConfig::parse_older(usual)
-        .map(|config| shown(&read(config)))
-        .unwrap_or_default();
-    let shown = shown(own);
-    for credential in held(own) {
+fn shows_no_secret(content: &Read) {
+    let other = br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#;
+    let other_debug = match DockerConfig::parse_older(other) {
+        Ok(config) => debug(&read(config)),
+        Err(_) => String::new(),
+    };
+    let debug = debug(content);
+    for credential in credentials(content) {
         let (Credential::Basic { password: text, .. }
         | Credential::Identity(text)
         | Credential::Bearer(text)) = credential;
         let text = text.reveal();
-        // Names of users and hosts are shown.
+        // `Debug` contains the names of users and hosts.
         let is_user = |other: &Credential| matches!(other, Credential::Basic { user, .. } if user.contains(text));
-        let is_known = || {
-            held(own).any(is_user)
-                || own
-                    .keyring
-                    .iter()
-                    .any(|(key, _)| format!("{key:?}").contains(text))
+        let is_host = || {
+            let mut keys = content.keyring.iter().map(|(key, _)| format!("{key:?}"));
+            keys.any(|key| key.contains(text))
         };
-        // A few characters may occur anywhere.
-        if text.len() > 8 && !usual.contains(text) && !is_known() {
-            assert!(!shown.contains(text), "{shown}");
+        // A short text, or one that is in the `Debug` of any credential, may occur without being revealed.
+        if text.len() <= 8 || other_debug.contains(text) {
+            continue;
+        }
+        if !credentials(content).any(is_user) && !is_host() {
+            assert!(!debug.contains(text), "{debug}");
         }
     }
 }

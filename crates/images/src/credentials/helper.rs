@@ -1,4 +1,5 @@
-//! `docker-credential-NAME get` (github.com/docker/docker-credential-helpers), for names in the operator's own files.
+//! Docker's credential helpers: `docker-credential-NAME get` (github.com/docker/docker-credential-helpers). The names
+//! are in the operator's own files.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -15,11 +16,11 @@ use super::program::{Protocol, REGISTRY, Response};
 use tolerarch_core::image::DOCKER_HUB;
 use tolerarch_text::json::go::{self, AnyText, GoStruct, GoValue};
 
-/// Time for which a credential is cached, as helpers name none. Helpers that fetch tokens have caches themselves.
-const FOUND: Duration = Duration::from_secs(300);
-/// Time for which a run without a credential is cached.
-const NOTHING: Duration = Duration::from_secs(60);
-/// Docker's name of Docker Hub.
+/// Time for which a credential is cached, as helpers name no lifetime. Helpers that fetch tokens cache them themselves.
+const CREDENTIAL_LIFE: Duration = Duration::from_secs(300);
+/// Time for which an answer without a credential is cached.
+const NO_CREDENTIAL_LIFE: Duration = Duration::from_secs(60);
+/// Docker's name for Docker Hub.
 const HUB_SERVER: &str = "https://index.docker.io/v1/";
 
 #[derive(Debug)]
@@ -50,10 +51,10 @@ impl GoStruct for HelperOutput {
 }
 
 impl Helper {
-    /// Finds the helper of this name in the directories of a `PATH`; relative ones do not count.
+    /// Finds the helper of this name in the directories of a `PATH`, except relative ones.
     pub(super) fn new(name: &str, path: Option<&OsStr>) -> Result<Self, String> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if name.is_empty() || !name.chars().all(plain) {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || !name.chars().all(is_allowed) {
             return Err("the name of a credential helper has letters, digits and ._- only".into());
         }
         let file = format!("docker-credential-{name}");
@@ -87,17 +88,18 @@ impl Protocol for Helper {
         output: Result<Output, ProcessError>,
     ) -> Result<Response, String> {
         let HelperOutput { username, secret } = match output {
-            // A helper that knows no credential ends with an error as well.
+            // A helper without a credential for the registry ends with an error as well.
             Err(ProcessError::Status) => {
                 tracing::debug!(
                     helper = self.name,
-                    "a credential helper has nothing for a registry"
+                    "a credential helper has no credential for a registry"
                 );
                 HelperOutput::default()
             }
-            // As docker's client does, which reads the first value.
-            output => go::read_first(&output.map_err(|error| error.to_string())?)
-                .map_err(|_| "its answer is not what docker's protocol says")?,
+            Err(error) => return Err(error.to_string()),
+            // Docker's client reads only the first value, too.
+            Ok(output) => go::read_first(&output)
+                .map_err(|_| "its answer does not follow docker's protocol")?,
         };
         let credential = match username.as_str() {
             _ if secret.reveal().is_empty() => None,
@@ -107,8 +109,12 @@ impl Protocol for Helper {
                 password: secret,
             }),
         };
-        let life = if credential.is_some() { FOUND } else { NOTHING };
-        let keyring = pattern::keyring(credential.map(|credential| (host, Arc::new(credential))));
+        let life = match credential {
+            Some(_) => CREDENTIAL_LIFE,
+            None => NO_CREDENTIAL_LIFE,
+        };
+        let entry = credential.map(|credential| (host, Arc::new(credential)));
+        let keyring = pattern::keyring(entry);
         Ok(Response {
             scope: REGISTRY,
             life,
@@ -117,6 +123,7 @@ impl Protocol for Helper {
     }
 }
 
+/// Returns docker's name for a registry.
 fn server(host: &str) -> &str {
     if host == DOCKER_HUB { HUB_SERVER } else { host }
 }

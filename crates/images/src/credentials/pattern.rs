@@ -1,8 +1,11 @@
 //! Patterns of images, and values by pattern: `URLsMatchStr` and `BasicDockerKeyring` of kubelet's
-//! pkg/credentialprovider/keyring.go. A pattern has as many
-//! dot-separated parts of the host as the image, each with any number of `*`; the same port, or none on both sides; and
-//! a path that is a mere prefix: `quay.io/foo` means `quay.io/foobar` as well. Other than in kubelet, capitals of a
-//! host make no difference: kubelet finds `Mixed.Case.com` only for images written so.
+//! pkg/credentialprovider/keyring.go. A pattern matches an image under three conditions:
+//!
+//! - Their hosts have the same number of dot-separated parts. Each part of the pattern may have any number of `*`.
+//! - They have the same port, or neither has one.
+//! - The pattern's path is a prefix of the image's: `quay.io/foo` matches `quay.io/foobar` as well.
+//!
+//! Unlike in kubelet, the case of a host makes no difference: kubelet finds `Mixed.Case.com` only for images written so.
 
 use std::str::FromStr;
 
@@ -15,7 +18,7 @@ const LABEL: usize = 63;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImagePattern(Box<str>);
 
-/// Values by the registry, or part of a registry, that they are for.
+/// Values, each with the pattern of the registry, or of the part of a registry, that it is for.
 pub(super) type DockerKeyring<T> = Vec<(ImagePattern, T)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +27,7 @@ pub enum PatternError {
     Host,
     #[error("has a scheme: leave out everything up to ://")]
     Scheme,
-    /// A character that no image has; for kubelet a `?` begins a query.
+    /// A character that no image has; in kubelet a `?` begins a query.
     #[error("has a space, a control character or one of ?#@, which are in no image")]
     Character,
     #[error(
@@ -34,7 +37,7 @@ pub enum PatternError {
 }
 
 impl ImagePattern {
-    /// Returns whether the pattern matches a name: `host/repository` without tag and digest, or a mere host.
+    /// Returns whether the pattern matches a name, which is `host/repository` without tag and digest, or a mere host.
     pub fn matches(&self, name: &str) -> bool {
         let [glob, expected_port, prefix] = parts(&self.0);
         let [host, port, path] = parts(name);
@@ -43,11 +46,13 @@ impl ImagePattern {
         }
         let globs = glob.split('.');
         let labels = host.split('.');
-        globs.clone().count() == labels.clone().count()
-            && globs.zip(labels).all(|(glob, label)| matches(glob, label))
+        if globs.clone().count() != labels.clone().count() {
+            return false;
+        }
+        globs.zip(labels).all(|(glob, label)| matches(glob, label))
     }
 
-    /// Returns the host, if it has wildcards: comparing may take the square of its length.
+    /// Returns the host if it has wildcards. Matching such a host may take the square of its length.
     pub(super) fn glob(&self) -> Option<&str> {
         let [host, ..] = parts(&self.0);
         host.contains('*').then_some(host)
@@ -70,15 +75,16 @@ impl FromStr for ImagePattern {
             return Err(PatternError::Host);
         }
         let host_end = text.find('/').unwrap_or(text.len());
-        let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '@' | '?');
-        if text.contains(strange) {
+        let is_refused =
+            |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '@' | '?');
+        if text.contains(is_refused) {
             return Err(PatternError::Character);
         }
         if host.contains(['[', '\\']) {
             return Err(PatternError::Class);
         }
         let mut text = text.to_owned();
-        // Hosts of images are in lower case (`ImageRef`), and a registry's name has no case.
+        // Hosts of images are in lower case (`ImageRef`), and the case of a registry's name means nothing.
         if text[..host_end].contains(['.', ':']) {
             text[..host_end].make_ascii_lowercase();
         }
@@ -86,11 +92,11 @@ impl FromStr for ImagePattern {
     }
 }
 
-/// Returns host, port (empty for none) and path (with its slash) of a URL without scheme.
+/// Returns host, port (empty if there is none) and path (with its slash) of a URL without scheme.
 fn parts(text: &str) -> [&str; 3] {
     let end = text.find('/').unwrap_or(text.len());
     let (authority, path) = text.split_at(end);
-    // `net.SplitHostPort`: several colons precede a port only after an address in brackets.
+    // As `net.SplitHostPort` does: a host with colons has a port only if the host is in brackets.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') => {
             (host.trim_start_matches('[').trim_end_matches(']'), port)
@@ -101,7 +107,8 @@ fn parts(text: &str) -> [&str; 3] {
     [host, port, path]
 }
 
-/// Returns whether a glob matches a part of a host: none beyond DNS's limit, as a glob may take the length squared.
+/// Returns whether a glob matches a part of a host. A part beyond DNS's limit matches no other glob than itself, as
+/// matching may take the square of the length.
 fn matches(glob: &str, part: &str) -> bool {
     if glob == part {
         return true;
@@ -111,17 +118,22 @@ fn matches(glob: &str, part: &str) -> bool {
     part.len() <= LABEL && glob_matches(glob.bytes(), part.bytes(), is_wildcard, is_same)
 }
 
-/// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
+/// Makes a keyring from entries with the keys of a docker configuration. Like kubelet, leaves out keys without a valid
+/// host.
 pub(super) fn keyring<T>(
     entries: impl IntoIterator<Item = (impl AsRef<str>, T)>,
 ) -> DockerKeyring<T> {
-    entries
-        .into_iter()
-        .filter_map(|(text, value)| Some((key(text.as_ref())?, value)))
-        .collect()
+    let mut keyring = Vec::new();
+    for (key, value) in entries {
+        if let Some(pattern) = normalized(key.as_ref()) {
+            keyring.push((pattern, value));
+        }
+    }
+    keyring
 }
 
-/// Returns the values that match a name (`host/repository` or a mere host), most specific first, then in ring order.
+/// Returns the values that match a name, which is `host/repository` or a mere host. The most specific ones come first;
+/// equal ones have the order of the keyrings.
 pub(super) fn lookup<'r, T: 'r>(
     rings: impl Iterator<Item = &'r DockerKeyring<T>> + Clone,
     name: &str,
@@ -133,13 +145,13 @@ pub(super) fn lookup<'r, T: 'r>(
         let of_hub = all.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX);
         entries = of_hub.collect();
     }
-    // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
+    // Like kubelet, sorts the keys backwards, so that longer paths come first. The sort is stable.
     entries.sort_by(|(one, _), (other, _)| other.cmp(one));
     entries.into_iter().map(|(_, value)| value).collect()
 }
 
-/// Normalizes a key: no scheme, user or query, and none of docker's `/v1` and `/v2`.
-fn key(text: &str) -> Option<ImagePattern> {
+/// Normalizes a key: removes the scheme, the user, the query, and docker's `/v1` and `/v2`.
+fn normalized(text: &str) -> Option<ImagePattern> {
     let url = text
         .strip_prefix("https://")
         .or_else(|| text.strip_prefix("http://"))

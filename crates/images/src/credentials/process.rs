@@ -24,7 +24,7 @@ pub(super) enum ProcessError {
     Timeout,
     #[error("ended with an error; run it by hand to see which")]
     Status,
-    #[error("wrote more than is read")]
+    #[error("wrote more than 256 KiB")]
     TooMuch,
     #[error("its output cannot be read: {0}")]
     Read(std::io::ErrorKind),
@@ -33,15 +33,15 @@ pub(super) enum ProcessError {
 /// Output of a program, which may be secret.
 pub(super) type Output = Zeroizing<Vec<u8>>;
 
-/// Runs the command; kills it and its children (many helpers are scripts) after `TIME`, or with this future.
+/// Runs the command. Kills it and its children (many helpers are scripts) after `TIME`, or when this future is dropped.
 pub(super) async fn run(command: Command, input: &[u8]) -> Result<Output, ProcessError> {
-    match timeout(TIME, unlimited(command, input)).await {
+    match timeout(TIME, run_without_timeout(command, input)).await {
         Ok(result) => result,
         Err(_) => Err(ProcessError::Timeout),
     }
 }
 
-async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, ProcessError> {
+async fn run_without_timeout(mut command: Command, input: &[u8]) -> Result<Output, ProcessError> {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -54,9 +54,9 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     let leader = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let group = guard(leader, |leader| {
+    let killer = guard(leader, |leader| {
         if let Some(leader) = leader {
-            // The program and its children may have ended just now.
+            // Fails if the program and its children have just ended.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     });
@@ -64,35 +64,37 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     let stdout = child.stdout.take();
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A program need not read its input.
+            // Fails if the program does not read its input, which it need not do.
             let _ = stdin.write_all(input).await;
         }
     };
     let read = async {
-        let mut text = Zeroizing::new(Vec::new());
+        let mut output = Zeroizing::new(Vec::new());
         if let Some(stdout) = stdout {
-            let read = stdout.take(OUTPUT as u64 + 1).read_to_end(&mut text).await;
+            let mut limited = stdout.take(OUTPUT as u64 + 1);
+            let read = limited.read_to_end(&mut output).await;
             read.map_err(|error| ProcessError::Read(error.kind()))?;
         }
-        if text.len() > OUTPUT {
+        if output.len() > OUTPUT {
             return Err(ProcessError::TooMuch);
         }
-        Ok(text)
+        Ok(output)
     };
-    let ((), text) = tokio::join!(write, read);
-    let text = text?;
+    let ((), output) = tokio::join!(write, read);
+    let output = output?;
     let status = child
         .wait()
         .await
         .map_err(|error| ProcessError::Read(error.kind()))?;
-    // The process's id may soon be another's.
-    ScopeGuard::into_inner(group);
+    // The process has ended: another one may soon have its ID, and must not be killed.
+    ScopeGuard::into_inner(killer);
     if !status.success() {
         return Err(ProcessError::Status);
     }
-    Ok(text)
+    Ok(output)
 }
 
+/// Returns the first executable file of this name in the directories.
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     for directory in directories {
         let file = directory.join(name);

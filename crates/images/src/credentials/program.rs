@@ -1,7 +1,7 @@
-//! A program that gives credentials, a helper of docker's or a plugin of kubelet's: its runs, and its answers. As in
-//! kubelet (pkg/credentialprovider/plugin/plugin.go), one run at a time serves an image, the answer is cached for the
-//! time and the scope that it names, and the answer's keys are matched against the image like those of docker's files.
-//! An answer of a helper is for one registry, which stands for the image.
+//! Runs and cached answers of a program that gives credentials: a helper of docker or a plugin of kubelet. As in kubelet
+//! (pkg/credentialprovider/plugin/plugin.go), an image has one run at a time, an answer is cached for the time and the
+//! scope that it names, and the answer's keys are matched against the image like those of docker's files. An answer of a
+//! helper is for one registry, whose host takes the place of the image.
 
 use std::sync::Arc;
 
@@ -19,23 +19,25 @@ use tolerarch_support::sync::Mutex;
 /// Maximum number of cached answers of one program.
 const CAPACITY: usize = 1000;
 /// Time for which a failed run is cached, so that a program that fails is not run for every lookup.
-const FAILED: Duration = Duration::from_secs(30);
-/// Time for which an answer that a registry refuses is kept: a tenant may name many images which that registry denies.
-const AGAIN: Duration = Duration::from_secs(10);
-/// Runs of one program at a time; of four runs one namespace gets two.
+const FAILURE_LIFE: Duration = Duration::from_secs(30);
+/// Minimum time for which an answer is cached although the registry refuses its credentials: a tenant may name many
+/// images that the registry denies.
+const REFUSED_LIFE: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent runs of one program; one namespace gets two of the four.
 const RUNS: usize = 4;
 /// Maximum time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
-/// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
+/// Number of places in the queue for each run; one namespace gets a quarter of them.
 const QUEUE: usize = 32;
 
-/// Too many runs of a program are under way. Says nothing about the program's credentials, so it is never cached.
+/// Error: too many runs of a program are under way. It says nothing about the program's credentials, so it is never
+/// cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
 /// Protocol between tolerarch and a kind of program.
 pub(super) trait Protocol: Send + Sync {
-    /// Returns the id of the candidate for an image, whatever its credential is.
+    /// Returns the ID of the candidate for an image, which does not depend on the program's answer.
     fn id(&self, image: &str) -> CredentialId;
 
     /// Returns the command for an image, and its input.
@@ -49,20 +51,20 @@ pub(super) trait Protocol: Send + Sync {
     ) -> Result<Response, String>;
 }
 
-/// Returns the part of an image's name that all images share for which an answer is good.
+/// Scope of an answer, as a function: it returns the part of an image's name that all images in the scope share.
 pub(super) type Scope = fn(&str) -> &str;
 
 pub(super) const IMAGE: Scope = |image| image;
 /// `parseRegistry` of kubelet's plugin.go.
 pub(super) const REGISTRY: Scope = |image| image.split('/').next().unwrap_or_default();
 pub(super) const GLOBAL: Scope = |_| "";
-/// All scopes, whose parts differ: only an image has a slash.
+/// All scopes, the narrowest first. Their parts never coincide: only an image has a slash.
 const SCOPES: [Scope; 3] = [IMAGE, REGISTRY, GLOBAL];
 
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) scope: Scope,
-    /// Time for which the answer is good; zero for this lookup alone.
+    /// Time for which the answer is valid; zero if it is valid for this lookup alone.
     pub(super) life: Duration,
     pub(super) keyring: DockerKeyring<Arc<Credential>>,
 }
@@ -71,20 +73,20 @@ pub(super) struct Program {
     /// Kind of source, for people.
     pub(super) kind: &'static str,
     pub(super) protocol: Box<dyn Protocol>,
-    /// Limit of the runs of this program alone, so that a program that hangs delays no other.
+    /// Limit on the runs of this program alone, so that a program that hangs delays no other.
     limit: ConcurrencyLimit,
-    /// Scope of the last answer, under which failures are cached.
+    /// Scope of the last answer; failures are cached with this scope.
     scope: Mutex<Scope>,
-    /// Answers by what their scope makes of an image.
+    /// Answers, by the part of an image's name that their scope returns.
     answers: Arc<TtlCache<Box<str>, Arc<Answer>>>,
-    /// Runs by the image. Each holds the permit of the lookup that started it.
+    /// Runs by image. Each holds the permit of the lookup that started it.
     runs: SingleFlight<Box<str>, Arc<Answer>>,
 }
 
 struct Answer {
     failed: bool,
     /// Time from which a refusal drops the answer.
-    droppable: Instant,
+    droppable_from: Instant,
     keyring: DockerKeyring<Arc<Credential>>,
 }
 
@@ -98,14 +100,14 @@ impl Program {
                 per_host: RUNS,
                 waiting: QUEUE * RUNS,
             }),
-            // Scope until the first answer: a program that fails must not be run for every image.
+            // Until the first answer: a program that fails must not be run for every image.
             scope: Mutex::new(REGISTRY),
             answers: TtlCache::new(CAPACITY, CAPACITY as u64, |_, _| 1),
             runs: SingleFlight::default(),
         })
     }
 
-    /// Returns the credentials for an image, most specific first; runs the program if none are cached.
+    /// Returns the credentials for an image, the most specific first; runs the program if no answer is cached.
     pub(super) async fn credentials(
         self: &Arc<Self>,
         image: &str,
@@ -113,29 +115,35 @@ impl Program {
     ) -> Result<Vec<Arc<Credential>>, Busy> {
         let answer = match self.cached(image) {
             Some(answer) => answer,
-            None => self.ask(image, tenant).await?,
+            None => self.run_in_turn(image, tenant).await?,
         };
         let credentials = pattern::lookup(std::iter::once(&answer.keyring), image);
         Ok(credentials.into_iter().cloned().collect())
     }
 
-    /// Drops the answer for an image, unless the program ran within the last seconds (`AGAIN`, `FAILED`).
+    /// Drops the answer for an image, unless the program ran within the last seconds (`REFUSED_LIFE`, `FAILURE_LIFE`).
     pub(super) fn refused(&self, image: &str) {
         for scope in SCOPES {
             let key = scope(image).into();
             if let Some(answer) = self.answers.get(&key)
-                && answer.droppable <= Instant::now()
+                && answer.droppable_from <= Instant::now()
             {
                 self.answers.remove(&key);
             }
         }
     }
 
-    /// Returns the cached answer of the narrowest scope, or else the failure.
+    /// Returns the cached answer of the narrowest scope, otherwise the cached failure.
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
-        let answer = |scope: Scope| self.answers.get(&scope(image).into());
-        let cached = SCOPES.into_iter().filter_map(answer);
-        cached.min_by_key(|answer| answer.failed)
+        let mut failure = None;
+        for scope in SCOPES {
+            match self.answers.get(&scope(image).into()) {
+                Some(answer) if answer.failed => failure = failure.or(Some(answer)),
+                Some(answer) => return Some(answer),
+                None => {}
+            }
+        }
+        failure
     }
 
     async fn acquire(&self, image: &str, tenant: &Tenant) -> Result<Permit, Busy> {
@@ -143,9 +151,13 @@ impl Program {
         timeout(WAIT, queued).await.map_err(|_| Busy)
     }
 
-    /// Runs the program in the tenant's turn, unless an answer is cached by then, or joins the image's run. A run holds
-    /// the permit of the lookup that started it; a lookup that joins gives its permit back.
-    async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
+    /// Waits for the tenant's permit. Then joins the image's run, or runs the program unless an answer is cached by then.
+    /// A run holds the permit of the lookup that started it; a lookup that joins returns its permit.
+    async fn run_in_turn(
+        self: &Arc<Self>,
+        image: &str,
+        tenant: &Tenant,
+    ) -> Result<Arc<Answer>, Busy> {
         let permit = self.acquire(image, tenant).await?;
         let program = Arc::clone(self);
         let key = image.into();
@@ -170,17 +182,18 @@ impl Program {
             tracing::warn!(?program, fault, "a {} gives nothing", self.kind);
             Response {
                 scope: *self.scope.lock(),
-                life: FAILED,
+                life: FAILURE_LIFE,
                 keyring: DockerKeyring::default(),
             }
         });
         *self.scope.lock() = response.scope;
+        let min_life = if failed { FAILURE_LIFE } else { REFUSED_LIFE };
         let answer = Arc::new(Answer {
             failed,
-            droppable: Instant::now() + if failed { FAILED } else { AGAIN },
+            droppable_from: Instant::now() + min_life,
             keyring: response.keyring,
         });
-        // A failure replaces no answer that came meanwhile for another image of its scope.
+        // A failure does not replace an answer that arrived meanwhile for another image of its scope.
         if !failed || self.cached(image).is_none() {
             let key = (response.scope)(image).into();
             self.answers.put(key, Arc::clone(&answer), response.life);

@@ -32,7 +32,7 @@ const EXEC_VERSIONS: [&str; 3] = [
 
 #[derive(Debug)]
 pub(super) struct Provider {
-    /// Id of all candidates of the plugin: the operator's plugin has the same credentials for all tenants.
+    /// ID of all candidates of the plugin: the operator's plugin has the same credentials for all tenants.
     id: CredentialId,
     pub(super) name: String,
     pub(super) program: PathBuf,
@@ -70,8 +70,8 @@ struct Variable {
     value: Option<String>,
 }
 
-/// Parses a file, and leaves out providers that need the token of a Pod. A fault quotes no value, as those of `env` may
-/// be secret. `names` are those of other files' providers.
+/// Parses a file, and leaves out providers that need the token of a Pod. `names`: the providers of other files. An error
+/// quotes no value, as the values of `env` may be secret.
 pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
     let document = yaml::read_first(text, Dialect::Kubernetes)
         .map_err(|error| format!("line {}: not YAML", error.line))?
@@ -90,16 +90,16 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<P
         return Err("providers: at least one is needed".into());
     }
     let mut providers: Vec<Provider> = Vec::new();
-    for (place, Object(entry)) in entries.into_iter().enumerate() {
+    for (index, Object(entry)) in entries.into_iter().enumerate() {
         if names.contains(&entry.name) || providers.iter().any(|other| other.name == entry.name) {
             return Err(format!(
-                "providers[{place}].name: there is another of this name"
+                "providers[{index}].name: there is another of this name"
             ));
         }
         let needs_token = entry.token_attributes.is_some();
         let provider = entry
             .check(bin_dir)
-            .map_err(|fault| format!("providers[{place}].{fault}"))?;
+            .map_err(|fault| format!("providers[{index}].{fault}"))?;
         if needs_token {
             tracing::warn!(
                 plugin = provider.name,
@@ -112,41 +112,41 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<P
     Ok(providers)
 }
 
-/// Decodes strictly. A fault says where, and what only if it is about keys.
+/// Decodes strictly. An error has the path of its value. The decoder's message is quoted only if it is about keys, as
+/// others contain values.
 fn decode(document: &Node) -> Result<Config, String> {
-    if let Some((line, key)) = repeated(document) {
+    if let Some((line, key)) = duplicate_key(document) {
         return Err(format!("line {line}: duplicate field `{key}`"));
     }
-    match serde_path_to_error::deserialize(document.value()) {
-        Ok(Object(config)) => Ok(config),
-        Err(error) => {
-            let text = error.inner().to_string();
-            let is_about_keys =
-                text.starts_with("unknown field") || text.starts_with("missing field");
-            let what = if is_about_keys {
-                &text
-            } else {
-                "a value of another kind is expected"
-            };
-            let path = error.path();
-            Err(format!("not a CredentialProviderConfig: {path}: {what}"))
-        }
-    }
+    let error = match serde_path_to_error::deserialize(document.value()) {
+        Ok(Object(config)) => return Ok(config),
+        Err(error) => error,
+    };
+    let path = error.path();
+    let message = error.inner().to_string();
+    let is_about_keys =
+        message.starts_with("unknown field") || message.starts_with("missing field");
+    let fault = if is_about_keys {
+        &message
+    } else {
+        "a value of another kind is expected"
+    };
+    Err(format!("not a CredentialProviderConfig: {path}: {fault}"))
 }
 
 /// Returns the first key that a map has twice, and its line.
-fn repeated(node: &Node) -> Option<(usize, &str)> {
+fn duplicate_key(node: &Node) -> Option<(usize, &str)> {
     match &node.data {
-        Data::List(items) => items.iter().find_map(repeated),
+        Data::List(items) => items.iter().find_map(duplicate_key),
         Data::Map(members) => {
-            for (place, (key, value)) in members.iter().enumerate() {
-                let mut before = members[..place].iter();
+            for (index, (key, value)) in members.iter().enumerate() {
+                let mut before = members[..index].iter();
                 if before.any(|(other, _)| other.text == key.text) {
                     return Some((key.line, &key.text));
                 }
-                let below = repeated(value);
-                if below.is_some() {
-                    return below;
+                let in_value = duplicate_key(value);
+                if in_value.is_some() {
+                    return in_value;
                 }
             }
             None
@@ -201,7 +201,7 @@ impl Protocol for Provider {
         };
         let life = match body.cache_duration {
             Some(text) => go_duration::parse_or_zero(&text)
-                .ok_or("its answer has a cacheDuration that is none")?,
+                .ok_or("its answer has a cacheDuration that is no duration")?,
             None => self.default_cache_duration,
         };
         let mut credentials = Vec::new();
@@ -209,7 +209,7 @@ impl Protocol for Provider {
             let Some(auth) = auth else { continue };
             let user = auth.username.unwrap_or_default();
             let password = auth.password.unwrap_or_default();
-            // With an empty one kubelet sends nothing.
+            // Like kubelet, sends no credential that has neither user nor password.
             if !user.is_empty() || !password.reveal().is_empty() {
                 credentials.push((key, Arc::new(Credential::Basic { user, password })));
             }
@@ -245,9 +245,8 @@ impl ProviderEntry {
             ));
         };
         let match_images = patterns(&match_images.unwrap_or_default())?;
-        let default_cache_duration =
-            default_cache_duration.ok_or("defaultCacheDuration: is needed")?;
-        let default_cache_duration = go_duration::parse(&default_cache_duration)
+        let duration_text = default_cache_duration.ok_or("defaultCacheDuration: is needed")?;
+        let default_cache_duration = go_duration::parse(&duration_text)
             .ok_or("defaultCacheDuration: write a duration such as 12h, 30m or 0s")?;
         let api_version = api_version
             .filter(|version| EXEC_VERSIONS.contains(&version.as_str()))
@@ -255,7 +254,7 @@ impl ProviderEntry {
         let env = variables(env.unwrap_or_default())?;
         let args = args.unwrap_or_default();
         if args.iter().any(|argument| argument.contains('\0')) {
-            return Err("args: hold a NUL character".into());
+            return Err("args: contain a NUL character".into());
         }
         let mut parts = vec!["plugin", api_version.as_str(), name.as_str()];
         parts.extend(args.iter().map(String::as_str));
@@ -280,10 +279,10 @@ fn patterns(texts: &[String]) -> Result<Vec<ImagePattern>, String> {
         return Err("matchImages: at least one is needed".into());
     }
     let mut patterns = Vec::with_capacity(texts.len());
-    for (place, text) in texts.iter().enumerate() {
+    for (index, text) in texts.iter().enumerate() {
         match text.parse() {
             Ok(pattern) => patterns.push(pattern),
-            Err(fault) => return Err(format!("matchImages[{place}]: {text:?}: {fault}")),
+            Err(fault) => return Err(format!("matchImages[{index}]: {text:?}: {fault}")),
         }
     }
     Ok(patterns)
@@ -291,12 +290,12 @@ fn patterns(texts: &[String]) -> Result<Vec<ImagePattern>, String> {
 
 fn variables(env: Vec<Object<Variable>>) -> Result<Vec<(String, String)>, String> {
     let mut variables = Vec::with_capacity(env.len());
-    for (place, Object(variable)) in env.into_iter().enumerate() {
+    for (index, Object(variable)) in env.into_iter().enumerate() {
         let name = variable.name;
         let value = variable.value.unwrap_or_default();
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(format!(
-                "env[{place}]: no name and value of an environment variable"
+                "env[{index}]: no name and value of an environment variable"
             ));
         }
         variables.push((name, value));
@@ -322,23 +321,25 @@ struct Auth {
     password: Option<Sensitive>,
 }
 
-/// Reads a map, which may be `null`, and refuses a key that is there twice, as a strict codec of Kubernetes does.
+/// Reads a map, which may be `null`, and refuses duplicate keys, as a strict codec of Kubernetes does.
 fn without_repeated_keys<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    let members: Option<Members<T>> = Option::deserialize(deserializer)?;
     let mut map = BTreeMap::new();
-    for (key, value) in members.map(|Members(members)| members).unwrap_or_default() {
+    let Some(Members(members)) = Option::deserialize(deserializer)? else {
+        return Ok(map);
+    };
+    for (key, value) in members {
         if map.insert(key, value).is_some() {
-            return Err(D::Error::custom("a key is there twice"));
+            return Err(D::Error::custom("duplicate key"));
         }
     }
     Ok(map)
 }
 
-/// The members of an object in their order.
+/// Members of an object, in their order.
 struct Members<T>(Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {

@@ -1,4 +1,4 @@
-//! The pull secrets that Pods name, in their own namespaces. Only the first Pod waits; later ones get cached secrets.
+//! The pull secrets that Pods name, in the Pods' namespaces. Only the first Pod waits; later ones get cached secrets.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tolerarch_support::recently::Recently;
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 use tolerarch_support::sync::Mutex;
 
-/// Maximum bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
+/// Maximum bytes of docker's format in one Secret, which is a tenant's. Real Secrets have a few hundred.
 const DATA: usize = 128 << 10;
 /// Maximum number of registries in a Secret.
 pub(super) const ENTRIES: usize = 64;
@@ -29,36 +29,39 @@ pub(super) const ENTRIES: usize = 64;
 pub(super) const KEY: usize = 512;
 /// Maximum bytes of a user, a password or a token.
 pub(super) const WORD: usize = 16 << 10;
-/// Maximum bytes of a host with wildcards: comparing takes up to 63 times as many steps.
+/// Maximum bytes of a host with wildcards: matching takes up to 63 steps for each.
 pub(super) const GLOB: usize = 128;
-/// Maximum number of entries of all secrets of one Pod: each is matched against each of the Pod's images.
+/// Maximum number of entries in all secrets of one Pod: each is matched against each of the Pod's images.
 const ENTRIES_OF_POD: usize = 256;
-/// Maximum number of entries with wildcards of one Pod; real Pods have one or two for each cloud.
+/// Maximum number of entries with wildcards in all secrets of one Pod; real Pods have one or two for each cloud.
 const GLOBS_OF_POD: usize = 16;
 
-/// Maximum bytes of all cached secrets, and about how many secrets these are.
+/// Maximum bytes of all cached secrets.
 const CACHED: u64 = 16 << 20;
+/// About the number of secrets that `CACHED` bytes hold.
 const ITEMS: usize = 10_000;
-/// Maximum number of secrets being read, and waiting to be read; one namespace gets 6 and 64 of them (`concurrency`).
+/// Maximum number of secrets that are being read, and that wait to be read. One namespace gets 6 and 64 (`concurrency`).
 const READS: Capacity = Capacity {
     all: 16,
     per_host: 16,
     waiting: 256,
 };
-/// Time for which a secret is fresh, and a failure to read one.
-const FOUND: Duration = Duration::from_secs(60);
-const NOTHING: Duration = Duration::from_secs(15);
+/// Time for which a secret with credentials is fresh.
+const FRESH: Duration = Duration::from_secs(60);
+/// Time for which a failure, or a secret without a credential, is cached.
+const FAILURE_LIFE: Duration = Duration::from_secs(15);
 /// Time for which a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// Maximum time that a Pod waits for a secret that is not cached, and that a person's command does.
+/// Maximum time that a Pod waits for a secret that is not cached.
 const WAIT: Duration = Duration::from_millis(500);
+/// Maximum time that a person's command waits for such a secret.
 const WAIT_LONG: Duration = Duration::from_secs(3);
 const MALFORMED: &str = "an auth is not base64(user:password)";
 const TOO_MANY: &str =
     "the pull secrets of the Pod have more than 256 entries, or more than 16 with wildcards";
 /// Time for which a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of reasons to remember: more than there are.
+/// Maximum number of reasons to remember. There are fewer.
 const REASONS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,15 +79,15 @@ pub(super) struct PullSecrets {
     logged: Mutex<Recently>,
 }
 
-/// Content of a secret, which may be empty.
+/// Content of a secret; it may have no entries.
 #[derive(Clone)]
 struct CachedSecret {
     keyring: SharedKeyring,
     /// Reason why the secret gives no credential at all.
     fault: Option<SecretFault>,
-    /// Time at which to read the secret again.
+    /// Time from which to read the secret again.
     due: Instant,
-    /// Time from which the secret is not used, even if reading it again has failed.
+    /// Time from which the secret is not used, even if it cannot be read again.
     end: Instant,
 }
 
@@ -101,7 +104,7 @@ pub(super) enum SecretFault {
 
 type SharedKeyring = Arc<DockerKeyring<CredentialCandidate>>;
 
-/// A pull secret that a Pod names, with what it gives, or why it gives nothing.
+/// Pull secret that a Pod names: its credentials, or the reason why it gives none.
 #[derive(Clone)]
 pub(super) struct PullSecret {
     name: Arc<str>,
@@ -110,7 +113,7 @@ pub(super) struct PullSecret {
 }
 
 impl PullSecret {
-    /// Says why the secret gives no credential for an image; `None` if it gives one. Quotes nothing of the secret.
+    /// Returns why the secret gives no credential for an image; `None` if it gives one. Quotes nothing of the secret.
     pub(super) fn unused(&self, image: &ImageRef) -> Option<String> {
         let name = &self.name;
         if let Some(fault) = self.fault {
@@ -141,17 +144,17 @@ struct Data {
 }
 
 impl PullSecrets {
-    /// Makes a reader of pull secrets for this caller. Commands go on without one.
+    /// Makes a reader of pull secrets for this caller; `None` for a command that cannot reach the cluster.
     pub(super) fn of(
         caller: Caller,
         cluster: Result<Cluster, ConnectError>,
     ) -> Result<Option<Arc<Self>>, ConnectError> {
         match (caller, cluster) {
             (Caller::Service, cluster) => Ok(Some(Self::new(cluster?, WAIT))),
-            // Commands admit nothing, and a wrong verdict would be worse than a late one.
+            // Commands admit no Pod, and a wrong verdict would be worse than a late one.
             (Caller::Person, Ok(cluster)) => Ok(Some(Self::new(cluster, WAIT_LONG))),
             (Caller::Person, Err(error)) => {
-                tracing::warn!(%error, "credentials.pullSecrets: they are not read here, so images that need them are asked for without");
+                tracing::warn!(%error, "credentials.pullSecrets: pull secrets are not read; images that need them are looked up without");
                 Ok(None)
             }
         }
@@ -169,16 +172,17 @@ impl PullSecrets {
         })
     }
 
-    /// Returns the secrets of these names without duplicates; those beyond the Pod's bounds on entries give nothing.
+    /// Returns the secrets of these names without duplicates. A secret that exceeds the Pod's limits on entries gives no
+    /// credential.
     pub(super) async fn read<'n>(
         self: &Arc<Self>,
         namespace: &str,
         names: impl Iterator<Item = &'n str>,
     ) -> Vec<PullSecret> {
         let namespace: Arc<str> = namespace.into();
-        let mut seen = HashSet::new();
-        // A text that is no name of a Secret may be anything: neither cached nor logged.
-        let names = names.filter(|name| cluster::is_name(name) && seen.insert(*name));
+        let mut distinct = HashSet::new();
+        // A text that is not a valid name of a Secret may be anything, so it is neither cached nor logged.
+        let names = names.filter(|name| cluster::is_name(name) && distinct.insert(*name));
         let secrets = names.map(|name| {
             self.pull_secret(Name {
                 namespace: Arc::clone(&namespace),
@@ -209,7 +213,7 @@ impl PullSecrets {
     async fn find(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
         if let Some(cached) = self.cached.get(name) {
             if cached.due <= Instant::now() {
-                // The task goes on without a caller.
+                // The read continues in its own task.
                 drop(self.fetch(name));
             }
             return Some(cached);
@@ -221,27 +225,31 @@ impl PullSecrets {
         read.ok()?
     }
 
-    /// Reads a secret in the namespace's turn, once for all of its Pods: no other namespace can name the secret.
+    /// Reads a secret with a permit of its namespace, once for all Pods there: no other namespace can name the secret.
     fn fetch(self: &Arc<Self>, name: &Name) -> Flight<Option<CachedSecret>> {
         let reader = Arc::clone(self);
         let name = name.clone();
         self.reads.run(name.clone(), || async move {
             let tenant = Tenant::Namespace(Arc::clone(&name.namespace));
-            // A full queue is not cached: it says nothing of the secret.
+            // A full queue says nothing about the secret, so that failure is not cached.
             let permit = reader.limit.queue(&tenant, "")?.await;
             let object = reader
                 .cluster
                 .secret::<Object>(&name.namespace, &name.name)
                 .await;
             drop(permit);
-            Some(reader.learn(name, object))
+            Some(reader.cache(name, object))
         })
     }
 
-    fn learn(&self, name: Name, object: Result<Object, ClusterError>) -> CachedSecret {
+    fn cache(&self, name: Name, object: Result<Object, ClusterError>) -> CachedSecret {
         let now = Instant::now();
-        let secret = match object.map_err(SecretFault::from).and_then(content) {
-            Ok(read) => self.secret_of(read, &name, now),
+        let content = match object {
+            Ok(object) => content(object),
+            Err(error) => Err(error.into()),
+        };
+        let secret = match content {
+            Ok(read) => self.secret_with_content(read, &name, now),
             Err(fault) => self.secret_without_content(fault, &name, now),
         };
         let life = secret.end.saturating_duration_since(now);
@@ -249,20 +257,21 @@ impl PullSecrets {
         secret
     }
 
-    fn secret_of(&self, read: Read, name: &Name, now: Instant) -> CachedSecret {
+    fn secret_with_content(&self, read: Read, name: &Name, now: Instant) -> CachedSecret {
         let mut fault = None;
         if read.malformed > 0 {
             fault = Some(SecretFault::Content(MALFORMED));
         } else if read.entries == 0 {
             fault = Some(SecretFault::Content("it has no entry for any registry"));
         } else if read.keyring.is_empty() {
-            let why = "its entries have no credential, or no valid registry";
-            fault = Some(SecretFault::Content(why));
+            fault = Some(SecretFault::Content(
+                "its entries have no credential, or no valid registry",
+            ));
         }
         if let Some(fault) = fault {
             self.log(fault, name);
         }
-        let mut end = now + NOTHING;
+        let mut end = now + FAILURE_LIFE;
         if !read.keyring.is_empty() {
             end = now + STALE;
             fault = None;
@@ -270,12 +279,13 @@ impl PullSecrets {
         CachedSecret {
             keyring: read.keyring.into(),
             fault,
-            due: now + FOUND,
+            due: now + FRESH,
             end,
         }
     }
 
-    /// Returns a secret that gives nothing; after a temporary failure, which says nothing of the secret, the cached one.
+    /// Returns a secret without entries. After a temporary failure, which says nothing about the secret, returns the cached
+    /// one if that has entries.
     fn secret_without_content(
         &self,
         fault: SecretFault,
@@ -284,7 +294,7 @@ impl PullSecrets {
     ) -> CachedSecret {
         use ClusterError::{Resting, Status, Timeout, Unreachable};
         self.log(fault, name);
-        let due = now + NOTHING;
+        let due = now + FAILURE_LIFE;
         let is_temporary = matches!(
             fault,
             SecretFault::Cluster(Timeout | Unreachable | Resting | Status)
@@ -295,17 +305,19 @@ impl PullSecrets {
         {
             return CachedSecret { due, ..cached };
         }
-        // The client itself knows when the API server may be queried again.
+        // A resting client decides itself when to query the API server again, so nothing is cached here.
         let is_resting = matches!(fault, SecretFault::Cluster(Resting));
+        let end = if is_resting { now } else { due };
         CachedSecret {
             keyring: Arc::default(),
             fault: Some(fault),
             due,
-            end: if is_resting { now } else { due },
+            end,
         }
     }
 
-    /// Logs at intervals why a secret gives no credential. A missing secret is the tenant's own mistake.
+    /// Logs at intervals why a secret gives no credential. A missing secret is the tenant's mistake, and is logged at debug
+    /// only.
     fn log(&self, fault: SecretFault, name: &Name) {
         let Name { namespace, name } = name;
         let is_missing = matches!(fault, SecretFault::Cluster(ClusterError::NotFound));
@@ -318,7 +330,7 @@ impl PullSecrets {
     }
 }
 
-/// Takes the entries of those secrets by which a Pod has too many.
+/// Removes the entries of each secret with which the Pod exceeds its limits.
 fn limit_entries(secrets: &mut [PullSecret]) {
     let mut entries = 0;
     let mut globs = 0;
@@ -327,14 +339,16 @@ fn limit_entries(secrets: &mut [PullSecret]) {
         let globs_of_secret = keys.filter(|(key, _)| key.glob().is_some()).count();
         entries += secret.keyring.len();
         globs += globs_of_secret;
-        if entries > ENTRIES_OF_POD || globs_of_secret > 0 && globs > GLOBS_OF_POD {
+        let has_too_many_globs = globs_of_secret > 0 && globs > GLOBS_OF_POD;
+        if entries > ENTRIES_OF_POD || has_too_many_globs {
             secret.keyring = SharedKeyring::default();
             secret.fault = secret.fault.or(Some(SecretFault::Content(TOO_MANY)));
         }
     }
 }
 
-/// Returns the content if type and key belong together, as for kubelet (pkg/credentialprovider/secrets/secrets.go).
+/// Returns the content of a Secret. Like kubelet, takes only the key that belongs to the Secret's type
+/// (pkg/credentialprovider/secrets/secrets.go).
 pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
     use SecretFault::Content;
     let data = object.data.unwrap_or_default();
@@ -386,7 +400,7 @@ fn weight(name: &Name, (content, _): &Timed<CachedSecret>) -> u64 {
     let mut bytes = size_of::<(Name, CachedSecret)>() + name.namespace.len() + name.name.len();
     for (key, candidate) in content.keyring.iter() {
         bytes += size_of::<(ImagePattern, CredentialCandidate, Credential)>();
-        // A credential has two parts, of which the longer one is known.
+        // A credential has two parts, neither longer than this.
         bytes += key.as_str().len() + 2 * candidate.longest();
     }
     bytes as u64

@@ -303,9 +303,9 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
             .collect::<Vec<_>>()
     };
     let tried = kinds(&keyring.candidates(&image("a.b/x")));
-    let of_files = CANDIDATES - PULLED - 1;
+    let of_files = CANDIDATES - PULL_SECRET_CANDIDATES - 1;
     let expected = [
-        vec!["pull secret"; PULLED],
+        vec!["pull secret"; PULL_SECRET_CANDIDATES],
         vec!["docker config"; of_files],
         vec!["anonymous"],
     ];

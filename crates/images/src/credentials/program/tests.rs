@@ -294,7 +294,7 @@ async fn a_refused_answer_is_dropped_but_not_at_once() {
         "it ran a moment ago"
     );
     tokio::time::pause();
-    tokio::time::advance(AGAIN).await;
+    tokio::time::advance(REFUSED_LIFE).await;
     tokio::time::resume();
     plugin.refused("r.example.com/b");
     assert_eq!(

@@ -114,10 +114,10 @@ async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
     // Connections do not work with paused time, so it is paused only now.
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
     tokio::time::pause();
-    tokio::time::advance(NOTHING / 2).await;
+    tokio::time::advance(FAILURE_LIFE / 2).await;
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
     assert_eq!(api.requests(), 2);
-    tokio::time::advance(NOTHING).await;
+    tokio::time::advance(FAILURE_LIFE).await;
     tokio::time::resume();
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
     assert_eq!(api.requests(), 3, "only the missing one");
@@ -155,7 +155,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
         &secret("dockerconfigjson", &config("new")),
     );
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
-    pass(FOUND).await;
+    pass(FRESH).await;
     assert_eq!(
         passwords(&secrets, &["there"]).await,
         ["old"],
@@ -165,7 +165,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
     assert_eq!(api.requests(), 2);
     // An answer that says nothing of the secret changes nothing, for a while.
     api.answer("team", "there", 500, &json!(""));
-    pass(FOUND).await;
+    pass(FRESH).await;
     for requests in 3..6 {
         assert_eq!(passwords(&secrets, &["there"]).await, ["new"]);
         while api.requests() < requests {
@@ -183,10 +183,10 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
             ["new"],
             "asked a moment ago"
         );
-        pass(NOTHING).await;
+        pass(FAILURE_LIFE).await;
     }
     assert_eq!(api.requests(), 5);
-    pass(STALE - NOTHING * 3).await;
+    pass(STALE - FAILURE_LIFE * 3).await;
     assert!(passwords(&secrets, &["there"]).await.is_empty());
 }
 
@@ -204,7 +204,7 @@ async fn a_deleted_secret_gives_no_credential() {
         let secrets = PullSecrets::new(api.cluster(), LONG);
         assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
         api.answer("team", "there", status, &json!(""));
-        pass(FOUND).await;
+        pass(FRESH).await;
         until(&secrets, "there", &[]).await;
     }
 }
@@ -446,7 +446,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
         CachedSecret {
             keyring,
             fault: None,
-            due: now + FOUND,
+            due: now + FRESH,
             end: now + STALE,
         }
     };
@@ -457,7 +457,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
         .map(|place| {
             let content = content();
             let ring = Arc::downgrade(&content.keyring);
-            secrets.cached.put(name(place), content, FOUND);
+            secrets.cached.put(name(place), content, FRESH);
             ring
         })
         .collect();

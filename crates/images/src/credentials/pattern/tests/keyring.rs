@@ -29,7 +29,7 @@ fn normalises_keys_as_kubelet_does() {
         ("/v1/", None),
     ] {
         assert_eq!(
-            key(given).as_ref().map(ImagePattern::as_str),
+            normalized(given).as_ref().map(ImagePattern::as_str),
             normal,
             "{given}"
         );
