@@ -1,7 +1,7 @@
-//! Chooses the credentials to try for an image, and their order. They are those of kubelet's keyring on the node, and no
-//! others. Order: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and anonymous access
-//! where the image is not private. A source that fails gives no credential; it never fails the lookup. A credential
-//! appears in no log, error, label or `Debug`; a [`CredentialId`] stands for it.
+//! Chooses the credentials to try for an image, and their order. They are those of kubelet's keyring on the node, and
+//! no others. Order: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and anonymous
+//! access where the image is not private. A source that fails gives no credential; it never fails the lookup. A
+//! credential appears in no log, error, label or `Debug`; a [`CredentialId`] stands for it.
 
 mod candidate;
 mod credential;
@@ -95,7 +95,8 @@ impl Credentials {
         }
     }
 
-    /// Returns the faults that a load would have now: a program may have been installed, or a file may be readable again.
+    /// Returns the faults that a load would have now: a program may have been installed, or a file may be readable
+    /// again.
     pub fn faults_now(
         &self,
         settings: &CredentialSettings,
@@ -108,9 +109,9 @@ impl Credentials {
         self.sources.is_some()
     }
 
-    /// Returns the credentials for a Pod of `namespace` that names `pull_secrets`. The API server has merged those of the
-    /// service account into them. The caller must bound their number. Waits at most half a second for uncached secrets,
-    /// and leaves out secrets that cannot be read. Without pull secrets, neither waits nor allocates.
+    /// Returns the credentials for a Pod of `namespace` that names `pull_secrets`. The API server has merged those of
+    /// the service account into them. The caller must bound their number. Waits at most half a second for uncached
+    /// secrets, and leaves out secrets that cannot be read. Without pull secrets, neither waits nor allocates.
     pub async fn keyring<'n>(
         &self,
         namespace: &str,
@@ -187,8 +188,8 @@ impl Keyring {
         Cow::Owned(all.collect())
     }
 
-    /// Returns the reason why a pull secret gives no credential for the image, for each such secret of the Pod. A reason
-    /// contains nothing of the secret's content.
+    /// Returns the reason why a pull secret gives no credential for the image, for each such secret of the Pod. A
+    /// reason contains nothing of the secret's content.
     pub fn unused_pull_secrets(&self, image: &ImageRef) -> Vec<String> {
         self.pull_secrets
             .iter()

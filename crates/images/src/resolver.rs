@@ -3,16 +3,18 @@
 //! could not wait leaves an answer for the next one. A good answer outlives failures of its registry. Answers, failures
 //! and lookups in flight are shared only by holders of one credential, or for anonymous access.
 //!
-//! An image passes these steps in `find`, `start` and `look_up`, until one has the outcome:
-//! 1. The configuration: an overridden image needs no lookup (the engine's `decide/lookup.rs`); the registry may be denied.
-//! 2. The cache of this replica. A stale answer is served, and refreshed by steps 3 to 8 without the Pod.
-//! 3. A lookup that another Pod of the namespace has begun, which this one joins.
-//! 4. The gate of the registry: paused by a 429, circuit open, or a probe. An older good answer serves in its place.
+//! An image passes these steps in `find`, `start` and `look_up`, until one gives the outcome:
+//! 1. The configuration: an overridden image needs no lookup (the engine's `decide/lookup.rs`); the registry may be
+//!    denied.
+//! 2. The cache of this replica. A stale answer is served at once; steps 3 to 8 refresh it without the Pod.
+//! 3. The lookups in flight: this Pod joins a lookup that another Pod of the namespace began.
+//! 4. The gate of the registry. It refuses lookups during a pause after a 429 and while the circuit is open, and admits
+//!    a probe while the circuit is half-open. If it refuses, an older good answer is served.
 //! 5. The queue: a namespace may have a quarter of its places. From here on the lookup has its own task.
 //! 6. The cache that replicas share.
 //! 7. The namespace's permit.
-//! 8. A query of the registry (`lookup.rs`), which namespaces share where no program gives the credential. If it fails,
-//!    an older good answer serves.
+//! 8. A query of the registry (`lookup.rs`). Namespaces share the query if no program gives the credential. If it
+//!    fails, an older good answer is served.
 //!
 //! A warm start takes the same steps for [`Requester::OPERATOR`], who waits as long as a lookup takes.
 
@@ -63,7 +65,7 @@ use tolerarch_support::single_flight::{Run, SingleFlight};
 pub struct LookupSettings {
     /// Maximum time that a Pod waits; less if the API server's own timeout is near.
     pub budget: Duration,
-    /// Timeout of a lookup that has its permit, and of the wait for that permit.
+    /// Timeout of the wait for a permit, and of the lookup that has it.
     pub timeout: Duration,
     /// Maximum number of concurrent lookups.
     pub concurrency: usize,
@@ -82,11 +84,11 @@ impl Default for LookupSettings {
     }
 }
 
-/// Finds platforms under one configuration, to the end of the lookups that began under it. Clones share state.
+/// Finds platforms under one configuration, until the lookups that began under it have ended. Clones share state.
 #[derive(Clone)]
 pub struct Resolver {
     fetcher: Arc<Fetcher>,
-    /// Outlives a change of the configuration, as the cache and the limit do.
+    /// State of registries. Outlives a change of the configuration, as do the cache and the limit.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
 }
@@ -127,8 +129,8 @@ impl Resolver {
         Self::with(fetcher, hosts.into(), limit.into())
     }
 
-    /// Makes the resolver of another configuration. The two share the cache, unless the platforms to verify differ: a
-    /// trusted answer may be false for platforms whose manifests were not read. Lookups in flight end under the former
+    /// Makes the resolver of another configuration. The two share the cache, unless they verify different platforms: a
+    /// cached answer may be false for platforms whose manifests were not read. Lookups in flight end under the former
     /// configuration, and store nothing. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(
@@ -144,10 +146,9 @@ impl Resolver {
             ..
         } = self;
         registry.limit_named_servers(before.registry.named_servers().clone());
+        let verifies_same = registry.verified == before.registry.verified;
         let fetcher = Fetcher {
-            cache: before
-                .cache
-                .reconfigured(cache, registry.verified == before.registry.verified),
+            cache: before.cache.reconfigured(cache, verifies_same),
             registry,
             timeout: lookup.timeout,
             shared: before.shared.clone(),
@@ -170,9 +171,9 @@ impl Resolver {
         }
     }
 
-    /// Begins the lookups of all images at once. `candidates` are an image's in the order of trying
-    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. A
-    /// lookup continues when its outcome is no longer awaited.
+    /// Begins the lookups of all images at once. `candidates` returns the candidates of an image in the order in which
+    /// to try them ([`Keyring::candidates`](crate::credentials::Keyring::candidates)). An image without candidates is
+    /// denied. A lookup continues when its outcome is no longer awaited.
     pub fn lookups<'r>(
         &'r self,
         requester: Requester<'_>,
@@ -183,20 +184,24 @@ impl Resolver {
         let now = self.fetcher.cache.now();
         let mut ready = Vec::with_capacity(images.len());
         let mut pending = Vec::new();
-        for (place, &image) in images.iter().enumerate() {
+        for (index, &image) in images.iter().enumerate() {
             match self.find(image, candidates(image), requester, now) {
-                Answer::Ready(outcome) => ready.push((place, outcome)),
-                Answer::Pending(lookup) => pending.push((place, lookup)),
+                Answer::Ready(outcome) => ready.push((index, outcome)),
+                Answer::Pending(lookup) => pending.push((index, lookup)),
             }
         }
-        let mut lookups = Lookups::known(ready);
-        for (place, lookup) in pending {
-            lookups.push(async move { (place, lookup.outcome(&self.fetcher, deadline).await) });
+        let mut lookups = Lookups::ready(ready);
+        for (index, lookup) in pending {
+            lookups.push(async move {
+                let outcome = lookup.outcome(&self.fetcher, deadline).await;
+                (index, outcome)
+            });
         }
         lookups
     }
 
-    /// Returns whether a good answer is cached, or the registry is not allowed: more credentials would not be used.
+    /// Returns whether a good answer is cached, or the registry is not allowed. In both cases other credentials would
+    /// not be used.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
         let Fetcher {
             registry, cache, ..
@@ -211,16 +216,16 @@ impl Resolver {
         )
     }
 
-    /// Returns the digest that the image names, else the one to which its tag points in the cache.
+    /// Returns the digest that the image names, otherwise the digest to which its tag points in the cache.
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
         if let Some(named) = Digest::named_by(image) {
             return Some(named);
         }
-        // The first candidate with a digest gave the answer, as candidates are tried in this order.
+        // Candidates are tried in this order, so the first one with a digest gave the answer.
         let cache = &self.fetcher.cache;
         candidates
             .iter()
-            .find_map(|candidate| cache.points_to(image, candidate.id))
+            .find_map(|candidate| cache.last_digest(image, candidate.id))
     }
 
     /// Returns whether a lookup of this image would take no capacity that a Pod needs now.
@@ -228,7 +233,7 @@ impl Resolver {
         self.limit.has_spare(image.host())
     }
 
-    /// Returns what registries last said of their rate limits.
+    /// Returns the rate limits that registries reported last.
     pub fn allowances(&self) -> &Allowances {
         self.fetcher.registry.allowances()
     }
@@ -238,7 +243,7 @@ impl Resolver {
         &self.fetcher.registry.tls_faults
     }
 
-    /// Finds the outcome of an image that is known now, else begins or joins the lookup that will give one.
+    /// Returns the outcome that is available now, or else begins or joins the lookup that will give it.
     fn find(
         &self,
         image: &ImageRef,
@@ -252,27 +257,27 @@ impl Resolver {
             metrics,
             ..
         } = &*self.fetcher;
-        let count = |result| metrics.looked_up(image.host(), result);
-        // Checked before the cache: cached answers of a registry that is no longer allowed are not trusted either.
+        let count = |result| metrics.count_lookup(image.host(), result);
+        // Before the cache is read, as cached answers of a registry that is no longer allowed are not trusted either.
         if !registry.admits(image) {
             count(LookupResult::Failed);
             return Answer::Ready(Err(LookupError::NotAllowed));
         }
         match cached(cache, image, &candidates, now) {
             CachedForAny::Fresh(outcome) => {
-                count(if outcome.is_ok() {
-                    LookupResult::Hit
-                } else {
-                    LookupResult::Negative
-                });
+                match outcome {
+                    Ok(_) => count(LookupResult::Hit),
+                    Err(_) => count(LookupResult::Negative),
+                }
                 return Answer::Ready(outcome);
             }
             CachedForAny::Stale { support, refresh } => {
                 count(LookupResult::Stale);
                 if let Some(candidate) = refresh {
                     let candidates = vec![candidate.clone()].into();
-                    // This Pod has its answer, whatever the result.
-                    let _ = self.start(&LookupRequest::new(image, candidates, requester).into());
+                    let request = LookupRequest::new(image, candidates, requester);
+                    // This Pod has its answer, whatever becomes of the refresh.
+                    let _ = self.start(&request.into());
                 }
                 return Answer::Ready(Ok(support));
             }
@@ -297,7 +302,7 @@ impl Resolver {
         let access = self.hosts.access(request);
         let patience = match request.tenant {
             Tenant::Namespace(_) => host.patience(access),
-            // No API server waits for the operator: a late answer is better than none.
+            // No API server waits for a lookup of the operator: a late answer is better than none.
             Tenant::Operator => Duration::MAX,
         };
         let pending = |flight| Pending {
@@ -319,7 +324,8 @@ impl Resolver {
             }
         }
         let attempt = host.enter(access);
-        // Another replica may have shared an answer before the registry failed or throttled.
+        // Another replica may have shared an answer before the registry failed or throttled, so a lookup that the gate
+        // refuses may still read the shared cache.
         if let Err(error) = attempt
             && !self.fetcher.reads_shared_answers()
         {
@@ -345,8 +351,8 @@ impl Resolver {
     }
 }
 
-/// Reads the shared cache. Then waits for the tenant's permit, and queries the registry, or joins another tenant's query.
-/// A query outlives this lookup. Without an attempt only the shared cache is read.
+/// Reads the shared cache. Then waits for the tenant's permit, and queries the registry, or joins another tenant's
+/// query. A query outlives this lookup. If `attempt` is an error, reads only the shared cache.
 async fn look_up(
     fetcher: Arc<Fetcher>,
     request: Arc<LookupRequest>,
@@ -360,8 +366,8 @@ async fn look_up(
         Ok(attempt) => attempt,
         Err(error) => return fetcher.stale_or(&request, error),
     };
-    let _in_flight = counted(&fetcher.metrics.of.in_flight);
-    let Ok(permit) = timeout(fetcher.time(&attempt), queued).await else {
+    let _in_flight = counted(&fetcher.metrics.families.in_flight);
+    let Ok(permit) = timeout(fetcher.timeout_of(&attempt), queued).await else {
         return fetcher.stale_or(&request, LookupError::Overloaded);
     };
     let key = request.query_key();
@@ -379,13 +385,13 @@ async fn look_up(
         };
         lookup.joined();
         match flight.await {
-            // The tenant that began the query had no turn; this one may.
+            // The query was refused for the tenant that began it. It may be admitted for this one.
             Ok(Err(
                 LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded,
             )) => {}
             outcome => {
                 let host = request.image.host();
-                fetcher.metrics.looked_up(host, LookupResult::Joined);
+                fetcher.metrics.count_lookup(host, LookupResult::Joined);
                 return outcome.unwrap_or(Err(LookupError::Internal));
             }
         }

@@ -1,6 +1,6 @@
-//! Cache that replicas share: answers of registries in a Valkey or Redis, behind the cache in each replica's memory.
-//! Optional: no Pod waits for the shared cache longer than one short timeout, and after a failure the circuit is open
-//! until the server answers again. Its content is untrusted input, and is checked like a registry's responses.
+//! Cache that replicas share: answers of registries in a Valkey or Redis, behind the cache in each replica's memory. It
+//! is optional: no Pod waits for it longer than one short timeout, and after a failure the circuit is open until the
+//! server answers again. Its content is untrusted input, and is checked like a registry's responses.
 
 mod entry;
 mod fault;
@@ -29,7 +29,7 @@ use tolerarch_core::image::ImageRef;
 
 /// Maximum number of candidates of one image whose answers are read, all at once.
 const CANDIDATES: usize = 8;
-/// Lifetime of the platforms of a digest: they never change, but those that nobody uses have to go.
+/// Lifetime of the platforms of a digest: they never change, but unused ones must not stay.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Client of the cache that replicas share. Clones share the connection, under several configurations.
@@ -40,7 +40,8 @@ pub struct SharedCache {
     /// Server in use; `None` while the circuit is open.
     server: watch::Sender<Option<Arc<Server>>>,
     writes: mpsc::Sender<Write>,
-    /// Platforms for whose nodes answers are verified: an answer that is verified for others means something else.
+    /// Platforms for whose nodes answers are verified: an answer that is verified for other platforms means something
+    /// else.
     verified: Verified,
     tag_life: Duration,
 }
@@ -62,8 +63,8 @@ impl SharedCache {
         self.server.borrow().is_some()
     }
 
-    /// Finds what replicas know of the image's tag, or of this digest in the image's repository, and the time since a
-    /// registry reported it. Only candidates whose credential is at hand have an answer.
+    /// Reads the shared answers about the image's tag, or about this digest in the image's repository. Each has the
+    /// time since a registry reported it. A candidate whose credential a program gives has no shared answer.
     pub(crate) async fn find(
         &self,
         image: &ImageRef,
@@ -75,10 +76,8 @@ impl SharedCache {
         };
         let keys = candidates.iter().filter_map(|candidate| {
             let credential = candidate.held_credential()?;
-            Some((
-                candidate.id,
-                server.keys.of(image, digest, credential, self.verified)?,
-            ))
+            let key = server.keys.of(image, digest, credential, self.verified)?;
+            Some((candidate.id, key))
         });
         let answers = keys.take(CANDIDATES).map(async |(id, key)| {
             let (found, age) = self.get(&server, &key).await?;
@@ -88,7 +87,7 @@ impl SharedCache {
     }
 
     /// Shares a registry's answer, if no part is missing.
-    pub(crate) fn learn(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
+    pub(crate) fn share(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
         if found.lacks_parts {
             return;
         }
@@ -110,10 +109,9 @@ impl SharedCache {
                 None => self.tag_life,
             };
             let seconds = life.as_secs().max(1);
-            self.write(
-                "set",
-                cmd("SET").arg(key).arg(&entry).arg("EX").arg(seconds),
-            );
+            let mut set = cmd("SET");
+            set.arg(key).arg(&entry).arg("EX").arg(seconds);
+            self.write("set", set);
         }
     }
 
@@ -124,7 +122,9 @@ impl SharedCache {
             && let Some(server) = self.server("delete")
             && let Some(key) = server.keys.of(image, None, credential, self.verified)
         {
-            self.write("delete", cmd("DEL").arg(key));
+            let mut delete = cmd("DEL");
+            delete.arg(key);
+            self.write("delete", delete);
         }
     }
 
@@ -148,8 +148,9 @@ impl SharedCache {
         entry
     }
 
-    fn write(&self, operation: &'static str, command: &Cmd) {
-        if self.writes.try_send((operation, command.clone())).is_err() {
+    /// Queues a command for the keeper.
+    fn write(&self, operation: &'static str, command: Cmd) {
+        if self.writes.try_send((operation, command)).is_err() {
             self.metrics.count(operation, "dropped");
         }
     }
@@ -187,6 +188,8 @@ impl SharedCache {
             .send_if_modified(|current| current.take_if(is_used).is_some());
     }
 }
+
+/// Limits the time of a command.
 
 async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     match timeout(time, work).await {

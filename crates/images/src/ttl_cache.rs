@@ -16,18 +16,18 @@ const LIFE: Duration = Duration::from_secs(24 * 3600);
 const SWEEP: Duration = Duration::from_secs(60);
 
 pub(crate) struct TtlCache<K, V> {
-    /// In one piece: of a cache in shards no value may be heavier than a shard.
+    /// Without shards: in a cache with shards no value may be heavier than a shard.
     cached: Mutex<Entries<K, V>>,
-    /// Set when the sweeps begin, with the first value, as that comes from inside the Tokio runtime.
+    /// Set when the sweeps begin. They begin with the first value, which is put from inside the Tokio runtime.
     sweeps: Once,
 }
 
 type Entries<K, V> = Cache<K, Timed<V>, Weight<K, Timed<V>>>;
 
-/// A value, and the end of its lifetime.
+/// Value, and the end of its lifetime.
 pub(crate) type Timed<V> = (V, Instant);
 
-/// Weighs the entries of a cache.
+/// Function that weighs the entries of a cache.
 #[derive(Clone)]
 pub(crate) struct Weight<K, V>(pub(crate) fn(&K, &V) -> u64);
 
@@ -42,7 +42,7 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Makes a cache for about `items` values, whose weights add up to `capacity` at most.
+    /// Makes a cache for about `items` values, whose weights add up to at most `capacity`.
     pub(crate) fn new(items: usize, capacity: u64, weight: fn(&K, &Timed<V>) -> u64) -> Arc<Self> {
         let cached = Mutex::new(Cache::with_weighter(items, capacity, Weight(weight)));
         Arc::new(Self {
@@ -65,18 +65,19 @@ where
         if life.is_zero() {
             return self.remove(&key);
         }
-        self.cached
-            .lock()
-            .insert(key, (value, Instant::now() + life.min(LIFE)));
-        self.sweeps
-            .call_once(|| drop(tokio::spawn(Self::sweep(Arc::downgrade(self)))));
+        let until = Instant::now() + life.min(LIFE);
+        self.cached.lock().insert(key, (value, until));
+        self.sweeps.call_once(|| {
+            let sweeping = Self::sweep(Arc::downgrade(self));
+            drop(tokio::spawn(sweeping));
+        });
     }
 
     pub(crate) fn remove(&self, key: &K) {
         self.cached.lock().remove(key);
     }
 
-    /// Drops expired values: they may be secret, so they must not stay until their room is needed.
+    /// Drops expired values regularly: they may be secret, so they must not stay until the cache is full.
     async fn sweep(cache: Weak<Self>) {
         while let Some(cache) = cache.upgrade() {
             let now = Instant::now();

@@ -104,9 +104,9 @@ impl CredentialCandidate {
         }
     }
 
-    /// Returns the credentials to present in turn until one is accepted; `None` is anonymous access. Empty if the source
-    /// has none. May run a helper or a plugin within the tenant's share of the runs. A run takes up to a minute, and
-    /// continues if the future is dropped.
+    /// Returns the credentials to present in turn until one is accepted; `None` is anonymous access. Empty if the
+    /// source has none. May run a helper or a plugin within the tenant's share of the runs. A run takes up to a minute,
+    /// and continues if the future is dropped.
     pub(crate) async fn credentials(
         &self,
         tenant: &Tenant,

@@ -1,5 +1,5 @@
-//! The operator's files: docker configs, the directory and the plugins' configuration. They are read at the start and at
-//! each reload. A fault costs at most the credentials of its own file. A file that exists but is unusable keeps its
+//! The operator's files: docker configs, the directory and the plugins' configuration. They are read at the start and
+//! at each reload. A fault costs at most the credentials of its own file. A file that exists but is unusable keeps its
 //! former content.
 
 use std::ffi::OsStr;

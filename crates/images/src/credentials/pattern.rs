@@ -5,7 +5,8 @@
 //! - They have the same port, or neither has one.
 //! - The pattern's path is a prefix of the image's: `quay.io/foo` matches `quay.io/foobar` as well.
 //!
-//! Unlike in kubelet, the case of a host makes no difference: kubelet finds `Mixed.Case.com` only for images written so.
+//! Unlike in kubelet, the case of a host makes no difference: kubelet finds `Mixed.Case.com` only for images written
+//! so.
 
 use std::str::FromStr;
 

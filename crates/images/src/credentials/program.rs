@@ -1,7 +1,7 @@
-//! Runs and cached answers of a program that gives credentials: a helper of docker or a plugin of kubelet. As in kubelet
-//! (pkg/credentialprovider/plugin/plugin.go), an image has one run at a time, an answer is cached for the time and the
-//! scope that it names, and the answer's keys are matched against the image like those of docker's files. An answer of a
-//! helper is for one registry, whose host takes the place of the image.
+//! Runs and cached answers of a program that gives credentials: a helper of docker or a plugin of kubelet. As in
+//! kubelet (pkg/credentialprovider/plugin/plugin.go), an image has one run at a time, an answer is cached for the time
+//! and the scope that it names, and the answer's keys are matched against the image like those of docker's files. An
+//! answer of a helper is for one registry, whose host takes the place of the image.
 
 use std::sync::Arc;
 
@@ -151,8 +151,8 @@ impl Program {
         timeout(WAIT, queued).await.map_err(|_| Busy)
     }
 
-    /// Waits for the tenant's permit. Then joins the image's run, or runs the program unless an answer is cached by then.
-    /// A run holds the permit of the lookup that started it; a lookup that joins returns its permit.
+    /// Waits for the tenant's permit. Then joins the image's run, or runs the program unless an answer is cached by
+    /// then. A run holds the permit of the lookup that started it; a lookup that joins returns its permit.
     async fn run_in_turn(
         self: &Arc<Self>,
         image: &str,

@@ -70,8 +70,8 @@ struct Variable {
     value: Option<String>,
 }
 
-/// Parses a file, and leaves out providers that need the token of a Pod. `names`: the providers of other files. An error
-/// quotes no value, as the values of `env` may be secret.
+/// Parses a file, and leaves out providers that need the token of a Pod. `names`: the providers of other files. An
+/// error quotes no value, as the values of `env` may be secret.
 pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
     let document = yaml::read_first(text, Dialect::Kubernetes)
         .map_err(|error| format!("line {}: not YAML", error.line))?

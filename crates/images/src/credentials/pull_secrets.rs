@@ -40,7 +40,8 @@ const GLOBS_OF_POD: usize = 16;
 const CACHED: u64 = 16 << 20;
 /// About the number of secrets that `CACHED` bytes hold.
 const ITEMS: usize = 10_000;
-/// Maximum number of secrets that are being read, and that wait to be read. One namespace gets 6 and 64 (`concurrency`).
+/// Maximum number of secrets that are being read, and that wait to be read. One namespace gets 6 and 64
+/// (`concurrency`).
 const READS: Capacity = Capacity {
     all: 16,
     per_host: 16,
@@ -172,8 +173,8 @@ impl PullSecrets {
         })
     }
 
-    /// Returns the secrets of these names without duplicates. A secret that exceeds the Pod's limits on entries gives no
-    /// credential.
+    /// Returns the secrets of these names without duplicates. A secret that exceeds the Pod's limits on entries gives
+    /// no credential.
     pub(super) async fn read<'n>(
         self: &Arc<Self>,
         namespace: &str,
@@ -284,8 +285,8 @@ impl PullSecrets {
         }
     }
 
-    /// Returns a secret without entries. After a temporary failure, which says nothing about the secret, returns the cached
-    /// one if that has entries.
+    /// Returns a secret without entries. After a temporary failure, which says nothing about the secret, returns the
+    /// cached one if that has entries.
     fn secret_without_content(
         &self,
         fault: SecretFault,
@@ -316,8 +317,8 @@ impl PullSecrets {
         }
     }
 
-    /// Logs at intervals why a secret gives no credential. A missing secret is the tenant's mistake, and is logged at debug
-    /// only.
+    /// Logs at intervals why a secret gives no credential. A missing secret is the tenant's mistake, and is logged at
+    /// debug only.
     fn log(&self, fault: SecretFault, name: &Name) {
         let Name { namespace, name } = name;
         let is_missing = matches!(fault, SecretFault::Cluster(ClusterError::NotFound));

@@ -1,4 +1,4 @@
-//! Key of a registry's state: a lookup's image, credential and namespace. Names are keyed hashes.
+//! Key of a registry's state: the image, the credential and the namespace of a lookup. Names are keyed hashes.
 
 use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
 

@@ -1,8 +1,8 @@
-//! Cache of images with two levels: a tag points to a digest for a while, a digest has its platforms until eviction.
-//! quick_cache bounds both and keeps the working set through a flood; it has no lifetimes, so values have their own. An
-//! answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels. So
-//! neither a hit, a miss nor a failure reveals what another tenant may access. A failure is never stored as platforms,
-//! and never replaces a good answer that may still serve.
+//! Cache of images with two levels: a tag points to a digest for a while, and a digest has its platforms until
+//! eviction. quick_cache bounds both levels, and keeps the working set through a flood. It has no lifetimes, so the
+//! values have them. An answer is cached only for the credential that gave it: the [`CredentialId`] is part of the keys
+//! of both levels. So neither a hit, a miss nor a failure reveals what another tenant may access. A failure is never
+//! stored as platforms, and never replaces a good answer that may still be served.
 
 use quick_cache::sync::Cache as Bounded;
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ use tolerarch_core::image::{ImageRef, LookupError, Support};
 
 /// Longest time for which a registry's `Retry-After` is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
-/// Divisor of lifetimes: each is shortened by up to a tenth, so that replicas do not revalidate in step.
+/// Divisor of lifetimes: each is shortened by up to a tenth, so that replicas do not revalidate at the same time.
 const JITTER: Millis = 10;
 /// Bytes of a key that count as one entry; a longer key counts as several.
 const KEY_BYTES: usize = 256;
@@ -81,7 +81,8 @@ pub(super) enum Cached {
 pub(super) struct Cache {
     levels: Arc<Levels>,
     settings: CacheSettings,
-    /// Number of the configuration. A lookup under a former one stores nothing: its registry may be denied by now.
+    /// Number of the configuration. A lookup under a former configuration stores nothing: its registry may be denied by
+    /// now.
     generation: u64,
 }
 
@@ -90,7 +91,7 @@ type Level<K, V> = Bounded<K, V, Weight<K, V>>;
 struct Levels {
     tags: Level<Box<str>, Tag>,
     platforms: Level<PlatformsKey, Support>,
-    /// Hasher of repositories and credentials for [`PlatformsKey`]; keyed, so that nobody can choose collisions.
+    /// Hasher of repositories and credentials for [`PlatformsKey`]; keyed, so that nobody can construct collisions.
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
     began: Instant,
@@ -104,7 +105,7 @@ pub(super) type Millis = i64;
 enum Tag {
     Points {
         to: Digest,
-        /// Platforms of that digest, so that a hit is one look into one map.
+        /// Platforms of that digest, so that a hit reads one map once.
         support: Support,
         /// Time at which the registry last confirmed the digest, minus the jitter.
         confirmed: Millis,
@@ -115,7 +116,7 @@ enum Tag {
     Brief { outcome: Outcome, until: Millis },
 }
 
-/// Hash of repository and credential, and a digest: a repository must stay hidden from those who may not read it.
+/// Hash of repository and credential, and a digest: whoever may not read a repository must not learn its content.
 type PlatformsKey = (u64, Digest);
 
 /// Durations of the pauses that a 429 causes.
@@ -149,15 +150,15 @@ impl Cache {
         }
     }
 
-    /// Makes the cache of another configuration, with the same capacity. Cached answers get the new lifetimes, and only
-    /// lookups of the new configuration are stored from now on. Without `keeps` the two caches share nothing: even
-    /// after a clearing, a lookup that ends during the change could store its answer.
-    pub(super) fn reconfigured(&self, settings: CacheSettings, keeps: bool) -> Self {
+    /// Makes the cache of another configuration, with the same capacity. From now on cached answers have the new
+    /// lifetimes, and only lookups under the new configuration are stored. Unless `keeps_answers`, the two caches share
+    /// nothing: if the cache were only cleared, a lookup that ends during the change could still store its answer.
+    pub(super) fn reconfigured(&self, settings: CacheSettings, keeps_answers: bool) -> Self {
         let settings = CacheSettings {
             capacity: self.settings.capacity,
             ..settings
         };
-        if !keeps {
+        if !keeps_answers {
             return Self::new(settings, self.levels.metrics.clone());
         }
         let generation = self.levels.latest.fetch_add(1, Ordering::Relaxed) + 1;
@@ -172,7 +173,7 @@ impl Cache {
         self.get_at(image, access, self.now())
     }
 
-    /// Returns the state at `now`, for callers with several images: reading the clock takes longer than a hit.
+    /// Returns what is cached at `now`, for callers with several images: reading the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
         if let Some(digest) = Digest::named_by(image) {
             let key = self.platforms_key(image, access, digest);
@@ -186,13 +187,13 @@ impl Cache {
                 confirmed,
                 retry,
                 ..
-            }) => self.age(support, now, confirmed, retry),
+            }) => self.by_age(support, now, confirmed, retry),
             Some(Tag::Brief { outcome, until }) if now < until => Cached::Fresh(outcome),
             _ => Cached::Nothing,
         }
     }
 
-    fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Cached {
+    fn by_age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Cached {
         let CacheSettings {
             tag,
             stale_while_revalidate,
@@ -206,28 +207,28 @@ impl Cache {
             return Cached::Fresh(Ok(support));
         }
         // A registry that failed a moment ago probably still fails: no Pod waits for that.
-        let failing = retry > 0 && now < retry + at_once;
-        let usable = age < fresh + millis(stale_if_error);
-        if age < fresh + at_once || failing && usable {
+        let is_failing = retry > 0 && now < retry + at_once;
+        let is_usable = age < fresh + millis(stale_if_error);
+        if age < fresh + at_once || is_failing && is_usable {
             let due = now >= retry;
             return Cached::Stale { support, due };
         }
-        if usable {
+        if is_usable {
             Cached::Expired(support)
         } else {
             Cached::Nothing
         }
     }
 
-    /// Returns the digest that the tag last pointed to, however long ago: a HEAD request can confirm it.
-    pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
+    /// Returns the digest to which the tag pointed last, however long ago: a HEAD request can confirm it.
+    pub(super) fn last_digest(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
         let Tag::Points { to, .. } = self.levels.tags.get(&*key(image, access))? else {
             return None;
         };
         Some(to)
     }
 
-    /// Records that the registry reports this digest for the tag. Returns the digest's platforms if they are known.
+    /// Records that the registry reports this digest for the tag. Returns the digest's platforms if they are cached.
     pub(super) fn confirm(
         &self,
         image: &ImageRef,
@@ -245,9 +246,11 @@ impl Cache {
         Some(support)
     }
 
-    pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
+    /// Stores a registry's answer.
+    pub(super) fn store(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         if found.lacks_parts {
-            // The answer expires like a tag's, even if a digest is named, so that the rest is looked up.
+            // The answer expires like a tag's, even if the image names a digest, so that the missing parts are looked
+            // up.
             let tag = Tag::Brief {
                 outcome: Ok(found.support),
                 until: self.now() + jittered(self.settings.tag),
@@ -256,13 +259,13 @@ impl Cache {
         }
         self.put_platforms(image, access, found.digest, found.support);
         match Digest::named_by(image) {
-            // The named digest may be of another algorithm than the SHA-256 of `found.digest`.
+            // The named digest may have another algorithm than `found.digest`, which is a SHA-256.
             Some(named) => self.put_platforms(image, access, named, found.support),
             None => self.point(image, access, found.digest, found.support),
         }
     }
 
-    /// Adopts the answer of another replica, and its age, unless this replica has a newer answer or a recent failure.
+    /// Stores the answer of another replica with its age, unless this replica has a newer answer or a recent failure.
     pub(super) fn adopt(
         &self,
         image: &ImageRef,
@@ -329,14 +332,15 @@ impl Cache {
             | LookupError::Internal => settings.unreachable,
         };
         let until = self.now() + jittered(life);
-        let serves = !error.class().ends_older_answers() && self.last_good(image, access).is_some();
+        let serves_older =
+            !error.class().ends_older_answers() && self.last_good(image, access).is_some();
         let tag = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points {
                 to,
                 support,
                 confirmed,
                 ..
-            }) if serves => Tag::Points {
+            }) if serves_older => Tag::Points {
                 to,
                 support,
                 confirmed,
@@ -355,15 +359,15 @@ impl Cache {
         self.put_tag(image, access, tag);
     }
 
-    /// Returns for how long a 429 pauses its repository, which `Retry-After` may prolong, and the registry.
+    /// Returns for how long a 429 pauses its repository and the registry. `Retry-After` may prolong the pause of the
+    /// repository.
     pub(super) fn pauses(&self, error: &Error) -> Pauses {
         let registry = self.settings.throttled;
-        let repository = match error.cause() {
-            Error::Throttled(Some(retry_after)) => {
-                registry.max((*retry_after).min(RETRY_AFTER_MAX))
-            }
-            _ => registry,
-        };
+        let mut repository = registry;
+        if let Error::Throttled(Some(retry_after)) = error.cause() {
+            let honoured = (*retry_after).min(RETRY_AFTER_MAX);
+            repository = repository.max(honoured);
+        }
         Pauses {
             repository,
             registry,
@@ -423,14 +427,15 @@ impl Cache {
         if !self.is_current() {
             return;
         }
-        let wanted = entries.len() + usize::from(!entries.contains_key(&key));
+        let is_new = !entries.contains_key(&key);
+        let without_eviction = entries.len() + usize::from(is_new);
         entries.insert(key, value);
-        let kept = entries.len();
-        let evicted = wanted.saturating_sub(kept);
-        self.levels.metrics.cache_has(level, kept, evicted);
+        let count = entries.len();
+        let evicted = without_eviction.saturating_sub(count);
+        self.levels.metrics.set_cache_entries(level, count, evicted);
     }
 
-    /// Returns whether there is no later configuration.
+    /// Returns whether this is the latest configuration.
     pub(super) fn is_current(&self) -> bool {
         self.generation == self.levels.latest.load(Ordering::Relaxed)
     }
@@ -450,7 +455,7 @@ impl Cache {
     }
 }
 
-/// Returns the key of an image for one credential; for anonymous access the image itself. No image contains a space.
+/// Returns the key of an image for one credential: for anonymous access the image itself. No image contains a space.
 fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
         CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),

@@ -1,23 +1,23 @@
-//! What is cached for the credential candidates of an image, taken together.
+//! The cached answer of an image, from what is cached for each of its credential candidates.
 
 use super::cache::{Cache, Cached, Millis, Outcome};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 
 pub(super) enum CachedForAny<'c> {
-    /// A good answer of any candidate within its lifetime; or a recent failure, where no candidate is left to try.
+    /// A good answer of any candidate within its lifetime; or a recent failure, if no candidate is left to try.
     Fresh(Outcome),
     /// A good answer that is served at once.
     Stale {
         support: Support,
-        /// The candidate that gave the answer, if the answer is to be refreshed with that candidate.
+        /// The candidate that gave the answer; `None` if the answer need not be refreshed now.
         refresh: Option<&'c CredentialCandidate>,
     },
-    /// Nothing that is served before the registry is asked.
+    /// Nothing may be served before the registry is queried.
     Nothing,
 }
 
-/// Returns what is cached at `now` for an image's candidates, which are in the order of trying.
+/// Returns what is cached at `now` for an image's candidates, which are in the order in which to try them.
 pub(super) fn cached<'c>(
     cache: &Cache,
     image: &ImageRef,
@@ -33,11 +33,11 @@ pub(super) fn cached<'c>(
         match cache.get_at(image, candidate.id, now) {
             Cached::Fresh(Ok(support)) => return CachedForAny::Fresh(Ok(support)),
             Cached::Fresh(Err(error)) if is_of_credential(error) => {
-                if says_more(error, refused, candidate.id) {
+                if replaces(error, refused, candidate.id) {
                     refused = Some(error);
                 }
             }
-            // Failures of candidates after an untried one do not count.
+            // Ignores failures of candidates after an untried one.
             Cached::Fresh(Err(_)) if untried => {}
             Cached::Fresh(Err(error)) => failed = failed.or(Some(error)),
             Cached::Stale { support, due } => {
@@ -86,10 +86,18 @@ fn is_of_credential(error: LookupError) -> bool {
     }
 }
 
-/// Returns whether this refusal outweighs `before`, as a missing image does a denial if a credential was accepted.
-pub(super) fn says_more(now: LookupError, before: Option<LookupError>, by: CredentialId) -> bool {
-    let has_credential = by != CredentialId::ANONYMOUS;
-    before.is_none_or(|before| before == LookupError::Denied && now != before && has_credential)
+/// Returns whether a candidate's refusal is reported in place of an `earlier` one. If a credential was accepted, a
+/// missing image is reported in place of a denial.
+pub(super) fn replaces(
+    refusal: LookupError,
+    earlier: Option<LookupError>,
+    candidate: CredentialId,
+) -> bool {
+    let Some(earlier) = earlier else {
+        return true;
+    };
+    let has_credential = candidate != CredentialId::ANONYMOUS;
+    has_credential && earlier == LookupError::Denied && refusal != earlier
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What all lookups under one configuration use: the registry's client, the caches, and the lookups in flight.
+//! State that all lookups under one configuration share: the registry's client, the caches, and the lookups in flight.
 
 use tokio::time::Duration;
 
@@ -28,8 +28,8 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Returns the timeout of the registry's answer, and of the wait for the lookup's permit.
-    pub(super) fn time(&self, attempt: &Attempt) -> Duration {
+    /// Returns the timeout of the wait for a lookup's permit, and of the registry's answer.
+    pub(super) fn timeout_of(&self, attempt: &Attempt) -> Duration {
         if attempt.is_probe() {
             self.timeout.min(PROBE_TIME)
         } else {
@@ -37,13 +37,13 @@ impl Fetcher {
         }
     }
 
-    /// Returns what is cached in this replica for the request now.
+    /// Returns what this replica has cached for the request.
     pub(super) fn cached<'r>(&self, request: &'r LookupRequest) -> CachedForAny<'r> {
         let now = self.cache.now();
         cached(&self.cache, &request.image, &request.candidates, now)
     }
 
-    /// Returns the fresh answer of another replica. Caches an older one, too, in case the registry fails.
+    /// Returns the fresh answer of another replica. Caches older answers, too, in case the registry fails.
     pub(super) async fn shared_answer(&self, request: &LookupRequest) -> Option<Support> {
         let LookupRequest {
             image, candidates, ..
@@ -61,11 +61,12 @@ impl Fetcher {
         let CachedForAny::Fresh(Ok(support)) = self.cached(request) else {
             return None;
         };
-        self.metrics.looked_up(image.host(), LookupResult::Shared);
+        self.metrics
+            .count_lookup(image.host(), LookupResult::Shared);
         Some(support)
     }
 
-    /// Returns the last good answer that may still be served, else the error.
+    /// Returns the last good answer that may still be served, otherwise the error.
     pub(super) fn stale_or(&self, request: &LookupRequest, error: LookupError) -> Outcome {
         let last_good =
             |candidate: &CredentialCandidate| self.cache.last_good(&request.image, candidate.id);
@@ -75,16 +76,18 @@ impl Fetcher {
         } else {
             LookupResult::Failed
         };
-        self.metrics.looked_up(request.image.host(), result);
+        self.metrics.count_lookup(request.image.host(), result);
         outcome
     }
 
-    /// Returns how many others wait for the outcome of the request. Compares the keys of all lookups in flight, which the
-    /// queue bounds (`QUEUE`).
-    pub(super) fn others(&self, request: &LookupRequest) -> usize {
-        let (only, name) = request.query_key();
-        let is_same =
-            |(tenant, other): &FlightKey| *other == name && (only.is_none() || *tenant == only);
+    /// Returns how many other callers wait for the outcome of the request. Compares the keys of all lookups in flight,
+    /// which the queue bounds (`QUEUE`).
+    pub(super) fn other_callers(&self, request: &LookupRequest) -> usize {
+        let (query_tenant, query_name) = request.query_key();
+        let is_same = |(tenant, name): &FlightKey| {
+            let is_shared = query_tenant.is_none() || *tenant == query_tenant;
+            *name == query_name && is_shared
+        };
         self.flights.callers(is_same).saturating_sub(1)
     }
 
@@ -99,12 +102,17 @@ impl Fetcher {
 
     /// Returns whether answers of other replicas can be read now.
     pub(super) fn reads_shared_answers(&self) -> bool {
-        let shared = self.shared.as_ref();
-        shared.is_some_and(SharedCache::is_connected)
+        match &self.shared {
+            Some(shared) => shared.is_connected(),
+            None => false,
+        }
     }
 }
 
 /// Returns whether the outcome of a failed lookup is an older good answer.
 pub(super) fn is_stale(outcome: &Outcome) -> bool {
-    outcome.is_ok_and(|support| !matches!(support, Support::Partial { .. }))
+    match outcome {
+        Ok(Support::Partial { .. }) | Err(_) => false,
+        Ok(_) => true,
+    }
 }

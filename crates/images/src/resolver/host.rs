@@ -1,4 +1,5 @@
-//! Isolates registries from each other: each has a circuit breaker, and pauses while it throttles.
+//! State of each registry, which isolates registries from each other: a circuit breaker, and pauses while the registry
+//! throttles.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,19 +22,20 @@ use tolerarch_core::image::LookupError;
 use tolerarch_support::metrics::{Counted, counted};
 use tolerarch_support::sync::Mutex;
 
-/// Hosts whose state is kept; the least recently used are evicted.
+/// Maximum number of hosts with state; the least recently used are evicted.
 const HOSTS: usize = 4096;
 /// Time for which a registry that does not support HEAD requests gets none.
 const LACKS_HEAD: Duration = Duration::from_secs(600);
-/// Time without an answer after which a registry counts as silent. From then on no Pod waits longer than this, until
-/// the registry answers. Lookups at a healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
+/// Time without an answer after which a registry counts as silent. From then on no Pod waits longer than this time
+/// until the registry answers. Lookups at a healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
-/// Time without an answer to anyone after which Pods wait [`PROBE_PATIENCE`] only. It is long, as tenants may have images
-/// whose lookups hang, and a healthy registry answers others meanwhile.
+/// Time without an answer to anyone after which Pods wait only [`PROBE_PATIENCE`]. It is long because tenants may have
+/// images whose lookups hang, while a healthy registry answers others.
 pub(super) const LONG_SILENCE: Duration = Duration::from_secs(30);
-/// Time without another lookup after which a failure or silence says nothing about the registry any more.
+/// Time without another lookup after which an earlier failure or silence says nothing about the registry any more.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
-/// Number of namespaces without an answer that show a registry to be silent: one alone may have caused its silence.
+/// Number of namespaces without an answer from which a registry counts as silent for all. One namespace alone may have
+/// caused the silence.
 const SILENT: usize = 2;
 
 pub(super) struct Hosts {
@@ -42,26 +44,27 @@ pub(super) struct Hosts {
     metrics: ResolverMetrics,
 }
 
-/// Registry host, as images name it.
+/// Host of a registry, by the name that images use.
 pub(super) struct Host {
     pub(super) name: Box<str>,
     state: Mutex<State>,
     metrics: ResolverMetrics,
 }
 
-/// Right of a lookup to probe a registry whose circuit is half-open. At a time, one lookup of a namespace holds it.
+/// Right of a lookup to probe a registry whose circuit is half-open. One lookup of a namespace holds it at a time.
 type Probe = Arc<()>;
 
-/// Lookup that may query the registry. [`Attempt::finish`] records what became of it, for all lookups after it; one that
-/// is dropped says nothing about the registry.
+/// Lookup that may query the registry. [`Attempt::finish`] records its result for later lookups; an attempt that is
+/// dropped says nothing about the registry.
 pub(super) struct Attempt {
     host: Arc<Host>,
     access: Access,
     probe: Option<Probe>,
-    has_asked: bool,
+    /// True once the lookup waits for the registry.
+    has_queried: bool,
 }
 
-/// What became of a lookup at the registry.
+/// Result of a lookup at the registry.
 pub(super) enum Ending {
     /// The registry answered with an image.
     Found,
@@ -73,9 +76,9 @@ pub(super) enum Ending {
 #[derive(Default)]
 struct State {
     faults: Faults,
-    /// Probes by the namespace and the circuit.
+    /// Probes, by namespace and circuit.
     probes: HashMap<(u64, Scope), Weak<()>>,
-    /// Set while the circuit of the registry is open for any namespace.
+    /// Set while the registry's circuit is open for any namespace.
     open: Option<Counted>,
     /// Set from a failure until the registry's next answer.
     failing: Option<Counted>,
@@ -83,23 +86,24 @@ struct State {
     unused: Option<AbortOnDropHandle<()>>,
     throttling: Throttling,
     lacks_head: Option<Instant>,
-    /// Namespaces whose lookups have had no answer. An answer to any namespace clears them all.
+    /// Namespaces whose lookups have no answer yet. An answer to any namespace clears them all.
     silent: HashMap<u64, Silence>,
 }
 
 struct Silence {
     since: Instant,
     /// Time at which a lookup last began or was joined.
-    last: Instant,
+    last_lookup: Instant,
 }
 
 impl Silence {
-    fn is_over(&self) -> bool {
-        self.last.elapsed() >= FORGOTTEN
+    fn is_forgotten(&self) -> bool {
+        self.last_lookup.elapsed() >= FORGOTTEN
     }
 
-    fn is_late(&self, time: Duration) -> bool {
-        self.since.elapsed() >= time && !self.is_over()
+    /// Returns whether the silence has lasted for this time.
+    fn has_lasted(&self, time: Duration) -> bool {
+        self.since.elapsed() >= time && !self.is_forgotten()
     }
 }
 
@@ -113,18 +117,18 @@ impl Hosts {
     }
 
     pub(super) fn get(&self, name: &str) -> Arc<Host> {
-        let fresh = || Host {
-            name: name.into(),
-            state: Mutex::default(),
-            metrics: self.metrics.clone(),
+        let new = || {
+            Ok::<_, Infallible>(Arc::new(Host {
+                name: name.into(),
+                state: Mutex::default(),
+                metrics: self.metrics.clone(),
+            }))
         };
-        let Ok(host) = self
-            .hosts
-            .get_or_insert_with(name, || Ok::<_, Infallible>(fresh().into()));
+        let Ok(host) = self.hosts.get_or_insert_with(name, new);
         host
     }
 
-    /// Returns the access that the request needs, with its first candidate.
+    /// Returns the access of a request with its first candidate.
     pub(super) fn access(&self, request: &LookupRequest) -> Access {
         let access = Access {
             image: self.hasher.hash_one(request.image.as_str()),
@@ -141,46 +145,42 @@ impl Hosts {
 }
 
 impl Host {
-    /// Returns how long a Pod of this namespace waits for a lookup at most.
+    /// Returns the maximum time that a Pod of this namespace waits for a lookup.
     pub(super) fn patience(&self, access: Access) -> Duration {
         let state = self.state.lock();
         let is_silent_for_all = |time| {
-            let late = state
-                .silent
-                .values()
-                .filter(|silence| silence.is_late(time));
-            late.count() == SILENT
+            let silent = state.silent.values();
+            silent.filter(|silence| silence.has_lasted(time)).count() == SILENT
         };
         if is_silent_for_all(LONG_SILENCE) {
             return PROBE_PATIENCE;
         }
-        let silence = state.silent.get(&access.namespace);
-        if silence.is_some_and(|silence| silence.is_late(PATIENCE))
-            || is_silent_for_all(PATIENCE)
-            || state.faults.has(access)
-        {
+        let is_silent_for_namespace = match state.silent.get(&access.namespace) {
+            Some(silence) => silence.has_lasted(PATIENCE),
+            None => false,
+        };
+        if is_silent_for_namespace || is_silent_for_all(PATIENCE) || state.faults.has(access) {
             return PATIENCE;
         }
         Duration::MAX
     }
 
-    /// Lets a lookup in if the registry may be queried; as a probe where a circuit is half-open.
+    /// Admits a lookup if the registry may be queried, and as a probe if a circuit is half-open.
     pub(super) fn enter(self: &Arc<Self>, access: Access) -> Result<Attempt, LookupError> {
         let mut state = self.state.lock();
         let mut probe = None;
         if let Some(scope) = state.permission(access)? {
-            let admitted = Probe::default();
+            let new_probe = Probe::default();
+            let probe_key = (access.namespace, scope);
             state.probes.retain(|_, probe| probe.strong_count() > 0);
-            state
-                .probes
-                .insert((access.namespace, scope), Arc::downgrade(&admitted));
-            probe = Some(admitted);
+            state.probes.insert(probe_key, Arc::downgrade(&new_probe));
+            probe = Some(new_probe);
         }
         Ok(Attempt {
             host: Arc::clone(self),
             access,
             probe,
-            has_asked: false,
+            has_queried: false,
         })
     }
 
@@ -192,9 +192,9 @@ impl Host {
     /// Records that a Pod of this namespace waits for a lookup that another Pod began.
     pub(super) fn joined(&self, access: Access) {
         let mut state = self.state.lock();
-        // Nothing to record while that lookup waits for its permit.
+        // While that lookup waits for its permit, there is nothing to record.
         if !state.silent.is_empty() {
-            state.asked(access);
+            state.add_waiting(access);
         }
     }
 
@@ -208,23 +208,26 @@ impl Host {
         self.state.lock().lacks_head = Some(Instant::now() + LACKS_HEAD);
     }
 
-    /// Records an answer of the registry, be it a refusal.
+    /// Records an answer of the registry; a refusal is an answer, too.
     fn answered(&self, state: &mut State, access: Access) {
         state.silent.clear();
         state.faults.answered(access);
-        state
-            .probes
-            .retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
+        // The probes of the registry and of this repository have ended.
+        state.probes.retain(|(_, scope), _| match scope {
+            Some(repository) => *repository != access.repository,
+            None => false,
+        });
         state.failing = None;
         self.close(state);
     }
 
-    /// Records a failed lookup: no answer in time, no connection, a status of 500 or above.
+    /// Records a failed lookup: no answer in time, no connection, or a status of 500 or above.
     fn failed(self: &Arc<Self>, state: &mut State, access: Access, target: Target, is_probe: bool) {
         state
             .failing
             .get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
-        // The registry has answered with a redirect, whose target a repository's owner may choose.
+        // The registry has answered with a redirect. A repository's owner may choose the target, so its failure does
+        // not count for the whole registry.
         if target == Target::RedirectTarget {
             state.faults.registry_answered();
             state.probes.retain(|(_, scope), _| scope.is_some());
@@ -257,7 +260,8 @@ impl Host {
         }
     }
 
-    /// Closes the circuit after a minute without a failing lookup: no Pod needs the registry, so no lookup probes it.
+    /// Closes the circuit after a minute without a failing lookup: no Pod needs the registry, so no lookup will probe
+    /// it.
     async fn close_unused(host: Weak<Self>) {
         sleep(FORGOTTEN).await;
         if let Some(host) = host.upgrade() {
@@ -279,10 +283,13 @@ impl Attempt {
         self.access
     }
 
-    /// Goes on with this candidate; fails if the registry must not be queried with it right now.
-    pub(super) fn turn_to(&mut self, candidate: &CredentialCandidate) -> Result<(), LookupError> {
+    /// Continues with this candidate; fails if the registry must not be queried with it right now.
+    pub(super) fn use_candidate(
+        &mut self,
+        candidate: &CredentialCandidate,
+    ) -> Result<(), LookupError> {
         self.access = self.access.with(candidate);
-        // The open circuit has admitted the probe.
+        // The circuit has already admitted the probe.
         if self.is_probe() {
             return Ok(());
         }
@@ -290,23 +297,23 @@ impl Attempt {
     }
 
     /// Records that the lookup waits for the registry from now on.
-    pub(super) fn ask(&mut self) {
-        self.has_asked = true;
-        self.host.state.lock().asked(self.access);
+    pub(super) fn begin_query(&mut self) {
+        self.has_queried = true;
+        self.host.state.lock().add_waiting(self.access);
     }
 
     pub(super) fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Records that the lookup waits for another tenant's.
+    /// Records that the lookup waits for another tenant's query.
     pub(super) fn joined(&self) {
         self.host.joined(self.access);
     }
 
-    /// Records what became of the lookup, if it has asked.
+    /// Records the result of the lookup, if it has queried the registry.
     pub(super) fn finish(mut self, ending: Ending) {
-        if !self.has_asked {
+        if !self.has_queried {
             return;
         }
         let is_probe = self.is_probe();
@@ -330,19 +337,19 @@ impl Attempt {
                 | FailureClass::Missing
                 | FailureClass::Unusable
                 | FailureClass::Unclear => host.answered(&mut state, access),
-                // Dropped without a result.
+                // The drop of this attempt records that the registry has no part in the failure.
                 FailureClass::NotAsked | FailureClass::NoCredential => return,
             },
         }
         drop(state);
-        self.has_asked = false;
+        self.has_queried = false;
     }
 }
 
 impl Drop for Attempt {
-    /// Records that the lookup has ended for a reason other than the registry, if it has asked.
+    /// Records that the lookup has ended for another reason than the registry, if it has queried the registry.
     fn drop(&mut self) {
-        if self.has_asked {
+        if self.has_queried {
             let mut state = self.host.state.lock();
             state.silent.remove(&self.access.namespace);
         }
@@ -351,21 +358,22 @@ impl Drop for Attempt {
 
 impl State {
     /// Records that a lookup waits for the registry from now on.
-    fn asked(&mut self, access: Access) {
+    fn add_waiting(&mut self, access: Access) {
         let now = Instant::now();
-        self.silent.retain(|_, silence| !silence.is_over());
+        self.silent.retain(|_, silence| !silence.is_forgotten());
         if let Some(silence) = self.silent.get_mut(&access.namespace) {
-            silence.last = now;
+            silence.last_lookup = now;
         } else if self.silent.len() < SILENT {
             let silence = Silence {
                 since: now,
-                last: now,
+                last_lookup: now,
             };
             self.silent.insert(access.namespace, silence);
         }
     }
 
-    /// Checks whether a lookup may begin right now; with a scope, as a probe of that circuit, which is half-open.
+    /// Fails if no lookup may begin right now. A scope means that the lookup may begin as a probe of that half-open
+    /// circuit.
     fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
         let now = Instant::now();
         if self.throttling.applies_to(access, now) {
@@ -381,7 +389,8 @@ impl State {
         Ok(Some(scope))
     }
 
-    /// Returns the open circuit, that of the registry first, and the time at which it becomes half-open.
+    /// Returns the open circuit and the time at which it becomes half-open; the registry's circuit precedes the
+    /// repository's.
     fn open_until(&self, access: Access) -> Option<(Scope, Instant)> {
         for scope in [None, Some(access.repository)] {
             if let Some(until) = self.faults.open_until(scope, access.namespace) {

@@ -1,5 +1,5 @@
-//! Lookup of an image: the credential candidates of an image are tried in their order until one of them is accepted. A
-//! refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
+//! Lookup of an image at its registry. The credential candidates of the image are tried in order until one is accepted.
+//! A refusal, or a missing image, holds for one candidate: it is cached for that candidate only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
 
 use std::slice::from_ref;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cached, Outcome};
-use super::candidates::{CachedForAny, says_more};
+use super::candidates::{CachedForAny, replaces};
 use super::fetcher::{Fetcher, is_stale};
 use super::host::{Attempt, Ending};
 use super::metrics::LookupResult;
 use super::request::LookupRequest;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{Error, FailureClass, Found, Pull, ReachedTarget, on_behalf_of};
+use crate::registry::{Digest, Error, FailureClass, Found, Pull, ReachedTarget, on_behalf_of};
 use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_text::escape::shortened;
@@ -27,9 +27,9 @@ pub(super) struct Lookup {
     attempt: Attempt,
     /// Held until the lookup ends.
     _permit: Permit,
-    /// The kind of the source of the candidate in use.
+    /// Kind of the source of the candidate in use.
     credential: &'static str,
-    /// True if the registry has answered, be it with a refusal.
+    /// True if the registry has answered; a refusal is an answer, too.
     answered: bool,
     reached: ReachedTarget,
     /// Time since which the lookup waits for the registry; `None` while it waits for a credential.
@@ -71,21 +71,22 @@ impl Lookup {
     pub(super) async fn run(self) -> Outcome {
         let fetcher = Arc::clone(&self.fetcher);
         let request = Arc::clone(&self.request);
-        let looked_up = on_behalf_of(&request.tenant, self.query());
-        trace::scope(fetcher.registry.traces.as_ref(), &request.image, looked_up).await
+        let traces = fetcher.registry.traces.as_ref();
+        let query = on_behalf_of(&request.tenant, self.query());
+        trace::scope(traces, &request.image, query).await
     }
 
     /// Queries the registry within the lookup's own timeout.
     async fn query(mut self) -> Outcome {
-        // Another lookup may have been answered since the cache was read.
+        // Another lookup may have got an answer since the cache was read.
         if let CachedForAny::Fresh(outcome) = self.fetcher.cached(&self.request) {
             self.count(LookupResult::Joined);
             return outcome;
         }
-        let time = self.fetcher.time(&self.attempt);
-        let answer = match timeout(time, self.try_all()).await {
+        let time = self.fetcher.timeout_of(&self.attempt);
+        let answer = match timeout(time, self.try_candidates()).await {
             Ok(answer) => answer,
-            Err(_) => Err(self.late(time)),
+            Err(_) => Err(self.timed_out(time)),
         };
         match answer {
             Ok(support) => {
@@ -101,20 +102,22 @@ impl Lookup {
         }
     }
 
-    /// Returns the failure of a timeout: the registry's if the registry had answered, or had half of the time to do so.
-    fn late(&self, timeout: Duration) -> Failure {
+    /// Returns the failure of a timeout. It is the registry's if the registry had answered, or had half of the time to
+    /// do so.
+    fn timed_out(&self, timeout: Duration) -> Failure {
         match self.waits_since {
             None => Failure::Inconclusive(LookupError::Timeout),
             Some(since) if self.answered || since.elapsed() >= timeout / 2 => {
                 Failure::Registry(Error::Timeout)
             }
-            // Time that others took says nothing about the registry.
+            // Others took most of the time, which says nothing about the registry.
             Some(_) => Failure::Inconclusive(LookupError::Overloaded),
         }
     }
 
-    /// Returns whether the registry answered with the candidate in use, or had half of a lookup's time to do so. Other
-    /// candidates, which other tenants need not have, may have taken the time of a timeout; and a probe has little.
+    /// Returns whether the registry answered with the candidate in use, or had half of a lookup's time to do so. It may
+    /// not have had that time: other candidates, which other tenants need not have, may have taken it, and a probe has
+    /// little.
     fn had_time(&self) -> bool {
         self.waits_since
             .is_none_or(|since| since.elapsed() >= self.fetcher.timeout / 2)
@@ -122,10 +125,11 @@ impl Lookup {
 
     fn count(&self, result: LookupResult) {
         let host = self.request.image.host();
-        self.fetcher.metrics.looked_up(host, result);
+        self.fetcher.metrics.count_lookup(host, result);
     }
 
-    /// Records, caches and logs the registry's failure; returns the stale answer if one may be served, else the error.
+    /// Records, caches and logs the registry's failure. Returns a stale answer if one may be served, otherwise the
+    /// error.
     fn failed(self, error: &Error) -> Outcome {
         trace::record(|trace| trace.error = Some(error.to_string()));
         let ending = self.ending(error);
@@ -134,14 +138,14 @@ impl Lookup {
         let had_time = self.had_time();
         self.attempt.finish(ending);
         let image = &self.request.image;
-        // Cached for each candidate already, if it holds for one only.
+        // A failure that holds for one candidate only has been cached already.
         if had_time && !error.class().is_of_credential() {
             self.fetcher.cache.fail(image, access.credential, error);
         }
         let outcome = self.fetcher.stale_or(&self.request, error.into());
         let (namespace, others) = match &self.request.tenant {
             Tenant::Namespace(namespace) => {
-                let others = self.fetcher.others(&self.request);
+                let others = self.fetcher.other_callers(&self.request);
                 (Some(shortened(namespace)), Some(others))
             }
             Tenant::Operator => (None, None),
@@ -159,10 +163,12 @@ impl Lookup {
     }
 
     fn ending(&self, error: &Error) -> Ending {
-        if !matches!(error.cause(), Error::Throttled(_)) {
-            return Ending::Failed(self.class(error));
+        match error.cause() {
+            Error::Throttled(_) => {
+                Ending::Throttled(error.target(), self.fetcher.cache.pauses(error))
+            }
+            _ => Ending::Failed(self.class(error)),
         }
-        Ending::Throttled(error.target(), self.fetcher.cache.pauses(error))
     }
 
     /// Classifies the failure of the lookup as a whole.
@@ -173,31 +179,33 @@ impl Lookup {
             FailureClass::Fault(_) if matches!(error, Error::Timeout) => {
                 FailureClass::Fault(self.reached.get())
             }
-            // The registry was asked with another candidate's credential, and refused that.
+            // The registry refused the credential of another candidate.
             FailureClass::NoCredential if self.answered => FailureClass::Refused,
             class => class,
         }
     }
 
-    async fn try_all(&mut self) -> Result<Support, Failure> {
+    /// Tries the candidates in order until one is accepted.
+    async fn try_candidates(&mut self) -> Result<Support, Failure> {
         let request = Arc::clone(&self.request);
         let image = &request.image;
         let mut refused: Option<Error> = None;
-        let mut busy = false;
+        let mut has_skipped = false;
         for candidate in &*request.candidates {
             self.credential = candidate.kind;
             self.attempt
-                .turn_to(candidate)
+                .use_candidate(candidate)
                 .map_err(Failure::Inconclusive)?;
-            let answer = match cached_refusal(self.fetcher.cache.get(image, candidate.id)) {
+            let cached = self.fetcher.cache.get(image, candidate.id);
+            let answer = match cached_refusal(cached) {
                 Some(refusal) => Err(Failure::Registry(refusal)),
                 None => self.try_one(candidate).await,
             };
             self.waits_since = None;
             let error = match answer {
                 Err(Failure::Inconclusive(_)) => {
-                    tracing::debug!(%image, credential = candidate.kind, "too many at a time, of its program or of requests to one server");
-                    busy = true;
+                    tracing::debug!(%image, credential = candidate.kind, "skipped: too many runs of its program, or requests to one server, at a time");
+                    has_skipped = true;
                     continue;
                 }
                 Err(Failure::Registry(error)) if error.class().is_of_credential() => error,
@@ -207,16 +215,13 @@ impl Lookup {
                 candidate.refused();
             }
             tracing::debug!(%image, credential = candidate.kind, %error, "refused with this credential");
-            if says_more(
-                LookupError::from(&error),
-                refused.as_ref().map(LookupError::from),
-                candidate.id,
-            ) {
+            let earlier = refused.as_ref().map(LookupError::from);
+            if replaces(LookupError::from(&error), earlier, candidate.id) {
                 refused = Some(error);
             }
         }
-        // A candidate that was skipped may be the one that works.
-        if busy {
+        // A skipped candidate may be the one that is accepted.
+        if has_skipped {
             return Err(Failure::Inconclusive(LookupError::Overloaded));
         }
         let error = match refused {
@@ -229,13 +234,14 @@ impl Lookup {
     /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut error = Error::NoCredential;
-        let credentials = candidate.credentials(&self.request.tenant).await;
-        for credential in
-            credentials.map_err(|Busy| Failure::Inconclusive(LookupError::Overloaded))?
-        {
+        let credentials = match candidate.credentials(&self.request.tenant).await {
+            Ok(credentials) => credentials,
+            Err(Busy) => return Err(Failure::Inconclusive(LookupError::Overloaded)),
+        };
+        for credential in credentials {
             self.waits_since = Some(Instant::now());
-            self.attempt.ask();
-            let answer = self.ask(candidate, credential.as_deref());
+            self.attempt.begin_query();
+            let answer = self.find_and_share(candidate, credential.as_deref());
             error = match CREDENTIAL.scope(candidate.kind, answer).await {
                 Ok(support) => return Ok(support),
                 // Not cached: the next lookup may be another tenant's.
@@ -253,10 +259,10 @@ impl Lookup {
         let image = &self.request.image;
         let class = error.class();
         if class.is_of_credential() {
-            // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
+            // An older good answer may outlive the refusal (`last_good`), but the next candidate is tried first.
             fetcher.cache.fail(image, candidate.id, &error);
         }
-        // Others may hold the credential as a Pod's own, which the token server gets.
+        // Such a refusal holds for this owner only: the token server gets the credential if it is a Pod's.
         let is_of_owner = matches!(error, Error::TokenHost { .. });
         if class.ends_older_answers()
             && !is_of_owner
@@ -268,20 +274,21 @@ impl Lookup {
     }
 
     /// Finds the platforms with one credential, and shares them with the other replicas.
-    async fn ask(
+    async fn find_and_share(
         &self,
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
         let found = self.find(candidate, credential).await?;
-        // Not before: the configuration may have changed meanwhile.
+        // Checked after the lookup: the configuration may have changed meanwhile.
         if let Some(shared) = self.fetcher.sharing() {
-            shared.learn(&self.request.image, candidate, found);
+            shared.share(&self.request.image, candidate, found);
         }
         Ok(found.support)
     }
 
-    /// Sends one HEAD request if that may suffice, as Docker Hub does not count those; otherwise does the whole lookup.
+    /// Sends one HEAD request if it may suffice, as Docker Hub does not count HEAD requests. Otherwise does the whole
+    /// lookup.
     async fn find(
         &self,
         candidate: &CredentialCandidate,
@@ -298,9 +305,10 @@ impl Lookup {
             namespace: self.attempt.access().namespace,
             reached: Some(&self.reached),
         };
-        let by_head = cache.points_to(image, id).is_some() && self.attempt.host().answers_head();
+        let uses_head =
+            cache.last_digest(image, id).is_some() && self.attempt.host().answers_head();
         let mut digest = None;
-        if by_head {
+        if uses_head {
             digest = registry.resolve(pull).await?;
         }
         if let Some(digest) = digest {
@@ -311,25 +319,36 @@ impl Lookup {
                     lacks_parts: false,
                 });
             }
-            if let Some(shared) = self.fetcher.sharing()
-                && let [(_, found, _)] =
-                    shared.find(image, Some(digest), from_ref(candidate)).await[..]
-                && found.digest == digest
-            {
-                cache.learn(image, id, &found);
+            if let Some(found) = self.shared_platforms(digest, candidate).await {
+                cache.store(image, id, &found);
                 return Ok(found);
             }
         }
         let found = registry.find(pull).await?;
-        if by_head && digest.is_none() {
+        if uses_head && digest.is_none() {
             self.attempt.host().disable_head();
         }
-        cache.learn(image, id, &found);
+        cache.store(image, id, &found);
         Ok(found)
+    }
+
+    /// Reads the platforms of a digest from the shared cache.
+    async fn shared_platforms(
+        &self,
+        digest: Digest,
+        candidate: &CredentialCandidate,
+    ) -> Option<Found> {
+        let shared = self.fetcher.sharing()?;
+        let image = &self.request.image;
+        let answers = shared.find(image, Some(digest), from_ref(candidate)).await;
+        let [(_, found, _)] = answers[..] else {
+            return None;
+        };
+        (found.digest == digest).then_some(found)
     }
 }
 
-/// Returns the refusal that is cached, as the error that the registry gave.
+/// Returns a cached refusal as the registry's error.
 fn cached_refusal(cached: Cached) -> Option<Error> {
     match cached {
         Cached::Fresh(Err(LookupError::Denied)) => {

@@ -1,4 +1,4 @@
-//! The lookups of a Pod's images, as a stream of their outcomes.
+//! Lookups of a Pod's images, as a stream of outcomes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use super::request::LookupRequest;
 use tolerarch_core::image::LookupError;
 use tolerarch_support::single_flight::Flight;
 
-/// Outcomes of lookups, each with the place of its image among those that are looked up: first what is known now, then
-/// the others as they come. An image that the deadline cut short has its expired good answer, or
+/// Outcomes of lookups, each with the index of its image: first the outcomes that are ready, then the others as they
+/// arrive. An image whose lookup did not end before the deadline gets its expired good answer, or
 /// [`LookupError::BudgetExceeded`].
 pub struct Lookups<'r> {
-    pub(super) known: vec::IntoIter<(usize, Outcome)>,
-    /// Absent for most Pods, which have nothing to wait for.
+    ready: vec::IntoIter<(usize, Outcome)>,
+    /// `None` for most Pods, which have nothing to wait for.
     awaited: Option<FuturesUnordered<BoxFuture<'r, (usize, Outcome)>>>,
 }
 
 impl<'r> Lookups<'r> {
-    pub(super) fn known(outcomes: Vec<(usize, Outcome)>) -> Self {
+    pub(super) fn ready(outcomes: Vec<(usize, Outcome)>) -> Self {
         Self {
-            known: outcomes.into_iter(),
+            ready: outcomes.into_iter(),
             awaited: None,
         }
     }
@@ -38,15 +38,15 @@ impl<'r> Lookups<'r> {
         awaited.push(Box::pin(outcome));
     }
 
-    /// Returns whether the next outcome is known now.
+    /// Returns whether the next outcome is ready.
     pub fn is_next_known(&self) -> bool {
-        !self.known.as_slice().is_empty()
+        !self.ready.as_slice().is_empty()
     }
 }
 
 impl Default for Lookups<'_> {
     fn default() -> Self {
-        Self::known(Vec::new())
+        Self::ready(Vec::new())
     }
 }
 
@@ -54,8 +54,8 @@ impl Stream for Lookups<'_> {
     type Item = (usize, Outcome);
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(known) = self.known.next() {
-            return Poll::Ready(Some(known));
+        if let Some(ready) = self.ready.next() {
+            return Poll::Ready(Some(ready));
         }
         match &mut self.awaited {
             Some(awaited) => awaited.poll_next_unpin(context),
@@ -70,18 +70,20 @@ pub(super) struct Pending {
     pub(super) flight: Flight<Outcome>,
     /// True if another Pod began the lookup.
     pub(super) joined: bool,
-    /// Maximum wait, which is short for a probe and for a registry that is silent for long.
+    /// Maximum wait. It is short for a probe, and for a registry that has long been silent.
     pub(super) patience: Duration,
-    /// The error after that wait.
+    /// Error after that wait.
     pub(super) late: LookupError,
 }
 
 impl Pending {
-    /// Waits for the outcome; at the deadline, or when patience ends, an expired good answer has to do.
+    /// Waits for the outcome until the deadline, but no longer than `patience`. After that, returns an expired good
+    /// answer if there is one.
     pub(super) async fn outcome(self, fetcher: &Fetcher, deadline: Instant) -> Outcome {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let outcome = match timeout(left.min(self.patience), self.flight).await {
-            Ok(landed) => landed.unwrap_or(Err(LookupError::Internal)),
+        let until_deadline = deadline.saturating_duration_since(Instant::now());
+        let wait = until_deadline.min(self.patience);
+        let outcome = match timeout(wait, self.flight).await {
+            Ok(result) => result.unwrap_or(Err(LookupError::Internal)),
             Err(_) => Err(self.late),
         };
         match outcome {

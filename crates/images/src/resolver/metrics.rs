@@ -10,11 +10,11 @@ use tolerarch_support::metrics::{Metrics, PerHost, Registered};
 #[derive(Clone)]
 pub struct ResolverMetrics {
     pub(super) hosts: Arc<PerHost<Host>>,
-    pub(super) of: Lookups,
+    pub(super) families: Families,
 }
 
 families! {
-    pub(super) struct Lookups {
+    pub(super) struct Families {
         /// Lookups of images, by registry and by how they were answered.
         lookups: IntCounterVec["registry", "result"] = "tolerarch_lookups_total",
         /// Whether the circuit of a registry that keeps failing is open; of others, how many are.
@@ -39,15 +39,15 @@ pub(super) struct Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
     Hit,
-    /// From the cache, by an answer past its lifetime, while a refresh runs or the registry fails.
+    /// An answer from the cache past its lifetime, while a refresh runs or the registry fails.
     Stale,
-    /// From the cache, by a recent failure.
+    /// A recent failure from the cache.
     Negative,
-    /// From a lookup that another Pod had started.
+    /// The outcome of a lookup that another Pod had begun.
     Joined,
     Shared,
     Fetched,
-    /// No answer: the registry or the connection failed, no lookup may begin, or the Pod could not wait.
+    /// No answer: the registry or the connection failed, no lookup was allowed to begin, or the Pod could not wait.
     Failed,
 }
 
@@ -56,39 +56,37 @@ const RESULTS: [&str; 7] = [
     "hit", "stale", "negative", "joined", "shared", "fetched", "failed",
 ];
 
-/// Levels of the cache: tags with their digests, and failures; digests with their platforms.
+/// Level of the cache: tags with their digests, and failures.
 pub(super) const TAG: &str = "tag";
+/// Level of the cache: digests with their platforms.
 pub(super) const PLATFORMS: &str = "platforms";
 
 impl ResolverMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let of = Lookups::families(metrics)?;
+        let families = Families::families(metrics)?;
         let hosts = Arc::new(metrics.per_host(|host| Host {
-            lookups: RESULTS.map(|result| of.lookups.with_label_values(&[host, result])),
-            circuits_open: of.circuits_open.with_label_values(&[host]),
-            failing: of.failing.with_label_values(&[host]),
+            lookups: RESULTS.map(|result| families.lookups.with_label_values(&[host, result])),
+            circuits_open: families.circuits_open.with_label_values(&[host]),
+            failing: families.failing.with_label_values(&[host]),
         }));
-        let metrics = Self { hosts, of };
+        let metrics = Self { hosts, families };
         for level in [TAG, PLATFORMS] {
-            metrics.cache_has(level, 0, 0);
+            metrics.set_cache_entries(level, 0, 0);
         }
         Ok(metrics)
     }
 
-    pub(super) fn looked_up(&self, host: &str, result: LookupResult) {
+    pub(super) fn count_lookup(&self, host: &str, result: LookupResult) {
         self.hosts.get(host).lookups[result as usize].inc();
     }
 
     /// Sets the number of entries of a level of the cache, and counts evicted ones.
-    pub(super) fn cache_has(&self, level: &str, entries: usize, evicted: usize) {
-        self.of
-            .cache_entries
-            .with_label_values(&[level])
-            .set(i64::try_from(entries).unwrap_or(i64::MAX));
-        self.of
-            .cache_evictions
-            .with_label_values(&[level])
-            .inc_by(evicted as u64);
+    pub(super) fn set_cache_entries(&self, level: &str, entries: usize, evicted: usize) {
+        let families = &self.families;
+        let gauge = families.cache_entries.with_label_values(&[level]);
+        gauge.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        let evictions = families.cache_evictions.with_label_values(&[level]);
+        evictions.inc_by(evicted as u64);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Request to look up an image: for whom, and with which credentials.
+//! Request to look up an image: who needs the image, and with which credentials.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use tolerarch_core::image::ImageRef;
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_text::escape::shortened;
 
-/// For whom images are looked up.
+/// Who needs the images that are looked up.
 #[derive(Clone, Copy)]
 pub struct Requester<'a> {
-    /// The Pod's namespace, towards whose share the lookups count; `None` for a command of the operator, or the program
+    /// Namespace of the Pod; lookups count towards its share. `None` for a command of the operator, or for the program
     /// itself.
     pub namespace: Option<&'a str>,
     /// UID of the Pod's review, for the log; `None` without a review.
@@ -32,17 +32,17 @@ impl Requester<'_> {
     }
 }
 
-/// Made when a lookup begins or is joined: a Pod whose images are cached needs none.
+/// Request for one image. It is made when a lookup begins or is joined: a Pod whose images are cached needs none.
 pub(super) struct LookupRequest {
     pub(super) image: ImageRef,
-    /// In the order of trying.
+    /// In the order in which to try them.
     pub(super) candidates: Cow<'static, [CredentialCandidate]>,
     pub(super) tenant: Tenant,
     /// UID of the Pod's review, shortened.
     pub(super) review: Option<Box<str>>,
 }
 
-/// Key by which a tenant, or any tenant if there is none, joins a lookup.
+/// Key by which a lookup is joined: by this tenant, or by any tenant if there is `None`.
 pub(super) type FlightKey = (Option<Tenant>, Box<str>);
 
 impl LookupRequest {
@@ -65,13 +65,14 @@ impl LookupRequest {
     }
 
     /// Returns the key by which tenants share the query of the registry. A query that may run a program is not shared:
-    /// the run waits for its tenant's share of the runs, and no other tenant should.
+    /// the run waits for its tenant's share of the runs, and no other tenant should have to wait for it.
     pub(super) fn query_key(&self) -> FlightKey {
         let runs_program = self
             .candidates
             .iter()
             .any(|candidate| candidate.held_credential().is_none());
-        (runs_program.then(|| self.tenant.clone()), self.name())
+        let only_tenant = runs_program.then(|| self.tenant.clone());
+        (only_tenant, self.name())
     }
 
     /// Returns the image and the candidates' IDs. No image contains a space, which separates the parts.

@@ -1,5 +1,5 @@
-//! Lists of tags, for the commands that look for newer images: with the credentials of a lookup, and not where a lookup
-//! would not be sent. They wait for no permit: the caller bounds their number.
+//! Lists of tags, for the commands that look for newer images. A list uses the credentials of a lookup, and is refused
+//! where a lookup would be refused. It waits for no permit: the caller bounds the number of lists.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ impl Resolver {
         let request = LookupRequest::new(image, candidates, Requester::OPERATOR);
         let host = self.hosts.get(image.host());
         let entered = host.enter(self.hosts.access(&request));
-        let mut attempt = entered.map_err(not_asked)?;
+        let mut attempt = entered.map_err(refused_by_gate)?;
         let listed = self.list_with_any(&request, &mut attempt);
         let listed = on_behalf_of(&request.tenant, listed).await;
         let failure = match &listed {
@@ -49,13 +49,16 @@ impl Resolver {
         request: &LookupRequest,
         attempt: &mut Attempt,
     ) -> Result<TagList, Error> {
-        let deadline = Instant::now() + self.fetcher.time(attempt);
+        let deadline = Instant::now() + self.fetcher.timeout_of(attempt);
         let mut refused = None;
         for candidate in &*request.candidates {
-            attempt.turn_to(candidate).map_err(not_asked)?;
-            let credentials = candidate.credentials(&request.tenant).await;
-            for credential in credentials.map_err(|Busy| Error::Crowded)? {
-                attempt.ask();
+            attempt.use_candidate(candidate).map_err(refused_by_gate)?;
+            let credentials = match candidate.credentials(&request.tenant).await {
+                Ok(credentials) => credentials,
+                Err(Busy) => return Err(Error::Crowded),
+            };
+            for credential in credentials {
+                attempt.begin_query();
                 let pull = Pull {
                     image: &request.image,
                     credential: credential.as_deref(),
@@ -72,13 +75,15 @@ impl Resolver {
                 }
             }
         }
-        let none = || Error::Denied("there is no credential for the image".into());
-        Err(refused.unwrap_or_else(none))
+        match refused {
+            Some(error) => Err(error),
+            None => Err(Error::Denied("there is no credential for the image".into())),
+        }
     }
 }
 
-/// Returns the error of a list that the registry is not asked for.
-fn not_asked(error: LookupError) -> Error {
+/// Returns the error of a list that the registry's gate refuses.
+fn refused_by_gate(error: LookupError) -> Error {
     match error {
         LookupError::Throttled => Error::Throttled(None),
         LookupError::CircuitOpen => Error::Unexpected("the registry has just failed".into()),

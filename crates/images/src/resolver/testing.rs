@@ -1,4 +1,4 @@
-//! A cache that is full before the first lookup.
+//! Fills the cache before the first lookup.
 
 use super::Resolver;
 use crate::credentials::CredentialId;
@@ -10,6 +10,6 @@ impl Resolver {
     pub fn learn(&self, image: &ImageRef, found: &Found) {
         self.fetcher
             .cache
-            .learn(image, CredentialId::ANONYMOUS, found);
+            .store(image, CredentialId::ANONYMOUS, found);
     }
 }

@@ -1,10 +1,11 @@
-//! What a registry throttles: repositories, and the registry as a whole once several of them are throttled. Each for one
-//! credential, as limits are per account, or per address for anonymous access. Pure: the caller says what time it is.
+//! Pauses after a 429: of repositories, and of the whole registry once several repositories are throttled. A pause
+//! holds for one credential, as limits are per account, or per address for anonymous access. Pure: the caller passes
+//! the time.
 //!
-//! A limit may be one of a repository, or one of the whole registry (Docker Hub's for anonymous pulls). A 429 does not
-//! say which one it is, and tenants choose the repositories. So a 429 pauses its repository. The second throttled
-//! repository pauses the registry for all namespaces, once and for a bounded time; from then on each namespace is paused
-//! by its own 429s only. While other repositories are answered, throttled ones pause the registry for nobody.
+//! A limit may be that of a repository, or that of the whole registry (Docker Hub's for anonymous pulls). A 429 does
+//! not tell the two apart, and tenants choose the repositories. So a 429 pauses its repository. The second throttled
+//! repository pauses the registry for all namespaces, once and for a bounded time; from then on only its own 429s pause
+//! a namespace. While the registry answers for other repositories, throttled ones pause the registry for nobody.
 
 use std::collections::HashMap;
 
@@ -15,22 +16,22 @@ use super::cache::Pauses;
 use crate::credentials::CredentialId;
 use crate::registry::Target;
 
-/// Maximum number of throttled repositories of one registry that are kept, in all and of one namespace. With 80 bytes
-/// each, one namespace takes 1.3 KiB for a registry, and 5 MiB if 4,096 registries throttle it. A repository that is
-/// dropped is asked again.
+/// Maximum number of recorded throttled repositories of one registry. A repository that is dropped is queried again.
 const REPOSITORIES: usize = 128;
+/// Maximum number of those of one namespace. With 80 bytes each, one namespace takes 1.3 KiB for a registry, and 5 MiB
+/// if 4,096 registries throttle it.
 const REPOSITORIES_OF_NAMESPACE: usize = 16;
-/// Maximum number of credentials of one registry that are kept, beside anonymous access.
+/// Maximum number of recorded credentials of one registry, beside anonymous access.
 const ACCOUNTS: usize = 64;
 /// Number of throttled repositories that pause the registry.
 const SEVERAL: usize = 2;
-/// Time after an answer for which throttled repositories do not pause the registry, and time after the last 429 for which
-/// a pause of the registry is remembered, so that it is not repeated.
+/// Time after an answer for which throttled repositories do not pause the registry. Also the time after the last 429
+/// for which a pause of the registry is remembered, so that it is not repeated.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 pub(super) struct Throttling {
-    /// Throttled repositories, the one that has been throttled for longest first.
+    /// Throttled repositories; the one that was throttled first is the first.
     repositories: Vec<Throttled>,
     accounts: HashMap<CredentialId, Account>,
 }
@@ -47,10 +48,10 @@ struct Throttled {
     throttler: Target,
 }
 
-/// What the registry has said of its limits to one credential.
+/// Limits that the registry has shown to one credential.
 #[derive(Default)]
 struct Account {
-    /// Start of the registry's pause for all namespaces. Later 429s leave it as it is.
+    /// Start of the registry's pause for all namespaces. Later 429s do not change it.
     paused_since: Option<Instant>,
     /// Maximum duration of a pause of the registry.
     longest: Duration,
@@ -63,7 +64,7 @@ struct Account {
 impl Throttling {
     /// Records a 429 to a lookup.
     pub(super) fn add(&mut self, access: Access, throttler: Target, pauses: Pauses, now: Instant) {
-        self.forget(now);
+        self.drop_expired(now);
         self.add_repository(access, throttler, now, now + pauses.repository);
         if throttler == Target::RedirectTarget {
             return;
@@ -88,7 +89,7 @@ impl Throttling {
 
     /// Records that the registry answered a lookup with an image.
     pub(super) fn answered(&mut self, access: Access, now: Instant) {
-        self.forget(now);
+        self.drop_expired(now);
         let Some(account) = self.accounts.get_mut(&access.credential) else {
             return;
         };
@@ -148,8 +149,8 @@ impl Throttling {
         });
     }
 
-    /// Drops what no longer counts.
-    fn forget(&mut self, now: Instant) {
+    /// Drops repositories whose pause is over, and accounts that were not throttled for long.
+    fn drop_expired(&mut self, now: Instant) {
         self.repositories.retain(|throttled| now < throttled.until);
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now < at + REMEMBERED);
         self.accounts.retain(|_, account| {
@@ -160,15 +161,15 @@ impl Throttling {
         });
     }
 
-    /// Drops a repository of the namespace if the namespace has its share, else of the one with the most if all have too
-    /// many.
+    /// Drops the oldest repository of the namespace if the namespace has its maximum. Otherwise, if there are too many
+    /// in all, drops the oldest one of the namespace with the most.
     fn make_room_for_repository(&mut self, namespace: u64) {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         for throttled in &self.repositories {
             *counts.entry(throttled.namespace).or_default() += 1;
         }
-        let share = counts.get(&namespace).copied().unwrap_or(0);
-        let shrinking = if share >= REPOSITORIES_OF_NAMESPACE {
+        let count = counts.get(&namespace).copied().unwrap_or(0);
+        let shrinking = if count >= REPOSITORIES_OF_NAMESPACE {
             namespace
         } else if self.repositories.len() >= REPOSITORIES
             && let Some((largest, _)) = counts.into_iter().max_by_key(|(_, count)| *count)
@@ -183,8 +184,8 @@ impl Throttling {
         }
     }
 
-    /// Drops the account that was throttled the longest time ago. However many credentials Pods bring, what is known of
-    /// anonymous access stays.
+    /// Drops the account that was throttled the longest time ago, if there are too many. The account of anonymous
+    /// access stays, however many credentials Pods bring.
     fn make_room_for_account(&mut self) {
         if self.accounts.len() <= ACCOUNTS {
             return;
@@ -193,10 +194,8 @@ impl Throttling {
             .accounts
             .iter()
             .filter(|(credential, _)| **credential != CredentialId::ANONYMOUS);
-        let oldest = of_pods
-            .min_by_key(|(_, account)| account.last)
-            .map(|(credential, _)| *credential);
-        if let Some(oldest) = oldest {
+        if let Some((oldest, _)) = of_pods.min_by_key(|(_, account)| account.last) {
+            let oldest = *oldest;
             self.accounts.remove(&oldest);
         }
     }

@@ -1,7 +1,7 @@
-//! Entries of the shared cache and their keys. Every key is a hash; with `keyFile` it is a keyed one, and only then may a
-//! credential be part of it: answers by a credential are shared among holders of the same credential and the same key. An
-//! entry has 46 bytes of content and 32 that authenticate it. An entry of another version, of a writer without the key of
-//! `keyFile`, or copied from another key is ignored.
+//! Entries of the shared cache and their keys. Every key is a hash. With `keyFile` it is a keyed hash, and only then
+//! may a credential be part of it: the answer to a credential is shared among replicas that have the same credential
+//! and the same `keyFile`. An entry has 46 bytes of content and 32 bytes that authenticate it. An entry of another
+//! version, of a writer without the key of `keyFile`, or copied from another key is ignored.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
@@ -13,9 +13,9 @@ use crate::credentials::{Credential, hash_parts};
 use crate::registry::{Digest, Found, Verified};
 use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 
-/// Version of entries: changed with their layout, or with the meaning of any part.
+/// Version of entries. It changes with their layout, or with the meaning of any part.
 const FORMAT: u8 = 1;
-/// Version of the model: raised when the same documents come to mean other platforms.
+/// Version of the model. It is raised when the same documents come to mean other platforms.
 const MODEL: &str = "1";
 /// Bytes of the content: format, kind, platforms, time, digest.
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
@@ -25,9 +25,9 @@ const SKEW: Duration = Duration::from_secs(60);
 
 pub(super) struct Keys {
     prefix: String,
-    /// Format of entries and known platforms: an answer means something else with others.
+    /// Versions and all platforms of the model: an answer means something else if one of them differs.
     meaning: String,
-    /// The operator's key; without `keyFile` an empty one, which everybody knows.
+    /// The operator's key; without `keyFile` it is empty, which is no secret.
     key: hmac::Key,
     has_secret: bool,
 }
@@ -42,9 +42,9 @@ impl Keys {
         }
     }
 
-    /// Returns the key of a digest in the image's repository, which must not be revealed to those who may not read it;
-    /// without a digest, the key of the image's tag. Answers that are verified for nodes of other platforms have other
-    /// keys. `None` means that the answer must not be shared.
+    /// Returns the key of a digest in the image's repository; without a digest, the key of the image's tag. The key
+    /// contains the repository, as whoever may not read it must not learn its content. Answers that are verified for
+    /// nodes of other platforms have other keys. `None` means that the answer must not be shared.
     pub(super) fn of(
         &self,
         image: &ImageRef,
@@ -79,7 +79,8 @@ impl Keys {
         Some(format!("{}{}", self.prefix, BASE64.encode(hash)))
     }
 
-    /// Computes the proof that this content was written under this key: with `keyFile` by a replica, else by anyone.
+    /// Computes the proof that this content was written under this key. With `keyFile` only a replica can have written
+    /// it, without `keyFile` anyone.
     fn proof(&self, key: &str, content: &[u8]) -> [u8; 32] {
         hash_parts(&self.key, [b"value".as_slice(), key.as_bytes(), content])
     }
@@ -91,7 +92,7 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
         Support::Index(set) => (0, set),
         Support::Single(set) => (1, set),
         Support::Artifact => (2, PlatformSet::EMPTY),
-        // Not for other replicas: a partial answer is soon looked up again.
+        // Invalid for other replicas: a partial answer is soon looked up again.
         Support::Partial { .. } => (u8::MAX, PlatformSet::EMPTY),
     };
     let mut bytes = [0; LENGTH];
@@ -106,7 +107,7 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
     bytes
 }
 
-/// Reads the found platforms and their age; `None` unless [`encode`] gave these bytes for this key.
+/// Decodes the platforms and their age; `None` unless [`encode`] returned these bytes for this key.
 #[warn(clippy::arithmetic_side_effects)]
 pub(super) fn decode(
     bytes: &[u8],

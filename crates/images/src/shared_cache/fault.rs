@@ -1,4 +1,5 @@
-//! Explains why the shared cache is not in use, for whoever can change it: by what its server answers, if it does.
+//! Reasons why the shared cache is not in use, with the remedy. They are derived from the server's answer, if there is
+//! one.
 
 use std::error::Error as StdError;
 use std::io;
@@ -13,13 +14,13 @@ use tolerarch_support::health::State;
 /// State before the first connection, and of a server that cannot be reached.
 pub(super) const NOT_CONNECTED: &str =
     "no server answers; every replica asks the registries itself";
-/// State of a connection that has failed a moment ago, until the next attempt says why.
+/// State after a connection has failed, until the next attempt gives the reason.
 pub(super) const LOST: &str = "the last request failed; every replica asks the registries itself";
 
 /// Reason why the shared cache is not in use.
 pub(super) struct Fault {
     pub(super) state: State,
-    /// The error, with what to change if that is known.
+    /// The error, and what to change if there is a known remedy.
     pub(super) text: String,
 }
 
@@ -27,9 +28,9 @@ pub(super) struct Fault {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
     Connect,
-    /// A write that the server has refused.
+    /// A write that the server refused.
     Write,
-    /// A write on a connection that has ended then.
+    /// A write during which the connection ended.
     Lost,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct UnusableFile {
     pub(super) cause: String,
 }
 
-/// A handshake that nobody answers: a server without TLS waits for the end of the line.
+/// TLS handshake without an answer: a server without TLS waits for the end of a line.
 #[derive(Debug, thiserror::Error)]
 #[error("the TLS handshake is not answered")]
 pub(super) struct SilentHandshake;
@@ -50,7 +51,7 @@ pub(super) struct SilentHandshake;
 impl Fault {
     pub(super) fn of(error: &RedisError, url: &ServerUrl, failed: Failed) -> Self {
         let mut cause = Cause::of(error, url);
-        // A connection that has been in use says nothing about the URL when it ends.
+        // The end of a connection that was in use says nothing about the URL.
         if cause == Some(Cause::Closed) && failed != Failed::Connect {
             cause = None;
         }
@@ -65,7 +66,7 @@ impl Fault {
             (None, Failed::Connect) => NOT_CONNECTED,
             (None, Failed::Lost) => LOST,
         };
-        // What the library says of an answer that it cannot read are its bytes, line by line.
+        // The library's error for an unreadable answer contains the answer's bytes, line by line.
         let mut text = match cause {
             Some(Cause::NoRedis) => "what answers is no Valkey or Redis".to_owned(),
             _ => error.to_string(),
@@ -80,7 +81,7 @@ impl Fault {
     }
 }
 
-/// Returns whether a server has sent this error.
+/// Returns whether a server sent this error.
 fn is_of_server(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -88,7 +89,7 @@ fn is_of_server(error: &RedisError) -> bool {
     )
 }
 
-/// Reason that a server's answer, or the way to it, reveals.
+/// Reason, as a server's answer or a failed connection shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     Cluster,
@@ -117,17 +118,17 @@ impl Cause {
     fn state(self) -> &'static str {
         match self {
             Self::Cluster => {
-                "the server is one of a cluster: the URL of cache.shared begins with redis+cluster:// then"
+                "the server belongs to a cluster: the URL of cache.shared has to begin with redis+cluster://"
             }
             Self::NoCluster => {
-                "the server is no cluster: the URL of cache.shared begins with redis:// then"
+                "the server is no cluster: the URL of cache.shared has to begin with redis://"
             }
             Self::ClusterDown => "the cluster is down; every replica asks the registries itself",
             Self::Password => {
                 "the server wants another user or password: see cache.shared.passwordFile and usernameFile"
             }
             Self::ProtectedMode => {
-                "the server is in protected mode: it takes connections of its own host only"
+                "the server is in protected mode: it takes connections from its own host only"
             }
             Self::Rights => {
                 "the user of cache.shared lacks rights: it needs GETRANGE, SET and DEL for keys with the prefix"
@@ -159,7 +160,7 @@ impl Cause {
                 "the server closes each connection: it may speak TLS, or take none from here; see the log"
             }
             Self::NoTls => {
-                "the server does not speak TLS: the URL of cache.shared begins with redis:// then"
+                "the server does not speak TLS: the URL of cache.shared has to begin with redis://"
             }
             Self::Tls => {
                 "the TLS handshake with the server fails: see cache.shared.caFile and the log"
@@ -174,43 +175,69 @@ impl Cause {
     fn advice(self, url: &ServerUrl) -> Option<String> {
         let tls = if url.tls { "s" } else { "" };
         let advice = match self {
-        Self::Cluster => format!("the server is one of a cluster: write redis{tls}+cluster:// in cache.shared.url"),
-        Self::NoCluster => format!("the server is no cluster: write redis{tls}:// in cache.shared.url"),
-        Self::Password => {
-            "set cache.shared.passwordFile to a file with its password, and usernameFile for a user of its ACL".to_owned()
-        }
-        Self::ProtectedMode => {
-            "set a password there (requirepass, or an ACL) and cache.shared.passwordFile here, or bind it to an address and set protected-mode no".to_owned()
-        }
-        Self::Rights => {
-            "its user needs `+getrange +set +del +select ~tolerarch:*`, with cache.shared.prefix for the keys, and with a cluster `+cluster|slots +ping +asking` as well".to_owned()
-        }
-        Self::Loading => "it is tried again".to_owned(),
-        Self::ReadOnly => "name the primary in cache.shared.url, or a Service that leads to it".to_owned(),
-        Self::NoPrimary => "name the primary in cache.shared.url, or set replica-serve-stale-data yes there".to_owned(),
-        Self::Full => "set maxmemory-policy allkeys-lru there, or a larger maxmemory".to_owned(),
-        Self::NotSaved => "see the server's log, its disk, and its replicas (min-replicas-to-write)".to_owned(),
-        Self::Clients => "raise maxclients there, or see who holds its connections (CLIENT LIST)".to_owned(),
-        Self::Command => {
-            "name the primary itself if it is a Sentinel, which mostly listens on 26379; a proxy and a server have to know GETRANGE, SET with EX, and DEL (Redis 6.2, Valkey)".to_owned()
-        }
-        Self::Database => "see the number at the end of cache.shared.url, and `databases` there".to_owned(),
-        Self::NoRedis if !url.tls => {
-            "see host and port of cache.shared.url; if it speaks TLS, write rediss://".to_owned()
-        }
-        Self::NoRedis => "see host and port of cache.shared.url".to_owned(),
-        Self::Closed if !url.tls => {
-            "if it speaks TLS, write rediss:// in cache.shared.url; else see its log, and what is between".to_owned()
-        }
-        Self::Closed => "see its log, and whether its port speaks TLS".to_owned(),
-        Self::NoTls => "write redis:// in cache.shared.url if TLS is not wanted, or name its TLS port".to_owned(),
-        Self::Tls => {
-            "cache.shared.caFile has to have the authority of its certificate, which has to name the host of the URL; client certificates are not supported (tls-auth-clients no)".to_owned()
-        }
-        Self::ClusterDown => "see CLUSTER INFO there".to_owned(),
-        Self::File => return None,
-    };
-        Some(advice)
+            Self::Cluster => {
+                return Some(format!(
+                    "the server belongs to a cluster: write redis{tls}+cluster:// in cache.shared.url"
+                ));
+            }
+            Self::NoCluster => {
+                return Some(format!(
+                    "the server is no cluster: write redis{tls}:// in cache.shared.url"
+                ));
+            }
+            Self::Password => {
+                "set cache.shared.passwordFile to a file with its password, and usernameFile for a \
+                 user of its ACL"
+            }
+            Self::ProtectedMode => {
+                "set a password there (requirepass, or an ACL) and cache.shared.passwordFile here, \
+                 or bind it to an address and set protected-mode no"
+            }
+            Self::Rights => {
+                "its user needs `+getrange +set +del +select ~tolerarch:*`, with \
+                 cache.shared.prefix for the keys, and with a cluster `+cluster|slots +ping \
+                 +asking` as well"
+            }
+            Self::Loading => "it is tried again",
+            Self::ReadOnly => "name the primary in cache.shared.url, or a Service that leads to it",
+            Self::NoPrimary => {
+                "name the primary in cache.shared.url, or set replica-serve-stale-data yes there"
+            }
+            Self::Full => "set maxmemory-policy allkeys-lru there, or a larger maxmemory",
+            Self::NotSaved => {
+                "see the server's log, its disk, and its replicas (min-replicas-to-write)"
+            }
+            Self::Clients => {
+                "raise maxclients there, or see who holds its connections (CLIENT LIST)"
+            }
+            Self::Command => {
+                "name the primary itself if it is a Sentinel, which mostly listens on 26379; a \
+                 proxy and a server have to know GETRANGE, SET with EX, and DEL (Redis 6.2, Valkey)"
+            }
+            Self::Database => {
+                "see the number at the end of cache.shared.url, and `databases` there"
+            }
+            Self::NoRedis if !url.tls => {
+                "see host and port of cache.shared.url; if it speaks TLS, write rediss://"
+            }
+            Self::NoRedis => "see host and port of cache.shared.url",
+            Self::Closed if !url.tls => {
+                "if it speaks TLS, write rediss:// in cache.shared.url; else see its log, and what \
+                 is between"
+            }
+            Self::Closed => "see its log, and whether its port speaks TLS",
+            Self::NoTls => {
+                "write redis:// in cache.shared.url if TLS is not wanted, or name its TLS port"
+            }
+            Self::Tls => {
+                "cache.shared.caFile has to contain the authority of its certificate, which has to \
+                 name the host of the URL; client certificates are not supported (tls-auth-clients \
+                 no)"
+            }
+            Self::ClusterDown => "see CLUSTER INFO there",
+            Self::File => return None,
+        };
+        Some(advice.to_owned())
     }
 
     fn of(error: &RedisError, url: &ServerUrl) -> Option<Self> {
@@ -251,8 +278,8 @@ impl Cause {
         }
     }
 
-    /// Reads the text of an error: the library reports those of a cluster's nodes without a code, and those of
-    /// connections as texts.
+    /// Finds the reason in the text of an error: the library reports errors of a cluster's nodes without a code, and
+    /// errors of connections as texts.
     fn of_text(error: &RedisError) -> Option<Self> {
         let text = error.to_string();
         let has = |part: &str| text.contains(part);
@@ -284,28 +311,27 @@ impl Cause {
     }
 }
 
-/// Returns an error of this type that has ended the connection.
+/// Returns the error that ended the connection, if it has this type.
 fn inner<E: StdError + 'static>(error: &RedisError) -> Option<&E> {
-    broken(error)?.get_ref()?.downcast_ref()
+    connection_error(error)?.get_ref()?.downcast_ref()
 }
 
-/// Returns whether the server has taken the connection, and ended it.
+/// Returns whether the server accepted the connection and then ended it.
 fn is_closed(error: &RedisError) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
 
-    let kind = broken(error).map(io::Error::kind);
+    let kind = connection_error(error).map(io::Error::kind);
     matches!(
         kind,
         Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
     )
 }
 
-/// Returns the error of the connection, which the library keeps behind its own types.
-fn broken(error: &RedisError) -> Option<&io::Error> {
-    let kept = error
-        .source()?
-        .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
-    kept.downcast_ref::<io::Error>()
+/// Returns the error of the connection, which the library wraps in its own types.
+fn connection_error(error: &RedisError) -> Option<&io::Error> {
+    let source = error.source()?;
+    let shared = source.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    shared.downcast_ref::<io::Error>()
 }
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ use super::{SharedCache, Write, within};
 use crate::registry::Verified;
 use tolerarch_support::health::{Reported, State};
 
-/// Timeout of connecting, in all.
+/// Timeout of all steps of connecting together.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Maximum time that the start of the program waits for the first connection.
 const FIRST: Duration = Duration::from_secs(1);
-/// Milliseconds between two attempts to connect: random, so that replicas do not reconnect in step.
+/// Milliseconds between two attempts to connect: random, so that replicas do not reconnect at the same time.
 const PAUSE: Range<u64> = 500..5000;
-/// Maximum number of queued writes, of some 500 bytes each; more are dropped.
+/// Maximum number of queued writes, of about 500 bytes each; further writes are dropped.
 const WRITES: usize = 4096;
 /// Maximum number of writes that are sent at once.
 const BATCH: usize = 64;
@@ -31,17 +31,17 @@ pub struct SharedCacheKeeper {
     settings: SharedCacheSettings,
     url: ServerUrl,
     queue: mpsc::Receiver<Write>,
-    /// Health of the cache; reviews are answered in any state of it.
+    /// Health of the cache; reviews are answered in any state.
     pub state: Reported,
     /// Time of the last attempt to connect.
-    tried: Instant,
-    /// Cause that was logged last, so that each one is logged once.
+    last_attempt: Instant,
+    /// Cause that was logged last, so that each cause is logged once.
     logged: Option<String>,
 }
 
 impl SharedCacheKeeper {
-    /// Returns the cache and its keeper; `None` without servers. Waits a second at most for the first connection, so
-    /// that the first Pods find what replicas share.
+    /// Returns the cache and its keeper; `None` if no server is configured. Waits at most a second for the first
+    /// connection, so that the first Pods can use what replicas share.
     pub async fn begin(
         settings: SharedCacheSettings,
         metrics: SharedCacheMetrics,
@@ -67,7 +67,7 @@ impl SharedCacheKeeper {
             url,
             queue,
             state: Reported::default(),
-            tried: Instant::now(),
+            last_attempt: Instant::now(),
             logged: None,
         };
         keeper.state.set(State::Degraded(NOT_CONNECTED));
@@ -83,7 +83,7 @@ impl SharedCacheKeeper {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let Some(server) = servers.borrow_and_update().clone() else {
-                // A lookup has got no answer, and the next attempt finds out why; after an attempt its result stays.
+                // A lookup got no answer; the next attempt finds out why. The result of an attempt is not overwritten.
                 if self.state.get() == State::Healthy {
                     self.state.set(State::Degraded(LOST));
                 }
@@ -94,7 +94,7 @@ impl SharedCacheKeeper {
             };
             tokio::select! {
                 biased;
-                // The circuit has opened.
+                // The circuit opened.
                 _ = servers.changed() => continue,
                 _ = self.queue.recv_many(&mut batch, BATCH) => {}
             }
@@ -121,9 +121,11 @@ impl SharedCacheKeeper {
         }
     }
 
-    /// Waits until the next attempt is due, which is at once if the last one is long ago, and drops queued writes.
+    /// Waits until the next attempt is due, and drops queued writes. If the last attempt was long ago, the next one is
+    /// due at once.
     async fn back_off(&mut self) {
-        sleep_until(self.tried + Duration::from_millis(fastrand::u64(PAUSE))).await;
+        let pause = Duration::from_millis(fastrand::u64(PAUSE));
+        sleep_until(self.last_attempt + pause).await;
         while let Ok((operation, _)) = self.queue.try_recv() {
             self.cache.metrics.count(operation, "skipped");
         }
@@ -131,8 +133,9 @@ impl SharedCacheKeeper {
 
     /// Connects, and makes lookups use the new connection.
     async fn connect(&mut self) -> RedisResult<()> {
-        self.tried = Instant::now();
-        let server = within(CONNECT, Server::connect(&self.settings, &self.url)).await?;
+        self.last_attempt = Instant::now();
+        let connecting = Server::connect(&self.settings, &self.url);
+        let server = within(CONNECT, connecting).await?;
         self.cache.server.send_replace(Some(server.into()));
         Ok(())
     }

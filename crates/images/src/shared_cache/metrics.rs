@@ -9,8 +9,8 @@ use tolerarch_support::metrics::{Metrics, Registered};
 /// Seconds; fine below the default timeout of 50 ms.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];
 const OPERATIONS: [&str; 3] = ["get", "set", "delete"];
-/// Results: `ok` was written or deleted; `invalid` is a value that is no entry; `skipped` was not sent, as the server did
-/// not answer or refused writes a moment ago; `dropped` was not written, as the queue of writes is full.
+/// Results. `ok`: written or deleted. `invalid`: the value is no entry. `skipped`: not sent, as a moment ago the server
+/// did not answer or refused writes. `dropped`: not written, as the queue of writes is full.
 const RESULTS: [&str; 8] = [
     "hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped",
 ];

@@ -1,5 +1,5 @@
 //! Connection to one server or a cluster. Callers limit the time of commands. The library reads answers without a
-//! bound, so a single server is read through a bounded stream; the nodes of a cluster are left to the library alone.
+//! limit. A single server is therefore read through a limited stream; the nodes of a cluster have no limit.
 
 use std::fmt::Display;
 use std::io;
@@ -33,12 +33,12 @@ use super::settings::{Address, ServerUrl, SharedCacheSettings};
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
 
-/// Bytes that may be received on a new connection, and beyond the answers that commands allow for: the library buffers
-/// an answer until the answer ends, in some twenty times the memory.
+/// Bytes that may be received on a new connection, and beyond what commands allow for. The library buffers an answer
+/// until the answer ends, in about twenty times the memory.
 const ANSWERS: usize = 32 << 10;
 /// Bytes that may be received for each byte sent. No answer is as long as its command.
-const FOR_EACH: usize = 4;
-/// Timeout of a TLS handshake: shorter than that of connecting in all, so that it is told apart.
+const PER_SENT_BYTE: usize = 4;
+/// Timeout of a TLS handshake: shorter than that of connecting, so that a silent handshake has its own error.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 /// Timeout of dialling one node of a cluster.
 const DIAL: Duration = Duration::from_secs(1);
@@ -46,10 +46,10 @@ const DIAL: Duration = Duration::from_secs(1);
 const RETRIES: u32 = 3;
 /// Milliseconds before a busy node gets the command again.
 const RETRY: u64 = 5;
-/// Length in bytes below which a key can be guessed.
+/// Number of bytes below which a key can be guessed.
 const KEY_BYTES: usize = 16;
 
-/// Connection that has answered once.
+/// Connection over which the server has answered once.
 pub(super) struct Server {
     pub(super) keys: Keys,
     connection: Connection,
@@ -65,7 +65,8 @@ enum Connection {
 }
 
 impl Server {
-    /// Connects, and checks that lookups get answers. Reads the files for each connection, as passwords are rotated.
+    /// Connects, and checks that a lookup gets an answer. Reads the files for each connection, as passwords are
+    /// rotated.
     pub(super) async fn connect(
         settings: &SharedCacheSettings,
         url: &ServerUrl,
@@ -99,7 +100,7 @@ impl Connection {
         };
         let stream = Metered {
             io,
-            meter: Meter::new(ANSWERS, FOR_EACH),
+            meter: Meter::new(ANSWERS, PER_SENT_BYTE),
         };
         let redis = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -109,7 +110,7 @@ impl Connection {
             commands,
             _driver: AbortOnDropHandle::new(tokio::spawn(driver)),
         };
-        // Not by the library, which takes any error that comes then for a wrong password or database.
+        // AUTH and SELECT are not left to the library, which would report any error as a wrong password or database.
         if let Some(password) = &files.password {
             let mut auth = cmd("AUTH");
             if let Some(user) = &files.user {
@@ -150,8 +151,8 @@ impl Connection {
             .min_retry_wait(RETRY)
             .max_retry_wait(2 * RETRY);
         if url.tls {
-            // The system's authorities as well: left to itself the library reads them in any case, and connects
-            // nowhere if one is broken, even beside a `caFile`.
+            // The system's authorities are passed as well. Otherwise the library reads them, even beside a `caFile`,
+            // and cannot connect if one is broken.
             let ca = files.ca.clone();
             let authorities = spawn_blocking(move || pem(&authorities(ca))).await;
             cluster = cluster.certs(TlsCertificates {
@@ -159,9 +160,8 @@ impl Connection {
                 root_cert: Some(authorities.map_err(io::Error::other)?),
             });
         }
-        Ok(Self::Cluster(
-            cluster.build()?.get_async_connection().await?,
-        ))
+        let connection = cluster.build()?.get_async_connection().await?;
+        Ok(Self::Cluster(connection))
     }
 
     async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
@@ -172,7 +172,7 @@ impl Connection {
     }
 }
 
-/// Does TLS with a server, which is trusted by these certificate authorities, in PEM, or by the system's.
+/// Does the TLS handshake with a server. Trusts these certificate authorities, in PEM, or the system's.
 async fn handshake(
     address: &Address,
     stream: TcpStream,
@@ -189,14 +189,15 @@ async fn handshake(
     }
 }
 
-/// Requests a value, empty if there is none, and at most a byte more than an entry, as others may be large.
+/// Returns the command that reads a value; the answer is empty if there is none. Reads at most a byte more than an
+/// entry has, as values of other writers may be large.
 pub(super) fn get(key: &str) -> Cmd {
     let mut get = cmd("GETRANGE");
     get.arg(key).arg(0).arg(LENGTH);
     get
 }
 
-/// Contents of the files of the settings.
+/// Contents of the files that the settings name.
 struct Files {
     user: Option<Zeroizing<Vec<u8>>>,
     password: Option<Zeroizing<Vec<u8>>>,
@@ -243,7 +244,7 @@ fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
 }
 
-/// Returns these certificate authorities, in PEM, or the system's; without those that no certificate can be checked by.
+/// Returns these certificate authorities, in PEM, or the system's. Leaves out those that rustls cannot use.
 fn authorities(ca: Option<Vec<u8>>) -> Vec<CertificateDer<'static>> {
     let mut all: Vec<CertificateDer<'static>> = match ca {
         Some(ca) => CertificateDer::pem_slice_iter(&ca).flatten().collect(),
@@ -262,7 +263,7 @@ fn pem(certificates: &[CertificateDer<'_>]) -> Vec<u8> {
     pem.into_bytes()
 }
 
-/// Reads the file of this setting, without line ends at its end.
+/// Reads the file of this setting, without trailing line ends.
 fn content(
     setting: &'static str,
     path: &Option<PathBuf>,

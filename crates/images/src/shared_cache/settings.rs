@@ -1,4 +1,4 @@
-//! Settings of the shared cache, and the address of one server, or of the first nodes of a cluster.
+//! Settings of the shared cache, and the URL of one server, or of the first nodes of a cluster.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -41,7 +41,7 @@ pub struct ServerUrl {
     text: String,
     pub(super) tls: bool,
     pub(super) is_cluster: bool,
-    /// One address of a server, one or several of a cluster.
+    /// One address of a server, or one or several addresses of a cluster's nodes.
     pub(super) addresses: Vec<Address>,
     pub(super) database: u32,
 }
@@ -50,10 +50,10 @@ pub(super) type Address = (String, u16);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUrlError {
-    /// Refused, as the configuration is read, printed and logged by many, so it must not contain a secret.
+    /// Refused, as many people read, print and log the configuration: it must not contain a secret.
     #[error("it must not have a user or a password; put them into usernameFile and passwordFile")]
     Credentials,
-    /// Not supported: a Sentinel is queried for the primary, and a cache that fails open needs no failover.
+    /// Not supported: a client asks a Sentinel for the primary, and a cache that fails open needs no failover.
     #[error(
         "Sentinel is not supported; name the primary itself, or a Service that leads to it, with redis://"
     )]

@@ -52,7 +52,7 @@ async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
     let cache = cache();
     let app = image("a.b/app:1");
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing);
-    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
     for (after, expected) in [
         (0, Cached::Fresh(Ok(BOTH))),
         (89, Cached::Fresh(Ok(BOTH))),
@@ -84,7 +84,7 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
     let cache = cache();
     let digest = testregistry::sha256(b"1");
     let pinned = image(&format!("a.b/app@{digest}"));
-    cache.learn(&pinned, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&pinned, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(1_000_000 * SECOND).await;
     assert_eq!(cache.get(&pinned, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
     assert_eq!(
@@ -105,7 +105,7 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
         None
     );
     let long = image(&format!("a.b/app@{}", testregistry::sha512(b"1")));
-    cache.learn(&long, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&long, ANONYMOUS, &found(b"1", BOTH));
     assert_eq!(cache.get(&long, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
 }
 
@@ -152,7 +152,7 @@ async fn failures_live_by_kind_and_are_never_platforms() {
 async fn a_good_answer_outlives_failures_and_no_answers() {
     let cache = cache();
     let app = image("a.b/app:1");
-    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     // The registry failed a moment ago: no Pod waits, and the registry is not asked again at once.
@@ -198,7 +198,7 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
 async fn a_good_answer_does_not_outlive_its_bound() {
     let cache = cache();
     let app = image("a.b/app:1");
-    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
     for _ in 0..109 {
         tokio::time::advance(10 * SECOND).await;
         cache.fail(&app, ANONYMOUS, &Error::Timeout);
@@ -218,8 +218,8 @@ async fn a_good_answer_does_not_outlive_its_bound() {
 async fn a_new_digest_takes_the_place_of_the_old() {
     let cache = cache();
     let app = image("a.b/app:1");
-    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
-    cache.learn(&app, ANONYMOUS, &found(b"2", NONE));
+    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &found(b"2", NONE));
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(NONE)));
     assert_eq!(
         cache.confirm(&app, ANONYMOUS, Digest::of_content(b"1")),
@@ -238,7 +238,7 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     let cache = Cache::new(settings, ResolverMetrics::register(&metrics).unwrap());
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
-        cache.learn(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
+        cache.store(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
     }
     let used = || {
         working

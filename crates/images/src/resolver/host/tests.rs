@@ -60,7 +60,7 @@ fn begun(host: &Arc<Host>, access: Access, probe: Option<Probe>) -> Attempt {
         host: Arc::clone(host),
         access,
         probe,
-        has_asked: true,
+        has_queried: true,
     }
 }
 

@@ -12,7 +12,7 @@ fn hosts_are_a_closed_set() {
         "evil-2.test",
         "evil-3.test",
     ] {
-        counts.looked_up(host, LookupResult::Hit);
+        counts.count_lookup(host, LookupResult::Hit);
     }
     let text = metrics.render().unwrap();
     for (host, hits) in [("docker.io", 2), ("other", 3)] {
@@ -25,7 +25,12 @@ fn hosts_are_a_closed_set() {
 #[test]
 fn what_is_under_way_ends() {
     let metrics = Metrics::new([]).unwrap();
-    let lookup = counted(&ResolverMetrics::register(&metrics).unwrap().of.in_flight);
+    let lookup = counted(
+        &ResolverMetrics::register(&metrics)
+            .unwrap()
+            .families
+            .in_flight,
+    );
     assert!(
         metrics
             .render()

@@ -474,7 +474,7 @@ async fn one_tenant_does_not_make_others_impatient() {
     };
     let ask = |namespace| {
         let mut attempt = host.enter(access(namespace)).unwrap();
-        attempt.ask();
+        attempt.begin_query();
         attempt
     };
     let _hangs = ask(1);

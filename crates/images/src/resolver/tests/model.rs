@@ -1,5 +1,5 @@
-//! Random sequences of lookups, passing time, moving tags and faults, against a simple oracle: never a platform set that
-//! the tag did not have, never one older than promised, never more requests than a lookup may cost.
+//! Random sequences of lookups, passing time, moving tags and faults, against a simple oracle: never a platform set
+//! that the tag did not have, never one older than promised, never more requests than a lookup may cost.
 
 use proptest::prelude::*;
 

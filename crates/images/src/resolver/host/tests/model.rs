@@ -68,7 +68,7 @@ struct Expected {
 
 struct Running {
     attempt: Attempt,
-    has_asked: bool,
+    has_queried: bool,
     /// Whether the registry has answered anyone since it began.
     is_outdated: bool,
 }
@@ -155,20 +155,20 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(is_probe, all[namespace].next(now), "{} {:?}", number, step);
                 if let Ok(mut attempt) = entered {
                     if asks {
-                        attempt.ask();
+                        attempt.begin_query();
                         silence.asks(namespace, now);
                     }
                     all[namespace].running.push_back(Running {
                         attempt,
-                        has_asked: asks,
+                        has_queried: asks,
                         is_outdated: false,
                     });
                 }
             }
             Step::Asks(namespace) => {
                 if let Some(running) = all[namespace].running.front_mut() {
-                    running.attempt.ask();
-                    running.has_asked = true;
+                    running.attempt.begin_query();
+                    running.has_queried = true;
                     silence.asks(namespace, now);
                 }
             }
@@ -179,12 +179,12 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let attempt = ended.attempt;
                 match end {
                     End::Dropped => {
-                        if ended.has_asked {
+                        if ended.has_queried {
                             silence.abandons(namespace);
                         }
                     }
                     // Whoever has not asked knows nothing of the registry.
-                    _ if !ended.has_asked => attempt.finish(end.ending()),
+                    _ if !ended.has_queried => attempt.finish(end.ending()),
                     End::Failed => {
                         // Lookups that began before the circuit opened do not keep it open.
                         if attempt.is_probe() || all[namespace].failed.len() < FAILURES {
