@@ -1,6 +1,6 @@
-//! Command line: a module for each subcommand, their shared parts, and the exit status of the process.
+//! Command line: a module for each subcommand, the parts that they share, and the exit status of the process.
 //!
-//! Status 0 is success, 1 a failure, 2 wrong usage; a subcommand may have more.
+//! Status 0 is success, 1 a failure, 2 wrong usage. A subcommand may define others.
 
 mod advice;
 mod autoscaler;
@@ -30,7 +30,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 
 use self::failure::Failure;
-use self::shared::{Shared, flag, personal, warn};
+use self::shared::{Shared, apply_user_defaults, flag, warn};
 use crate::serve::{run_certificates, run_controller};
 use tolerarch_images::registry::install_key_exchange;
 use tolerarch_support::environment::Environment;
@@ -47,32 +47,32 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the webhook: reviews over HTTPS at /mutate, metrics and probes on the admin port
+    /// Run the webhook: answer reviews over HTTPS at /mutate, metrics and probes on the admin port
     #[command(after_help = "\
 Example:
   tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text")]
     Serve(serve::Serve),
-    /// Run the controller: what goes on after admission, and needs rights in the cluster
+    /// Run the controller: do the work after admission, with rights in the cluster
     ///
-    /// Opens pools to Pods without a node that the webhook could not decide. Uses
-    /// the same configuration as serve. Several replicas may run: one of them leads, by a Lease.
+    /// Adds the pools' tolerations to Pods that have no node yet and that the webhook could not decide. Uses the same
+    /// configuration as serve. Several replicas may run: a Lease elects the one that acts.
     #[command(after_help = "\
 Example:
   tolerarch controller --config config.yaml")]
     Controller(serve::Service),
-    /// Issue the webhook's certificates (tls.mode managed), with an account of its own
+    /// Issue the webhook's certificates (tls.mode managed), with a separate account
     ///
-    /// Keeps the CA in one Secret, what it signs in another, from which the webhook serves, and the
-    /// CA in the caBundle of the webhooks. One replica is enough: the webhook goes on without it.
+    /// Keeps the CA in one Secret and the serving certificate, which the webhook reads, in another. Writes the CA into
+    /// the caBundle of the webhooks. One replica is enough: the webhook keeps serving without it.
     #[command(after_help = "\
 Example:
   tolerarch certificates --config config.yaml")]
     Certificates(serve::Service),
-    /// Validate the configuration and print it with the origin of each value; or all its faults
+    /// Validate the configuration: print it with the origin of each value, or print all its faults
     ///
-    /// The files that it names, certificates and credentials, are not opened, because they may not exist where this
-    /// runs. serve opens them when it starts; check and inspect open all but the serving certificate, and go on without
-    /// those that are not there.
+    /// Does not open the certificates and credentials that the configuration names: this machine may not have them.
+    /// serve opens them when it starts. check and inspect open all but the serving certificate, and continue without
+    /// those that are missing.
     #[command(after_help = "\
 Examples:
   tolerarch config --config config.yaml
@@ -80,11 +80,13 @@ Examples:
     Config(config::Show),
     /// Show what the webhook would do with the Pods and workloads in files
     ///
-    /// Takes Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs,
-    /// PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or JSON; and Pod templates in any other
-    /// kind, found by their shape (--workload says where they are). Images elsewhere in such a kind are named as not
-    /// looked at. The webhook's own code decides, with the same configuration, but waits for each image as long as
-    /// lookup.timeout says, not lookup.budget. The webhook configuration's selectors are not evaluated.
+    /// Reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs,
+    /// PodTemplates, Lists of them, and AdmissionReviews, as YAML or JSON with any number of documents. In other kinds
+    /// it finds Pod templates by their shape, or where --workload says they are; images elsewhere in such a kind are
+    /// listed as not looked at.
+    ///
+    /// Decides with the webhook's own code and the same configuration, but waits for each image for lookup.timeout, not
+    /// lookup.budget. Does not evaluate the selectors of the webhook configuration.
     #[command(after_help = "\
 Examples:
   tolerarch check -f deployment.yaml
@@ -95,14 +97,14 @@ Examples:
 
 Exit status:
   0  everything was decided
-  1  something could not be read, or there was nothing; the rest is done
+  1  something could not be read, or there was nothing to read; the rest is done
   2  wrong usage
-  3  what --fail-on names has occurred")]
+  3  an outcome that --fail-on names has occurred")]
     Check(check::Check),
     /// Show the platforms of images, and how they were determined
     ///
-    /// Takes the configuration of the cluster, where a kubeconfig leads to one; no cluster is needed. What the
-    /// configuration names and this machine does not have is a note.
+    /// Uses the configuration of the cluster if there is a kubeconfig, but needs no cluster. Files that the
+    /// configuration names and this machine lacks are listed in notes.
     #[command(after_help = "\
 Examples:
   tolerarch inspect nginx:1.27
@@ -111,18 +113,19 @@ Examples:
 
 Exit status:
   0  the platforms of all images are known
-  1  those of an image could not be determined; the rest is done
+  1  the platforms of an image could not be determined; the rest is done
   2  wrong usage")]
     Inspect(inspect::Inspect),
-    /// Prove an installation from end to end, and name what to do
+    /// Check an installation from end to end, and say how to fix each fault
     ///
-    /// Looks at the webhook configurations, their certificates, Services and scope, at the order among other webhooks,
-    /// at rights, pools, nodes, Karpenter's NodePools and the cluster-autoscaler, and creates a dry-run Pod that only
-    /// tolerarch can have answered. Uses your own rights, and changes nothing. What you have no right to read is said
-    /// and left out. Faults come first.
+    /// Checks the webhook configurations with their certificates, Services, scope and order; the rights, the pools, the
+    /// nodes, Karpenter's NodePools and the cluster-autoscaler. Creates a dry-run Pod that only tolerarch can have
+    /// answered. Uses your own rights and changes nothing. Reports and leaves out what you may not read. Lists faults
+    /// first.
     ///
-    /// With --pre, before anything is installed: may the first node of another architecture come? Looks at DaemonSets
-    /// and their images, at NodePools, node classes and node groups, at policies, quotas and kubelets, and at the Pods.
+    /// With --pre, checks before an installation whether the cluster is ready for its first node of another
+    /// architecture: DaemonSets and their images, NodePools, node classes, node groups, policies, quotas, kubelets and
+    /// Pods.
     #[command(after_help = "\
 Examples:
   tolerarch doctor --pre
@@ -130,18 +133,19 @@ Examples:
   tolerarch doctor -n team -o json
 
 Exit status:
-  0  nothing is wrong; with --pre: nothing that was tried
-  1  the cluster could not be asked
+  0  no fault; with --pre, no fault in what could be checked
+  1  the cluster could not be queried
   2  wrong usage
-  3  something is wrong
-  4  nothing wrong was found, but no dry run has shown that Pods are decided; not with --pre")]
+  3  there is a fault
+  4  no fault, but no dry run has shown that Pods are decided; not with --pre")]
     Doctor(doctor::Doctor),
-    /// Show how much of a cluster could run on every platform, and which images keep how much from it
+    /// Show how much of a cluster could run on every platform, and which images prevent the rest
     ///
-    /// Sums the CPU and memory that Pods request by what their images support, ranks the images that keep Pods from the
-    /// pools, says what is not known and what to do about it, and names Pods that could use a pool and were created
-    /// without (missed), and those on nodes that their images do not support (misplaced). Needs no installation, and no
-    /// right but to list; each image is looked up once, within the webhook's limits.
+    /// Adds up the CPU and memory that Pods request, by what their images support. Ranks the images that make Pods
+    /// ineligible. Lists what is unknown and how to resolve it, Pods that are eligible and were created without the
+    /// pools' tolerations (missed), and Pods on nodes that their images do not support (misplaced).
+    ///
+    /// Needs no installation, and only rights to list. Looks up each image once, within the webhook's limits.
     #[command(after_help = "\
 Examples:
   tolerarch report
@@ -149,15 +153,15 @@ Examples:
   tolerarch report --prices prices.yaml --newer -o html >report.html
 
 Exit status:
-  0  what could be read is reported
-  1  the cluster could not be asked, or there is no such namespace
+  0  everything that could be read is reported
+  1  the cluster could not be queried, or the namespace does not exist
   2  wrong usage")]
     Report(report::Command),
-    /// Explain what was decided on a Pod or a workload of the cluster, and what would be decided today
+    /// Explain a Pod or a workload of the cluster: what was decided, and what would be decided today
     ///
-    /// Shows each image with its platforms and what it lacks, each pool and whether it is open, and where the Pods run.
-    /// The webhook's own code decides, with the configuration of the cluster, or that of --config. Uses your own
-    /// rights, and changes nothing.
+    /// Shows each image with its platforms and those it lacks, each pool and whether it is open, and where the Pods run.
+    /// Decides with the webhook's own code and the configuration of the cluster, or of --config. Uses your own rights
+    /// and changes nothing.
     #[command(after_help = "\
 Examples:
   tolerarch why deploy/web
@@ -169,13 +173,15 @@ Exit status:
   1  something could not be read; the rest is done
   2  wrong usage")]
     Why(why::Why),
-    /// Show the pools, what the cluster says about them, and where new nodes come from
+    /// Show the pools, their NodePools and nodes, and where new nodes come from
     ///
-    /// For each pool of the configuration, and each that Karpenter's NodePools are by their label tolerarch.io/pool:
-    /// its platforms, the NodePools with their weights and the nodes that it opens, platforms of these that it does not
-    /// name, and from which NodePool Karpenter takes the next node. Needs the right to list nodes and nodepools. Where
-    /// the cluster-autoscaler runs, also its node groups with nodes of the pool, and whether it takes these first; for
-    /// that it reads its ConfigMaps and Deployments.
+    /// Lists each pool of the configuration, and each pool that Karpenter's NodePools define by the label
+    /// tolerarch.io/pool: its platforms, its NodePools with their weights, its nodes, platforms of these that the pool
+    /// does not name, and the NodePool from which Karpenter takes the next node. Needs the right to list nodes and
+    /// nodepools.
+    ///
+    /// If the cluster-autoscaler runs, also lists its node groups with nodes of the pool, and whether it takes these
+    /// first. For that it reads the ConfigMaps and Deployments of the cluster-autoscaler.
     #[command(after_help = "\
 Examples:
   tolerarch pools
@@ -183,11 +189,11 @@ Examples:
   tolerarch pools -o yaml >pools.yaml
 
 Exit status:
-  0  what could be read is shown
-  1  the cluster could not be asked
+  0  everything that could be read is shown
+  1  the cluster could not be queried
   2  wrong usage")]
     Pools(pools::Command),
-    /// Write a script that completes commands and flags
+    /// Print a script that completes commands and flags in a shell
     #[command(after_help = "Example:\n  source <(tolerarch completions bash)")]
     Completions {
         /// The shell
@@ -208,7 +214,7 @@ impl Cli {
         } = parsed.unwrap_or_else(|error| error.exit());
         shared.environment = Environment::of_process();
         install_key_exchange();
-        let done = match command {
+        let result = match command {
             Command::Serve(serve) => serve.run(&shared),
             Command::Controller(controller) => controller.run(&shared, [], run_controller),
             Command::Certificates(certificates) => certificates.run(&shared, [], run_certificates),
@@ -221,7 +227,7 @@ impl Cli {
             Command::Pools(pools) => pools.run(&shared),
             Command::Completions { shell } => completions(shell),
         };
-        done.unwrap_or_else(|failure| failure.tell())
+        result.unwrap_or_else(|failure| failure.print())
     }
 }
 
@@ -233,7 +239,7 @@ fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the command under the name by which it was called: kubectl finds its plugins by the names of their files.
+/// Returns the command under the name by which it was called: kubectl finds plugins by their file names.
 fn command(program: Option<&Path>) -> clap::Command {
     let name = program
         .and_then(Path::file_stem)

@@ -2,10 +2,10 @@
 
 use tolerarch_core::reason::{LookupError, Reason};
 
-/// Namespaces that the webhook configuration of the shipped manifests excludes.
+/// Namespaces that the webhook configuration in the shipped manifests excludes.
 pub(super) const EXCLUDED: [&str; 2] = ["kube-system", "tolerarch"];
 
-/// Returns a hint if access failed for `count` objects that name pull secrets, which are not read.
+/// Returns a hint if lookups failed for `count` objects that name pull secrets, which are not read.
 pub(super) fn unread_pull_secrets(count: usize, of: &str) -> Option<String> {
     (count > 0).then(|| {
         format!(
@@ -22,7 +22,9 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
     };
     Some(match error {
         LookupError::Invalid => "correct the name of the image",
-        LookupError::PullNever => "nodes use what they have: say in overrides where it runs",
+        LookupError::PullNever => {
+            "nodes never pull it and use the image they have: say in overrides where it runs"
+        }
         LookupError::NotFound => {
             "push the image, or correct its name; registries also say this of images that need credentials"
         }
@@ -33,30 +35,30 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
             "wait, give credentials for a higher limit, or name a mirror in registries.hosts"
         }
         LookupError::Timeout => "see why the registry is slow, or raise lookup.timeout",
-        LookupError::BudgetExceeded => "it was not waited for: ask again",
+        LookupError::BudgetExceeded => "the lookup did not end in time: try again",
         LookupError::Unreachable => {
-            "see what stands in the way (name, network or TLS), or name a mirror in registries.hosts"
+            "check its name, the network and TLS, or name a mirror in registries.hosts"
         }
         LookupError::BadManifest => {
-            "see by tolerarch inspect what the registry answers; overrides can say where it runs"
+            "see with tolerarch inspect what the registry answers; overrides can say where it runs"
         }
         LookupError::NotAllowed => {
             "allow the registry in registries, or say in overrides where its images run"
         }
         LookupError::AddressNotAllowed => "allow the registry's address in network.allow",
         LookupError::CircuitOpen => {
-            "the registry kept failing and was not asked any more: ask again later"
+            "the registry kept failing, so requests to it are suspended: try again later"
         }
-        LookupError::Overloaded => "ask again, or raise lookup.concurrency",
+        LookupError::Overloaded => "try again, or raise lookup.concurrency",
         LookupError::TooMany => {
-            "say in overrides where images of this Pod run: it has too many to be asked for"
+            "the Pod has too many images to look up: say in overrides where some of them run"
         }
         LookupError::Internal => "see docs/troubleshooting.md",
     })
 }
 
-/// Returns the explanation of a placeholder, which another webhook replaces by a real image in the Pod. A registry's
-/// answer would mislead: nobody has pushed an image of that name, and no password would help.
+/// Explains a placeholder, which another webhook replaces with a real image in the Pod. A registry's answer would
+/// mislead: nobody has pushed an image of that name, and no password would help.
 pub(super) fn placeholder(image: &str) -> Option<&'static str> {
     // https://istio.io/latest/docs/reference/config/analysis/ist0146/
     (image == "auto").then_some(
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_excluded_namespaces_are_those_of_the_manifests() {
+    fn excluded_namespaces_match_the_manifests() {
         let manifest = include_str!("../../manifests/mutatingwebhookconfiguration.yaml");
         let list = manifest
             .split("kubernetes.io/metadata.name")

@@ -1,4 +1,4 @@
-//! The cluster-autoscaler of a cluster, read once with the user's own rights.
+//! The cluster-autoscaler of a cluster: its flags, status and priorities, read once with the user's own rights.
 
 use std::collections::BTreeSet;
 
@@ -14,42 +14,42 @@ use tolerarch_kubernetes::autoscaler::{
 };
 use tolerarch_kubernetes::cluster::{Node, UserClient};
 
-/// Namespace in which most cluster-autoscalers run, also those of AKS and GKE.
+/// Namespace in which most cluster-autoscalers run, including those of AKS and GKE.
 const USUAL: &str = "kube-system";
-/// ConfigMaps of all namespaces with the usual name of a status. From the cache of the API server, as etcd would read all
-/// ConfigMaps of the cluster.
+/// Path of the ConfigMaps of all namespaces that have the usual name of a status. Read from the cache of the API server,
+/// because etcd would read all ConfigMaps of the cluster.
 const STATUSES: &str =
     "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dcluster-autoscaler-status";
 /// Annotation with the time at which a status was written.
 const WRITTEN: &str = "cluster-autoscaler.kubernetes.io/last-updated";
-/// Age of a status that a cluster-autoscaler has left behind: one that runs writes it every ten seconds by default.
+/// Age from which a status is stale: a running cluster-autoscaler writes it every ten seconds by default.
 const LEFT_BEHIND: SignedDuration = SignedDuration::from_mins(10);
 /// Maximum number of characters of an error.
 const MESSAGE: usize = 300;
 /// Label of the nodes of GKE.
 const GKE: &str = "cloud.google.com/gke-nodepool";
 
-/// What was found of a cluster-autoscaler.
+/// Cluster-autoscaler of the cluster, as far as the user may read it.
 #[derive(Default)]
-pub(super) struct Seen {
-    /// `None` if none runs, as far as can be seen.
+pub(super) struct AutoscalerSearch {
+    /// `None` if none was found.
     pub(super) autoscaler: Option<Autoscaler>,
-    /// Messages about what could not be read, or is odd.
+    /// Messages about objects that could not be read or are inconsistent.
     pub(super) notes: Vec<String>,
 }
 
-impl Seen {
-    /// Looks for a cluster-autoscaler by its status and its Deployment; `nodes` are all of the cluster, `None` without
-    /// the right to read these.
+impl AutoscalerSearch {
+    /// Looks for a cluster-autoscaler by its status and its Deployment. `nodes` are all nodes of the cluster, `None` if
+    /// the user may not read them.
     pub(super) async fn read(client: &UserClient, nodes: Option<&[Node]>) -> Self {
-        // Without the nodes nothing can be said of any group.
+        // Without the nodes no group can be judged.
         let Some(nodes) = nodes else {
             return Self::default();
         };
         let mut notes = Vec::new();
         let statuses = statuses(client, &mut notes).await;
         let mut candidates = Vec::new();
-        // Another namespace may be a tenant's, who has written what looks like one.
+        // The usual namespace comes first: in another one, a tenant may have written what looks like an autoscaler.
         for namespace in namespaces_of(&statuses) {
             let candidate = in_namespace(client, namespace, nodes, &statuses, &mut notes).await;
             candidates.extend(candidate);
@@ -61,7 +61,7 @@ impl Seen {
             let namespaces = candidates.iter().map(|one| one.namespace.as_str());
             let namespaces = namespaces.collect::<Vec<_>>().join(", ");
             notes.push(format!(
-                "which of the cluster-autoscalers of {namespaces} makes the nodes of this cluster cannot be seen"
+                "there are cluster-autoscalers in {namespaces}, and it is unclear which one creates the nodes of this cluster"
             ));
             candidates.clear();
         }
@@ -72,7 +72,7 @@ impl Seen {
     }
 }
 
-/// Returns the usual namespace, and then all others with a status.
+/// Returns the usual namespace, followed by all other namespaces that have a status.
 fn namespaces_of(statuses: &[ConfigMap]) -> Vec<&str> {
     let mut others: BTreeSet<&str> = statuses.iter().map(namespace_of).collect();
     others.remove(USUAL);
@@ -81,7 +81,7 @@ fn namespaces_of(statuses: &[ConfigMap]) -> Vec<&str> {
     namespaces
 }
 
-/// Reads what there is of a cluster-autoscaler in a namespace.
+/// Reads the cluster-autoscaler of a namespace, if there is one.
 async fn in_namespace(
     client: &UserClient,
     namespace: &str,
@@ -96,7 +96,7 @@ async fn in_namespace(
         Ok(deployments) => {
             let mut deployments = deployments.iter();
             if let Some(process) = deployments.find_map(|one| Process::of(one, namespace)) {
-                return Some(process.seen(client, statuses, notes).await);
+                return Some(process.read(client, statuses, notes).await);
             }
         }
         Err(error) if status.is_some() => {
@@ -104,7 +104,7 @@ async fn in_namespace(
                 "the Deployments of {namespace} cannot be read: {error}"
             ));
         }
-        // Without a sign of an autoscaler it does not matter where its flags would be.
+        // Without a status nothing suggests an autoscaler, so it does not matter that its Deployment cannot be read.
         Err(_unread) => {}
     }
     let status = status?;
@@ -114,12 +114,12 @@ async fn in_namespace(
     Some(without_flags(client, nodes, namespace, groups_of(status)).await)
 }
 
-/// Reads the statuses of all namespaces, or without the right to that of the usual one.
+/// Reads the statuses of all namespaces, or only that of the usual one if the user may not list all.
 async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap> {
-    let mut outside = None;
+    let mut unlisted = None;
     let all = match client.list::<ConfigMap>(STATUSES).await {
         Err(error) if error.is_forbidden() => {
-            outside = Some(error);
+            unlisted = Some(error);
             let usual = get(client, Some(USUAL), Status::CONFIG_MAP).await;
             usual.map(|status| vec![status])
         }
@@ -130,20 +130,20 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
         Err(error) if error.is_missing() => Vec::new(),
         Err(error) => {
             notes.push(format!(
-                "whether a cluster-autoscaler runs cannot be seen: {error}"
+                "cannot see whether a cluster-autoscaler runs: {error}"
             ));
             return Vec::new();
         }
     };
-    if let Some(error) = outside {
+    if let Some(error) = unlisted {
         notes.push(format!(
-            "whether a cluster-autoscaler runs outside of {USUAL} cannot be seen: {error}"
+            "cannot see whether a cluster-autoscaler runs outside of {USUAL}: {error}"
         ));
     }
     statuses
 }
 
-/// Returns whether the autoscaler does not write a status any more, and notes that.
+/// Returns whether the status is stale, and if so adds a note.
 fn is_left_behind(status: &ConfigMap, notes: &mut Vec<String>) -> bool {
     let Some(age) = age(status) else {
         return false;
@@ -152,7 +152,7 @@ fn is_left_behind(status: &ConfigMap, notes: &mut Vec<String>) -> bool {
         return false;
     }
     notes.push(format!(
-        "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
+        "the cluster-autoscaler last wrote its status ({}/{}) {} min ago: if it should still run, see its log",
         namespace_of(status),
         name_of(status),
         age.as_mins()
@@ -169,7 +169,7 @@ struct Process {
 }
 
 impl Process {
-    /// Returns the process of a Deployment in this namespace; `None` if it runs no cluster-autoscaler.
+    /// Returns the process of a Deployment in this namespace; `None` if the Deployment runs no cluster-autoscaler.
     fn of(deployment: &Deployment, namespace: &str) -> Option<Self> {
         let spec = deployment.spec.as_ref()?;
         if spec.replicas == Some(0) {
@@ -192,8 +192,8 @@ impl Process {
         })
     }
 
-    /// Reads what it writes and reads.
-    async fn seen(
+    /// Reads the status that the process writes, and the priorities that it reads.
+    async fn read(
         &self,
         client: &UserClient,
         statuses: &[ConfigMap],
@@ -207,8 +207,9 @@ impl Process {
             balances,
         } = &self.flags;
         let namespace = namespace.as_ref().unwrap_or(&self.namespace);
-        let is_its = |one: &&ConfigMap| namespace_of(one) == namespace && name_of(*one) == status;
-        let status = match statuses.iter().find(is_its) {
+        let is_status =
+            |map: &&ConfigMap| namespace_of(map) == namespace && name_of(*map) == status;
+        let status = match statuses.iter().find(is_status) {
             Some(listed) => Some(listed.clone()),
             None => get::<ConfigMap>(client, Some(namespace), status).await.ok(),
         };
@@ -221,7 +222,7 @@ impl Process {
             && self.may_list(client, namespace).await == Some(false)
         {
             let why = format!(
-                "the ServiceAccount {}/{} may not list and watch ConfigMaps there",
+                "the ServiceAccount {}/{} may not list and watch ConfigMaps in that namespace",
                 self.namespace, self.service_account
             );
             priorities = KnownPriorities::Ignored(why);
@@ -240,9 +241,9 @@ impl Process {
         }
     }
 
-    /// Returns whether it may read the ConfigMaps of this namespace; `None` if that cannot be seen.
+    /// Returns whether the process may read the ConfigMaps of this namespace; `None` if that is unknown.
     async fn may_list(&self, client: &UserClient, namespace: &str) -> Option<bool> {
-        // One that may not even list nodes has another identity than its ServiceAccount, as with --kubeconfig.
+        // A ServiceAccount that may not even list nodes is not the identity of the process, as with --kubeconfig.
         if !self.may(client, "list", "nodes", "").await? {
             return None;
         }
@@ -304,12 +305,12 @@ async fn priorities(client: &UserClient, namespace: &str) -> KnownPriorities {
     }
 }
 
-/// Renders the beginning of an error, which may quote a pattern of any length.
+/// Truncates an error, which may quote a pattern of any length.
 fn brief(error: &PrioritiesError) -> String {
     error.to_string().chars().take(MESSAGE).collect()
 }
 
-/// Returns the groups of a status; `None` if it cannot be read, or has none yet, as while the autoscaler starts.
+/// Returns the groups of a status; `None` if it cannot be read or has none, as while the autoscaler starts.
 fn groups_of(status: &ConfigMap) -> Option<Vec<NodeGroup>> {
     let text = status.data.as_ref()?.get(Status::KEY)?;
     let groups = Status::parse(text)?.groups;
@@ -324,7 +325,7 @@ fn namespace_of(map: &ConfigMap) -> &str {
     map.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// Returns the time at which a status was written, as Go prints times: `2026-11-28 19:30:10.123456789 +0000 UTC`.
+/// Returns the time at which a status was written. Go prints it as `2026-11-28 19:30:10.123456789 +0000 UTC`.
 fn written(status: &ConfigMap) -> Option<Timestamp> {
     let text = status.metadata.annotations.as_ref()?.get(WRITTEN)?;
     let text: Vec<&str> = text.split(' ').take(3).collect();

@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum, ValueHint};
 use futures_util::stream::{self, StreamExt};
 
-use super::output::{columns, document, print, tell};
-use super::session::{FailOn, Session, run_alone};
+use super::output::{columns, document, print, print_error};
+use super::session::{FailOn, Session, run_without_cluster_pools};
 use super::{Failure, Shared};
 use kinds::CustomKind;
 use report::Report;
@@ -43,7 +43,7 @@ pub(super) struct Check {
     /// Files without -f, which are refused with a hint
     #[arg(hide = true, value_name = "FILE", value_parser = by_flag, value_hint = ValueHint::Other)]
     _stray: Vec<String>,
-    /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
+    /// The format of the result: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// Read directories with all that are below them
@@ -82,11 +82,11 @@ impl Check {
         let asked = mem::take(&mut report.contents.objects);
         let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
         let profile = self.profile.as_deref();
-        run_alone(shared, None, profile, images, async |session| {
+        run_without_cluster_pools(shared, None, profile, images, async |session| {
             decide(&session, asked, &mut report).await;
         })?;
         for error in &report.errors {
-            tell(&format!("tolerarch: {error}"));
+            print_error(&format!("tolerarch: {error}"));
         }
         match self.output {
             Output::Table => print(&report.table(columns()))?,
@@ -94,7 +94,7 @@ impl Check {
             Output::Patch => report.patches()?,
         }
         for hint in report.hints() {
-            tell(&format!("tolerarch: hint: {hint}"));
+            print_error(&format!("tolerarch: hint: {hint}"));
         }
         Ok(if !report.errors.is_empty() {
             ExitCode::FAILURE

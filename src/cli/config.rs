@@ -10,10 +10,10 @@ use crate::config::{explained, schema};
 
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// Print the JSON schema of the file instead, for editors
+    /// Print the JSON schema of the configuration file instead, for editors
     #[arg(long)]
     schema: bool,
-    /// Print every key with its default and what it means instead
+    /// Print every key with its meaning and its default instead
     #[arg(long, conflicts_with = "schema")]
     explain: bool,
 }

@@ -1,5 +1,5 @@
-//! Configuration of a command: that of the named file, otherwise that of the cluster. Files that the configuration
-//! names and this machine lacks, as only the Pods have them, become notes.
+//! Configuration of a command: the file that the user names, otherwise the configuration of the cluster. A file that the
+//! configuration names and only the Pods have becomes a note.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,43 +8,43 @@ use tokio::time::{Duration, timeout};
 
 use super::installed::{Installed, Unconfigured};
 use super::kubernetes::{Access, get};
-use super::{Shared, personal, warn};
-use crate::config::{Config, ConfigError, Sources};
+use super::{Shared, apply_user_defaults, warn};
+use crate::config::{Config, ConfigError, Registries, Sources};
 use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
 use tolerarch_kubernetes::cluster::{ConfigMap, ConnectError, Scope, UserClient, record};
 
-/// Maximum wait of a command that needs no cluster for the configuration of one.
+/// Maximum wait for the cluster's configuration, in a command that needs no cluster.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// What decides besides the images: the configuration and, of a cluster, what its webhook goes by.
+/// Configuration of a command, and the state of the installation that decides together with it.
 pub(super) struct Configured {
     pub(super) config: Config,
-    /// Images that the controller has recorded; none without a cluster, or with a file in place of its configuration.
+    /// Images that the controller has recorded; none without a cluster, or if a file replaces the cluster's configuration.
     pub(super) lessons: Lessons,
-    /// Pods that are reviewed; `None` where no installation has been found.
+    /// Pods that are reviewed; `None` if no installation was found.
     pub(super) reviewed: Option<Scope>,
-    /// When tolerarch was installed, in seconds since 1970; `None` if no installation was found, or it does not say.
+    /// When tolerarch was installed, in seconds since 1970; `None` if no installation was found, or if it is unknown.
     pub(super) installed: Option<i64>,
     pub(super) notes: Vec<String>,
 }
 
-/// Reason why nothing is decided.
+/// Reason why a command has no configuration and decides nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotConfigured {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The cluster may have a configuration, and could not be asked for it.
+    /// The cluster may have a configuration, which could not be read.
     #[error(
-        "{0}. Without the cluster's configuration --config FILE says what decides (--config /dev/null: the built-in defaults)"
+        "{0}. Without the cluster's configuration, name a file with --config (--config /dev/null: the built-in defaults)"
     )]
     Unread(String),
 }
 
 impl Shared {
-    /// Loads the configuration that is installed in the cluster, if one was asked, else of the named file, else the
-    /// defaults, where the cluster has none; warnings go to standard error. `access` has the flags that choose a cluster.
+    /// Loads the configuration and prints warnings to standard error. `installed` is that of the cluster, or the reason
+    /// why there is none; without it the named file or the defaults count. `access` has the flags that choose a cluster.
     pub(super) fn load(
         &self,
         access: Option<&Access>,
@@ -77,14 +77,14 @@ impl Shared {
         warn(&loaded);
         let mut config = loaded.config;
         if matches!(installed, Some(Ok(_))) {
-            notes.extend(without_programs(&mut config.credentials));
+            notes.extend(remove_programs(&mut config.credentials));
         }
-        personal(&mut config, &self.environment);
-        notes.extend(without_absent(&mut config));
-        // Repeated, as none of the files that the configuration names may be left.
-        personal(&mut config, &self.environment);
+        apply_user_defaults(&mut config, &self.environment);
+        notes.extend(remove_unreadable_files(&mut config));
+        // Repeated, because no docker configuration may be left after the removals.
+        apply_user_defaults(&mut config, &self.environment);
         if access.is_some_and(Access::is_named) {
-            notes.extend(without_pull_secrets(&mut config.credentials));
+            notes.extend(disable_pull_secrets(&mut config.credentials));
         }
         Ok(Configured {
             config,
@@ -123,7 +123,7 @@ impl Access {
         Ok(configured)
     }
 
-    /// Loads the configuration for a command that needs no cluster: the defaults where no kubeconfig leads to one.
+    /// Loads the configuration for a command that needs no cluster: the defaults if no kubeconfig names one.
     pub(super) async fn configured_if_named(
         &self,
         shared: &Shared,
@@ -137,8 +137,8 @@ impl Access {
             Err(error @ ConnectError::NoContext(..)) => {
                 let is_expected = self.is_named() || environment.get("KUBECONFIG").is_some();
                 let why = error.to_string();
-                let note = if is_expected { Some(Err(&*why)) } else { None };
-                return Ok(shared.load(Some(self), note)?);
+                let installed = if is_expected { Some(Err(&*why)) } else { None };
+                return Ok(shared.load(Some(self), installed)?);
             }
             Err(error) => return Err(NotConfigured::Unread(error.to_string())),
         };
@@ -153,7 +153,7 @@ impl Access {
 }
 
 impl Configured {
-    /// Reads the images that the controller of an installation has recorded, if it records some.
+    /// Reads the failed images that the controller of an installation has recorded, if it records them.
     async fn read_lessons(
         &mut self,
         client: &UserClient,
@@ -169,7 +169,7 @@ impl Configured {
             Ok(map) => self.lessons = Lessons::of_text(record(&map), Timestamp::now()),
             Err(error) if error.is_missing() => {}
             Err(error) if error.is_forbidden() => self.notes.push(format!(
-                "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
+                "ConfigMap {namespace}/{name} cannot be read, so images that have failed are decided like others: {error}"
             )),
             Err(error) => {
                 let why = format!("ConfigMap {namespace}/{name} cannot be read: {error}");
@@ -180,9 +180,9 @@ impl Configured {
     }
 }
 
-/// Removes the programs that a cluster names, and the docker configurations, which may name programs as well; returns notes. Writers
-/// of the cluster's ConfigMap must not choose what runs here.
-fn without_programs(credentials: &mut CredentialSettings) -> Vec<String> {
+/// Removes the programs and docker configurations that a cluster's configuration names, and returns notes. Docker
+/// configurations may name programs as well, and writers of the cluster's ConfigMap must not choose what runs here.
+fn remove_programs(credentials: &mut CredentialSettings) -> Vec<String> {
     let mut notes = Vec::new();
     if credentials.providers != ProviderSettings::default() {
         credentials.providers = ProviderSettings::default();
@@ -195,8 +195,9 @@ fn without_programs(credentials: &mut CredentialSettings) -> Vec<String> {
     notes
 }
 
-/// Switches off pull secrets, and returns a note: they are read through another client than that of a named cluster.
-fn without_pull_secrets(credentials: &mut CredentialSettings) -> Option<String> {
+/// Switches off pull secrets, and returns a note. Their reader has its own client, which does not follow `--kubeconfig` and
+/// `--context`.
+fn disable_pull_secrets(credentials: &mut CredentialSettings) -> Option<String> {
     if !credentials.pull_secrets {
         return None;
     }
@@ -204,31 +205,20 @@ fn without_pull_secrets(credentials: &mut CredentialSettings) -> Option<String> 
     Some("pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so images that need them may be denied".to_owned())
 }
 
-/// Removes the files and directories that cannot be read here; returns a note on the loss for each.
-#[expect(clippy::too_many_lines, reason = "a table of what may be absent")]
-fn without_absent(config: &mut Config) -> Vec<String> {
+/// Removes the files and directories that cannot be read here; returns a note for each with the consequence.
+fn remove_unreadable_files(config: &mut Config) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut take = |key: &str, lost: &str, files: &mut [&mut Option<PathBuf>]| {
-        let mut named = files.iter().filter_map(|file| file.as_deref());
-        let Some(why) = named.find_map(absence) else {
-            return;
-        };
-        notes.push(format!(
-            "{key}: {why}, so {lost}; --config takes a file with paths of this machine"
-        ));
-        for file in files {
-            **file = None;
-        }
-    };
-    let Config {
-        registries,
-        credentials,
-        ..
-    } = config;
-    take(
+    remove_registry_files(&mut config.registries, &mut notes);
+    remove_credential_files(&mut config.credentials, &mut notes);
+    notes
+}
+
+fn remove_registry_files(registries: &mut Registries, notes: &mut Vec<String>) {
+    remove_unreadable(
         "registries.hostsDir",
         "its mirrors and authorities are not used",
         &mut [&mut registries.hosts_dir],
+        notes,
     );
     for (host, settings) in &mut registries.hosts {
         let HostSettings {
@@ -237,19 +227,22 @@ fn without_absent(config: &mut Config) -> Vec<String> {
             client_key_file,
             ..
         } = settings;
-        let key = |name: &str| format!("registries.hosts.{host:?}.{name}");
-        take(
-            &key("caFile"),
+        remove_unreadable(
+            &format!("registries.hosts.{host:?}.caFile"),
             "certificates of its authorities are not trusted",
             &mut [ca_file],
+            notes,
         );
-        let pair = &mut [client_cert_file, client_key_file];
-        take(
-            &key("clientCertFile"),
-            "the host is shown no client certificate",
-            pair,
+        remove_unreadable(
+            &format!("registries.hosts.{host:?}.clientCertFile"),
+            "the host gets no client certificate",
+            &mut [client_cert_file, client_key_file],
+            notes,
         );
     }
+}
+
+fn remove_credential_files(credentials: &mut CredentialSettings, notes: &mut Vec<String>) {
     const UNUSED: &str = "its credentials are not used";
     let CredentialSettings {
         docker_configs,
@@ -259,20 +252,39 @@ fn without_absent(config: &mut Config) -> Vec<String> {
     } = credentials;
     for file in std::mem::take(docker_configs) {
         let mut file = Some(file);
-        take("credentials.dockerConfigs", UNUSED, &mut [&mut file]);
+        remove_unreadable("credentials.dockerConfigs", UNUSED, &mut [&mut file], notes);
         docker_configs.extend(file);
     }
-    take("credentials.directory", UNUSED, &mut [directory]);
-    take(
+    remove_unreadable("credentials.directory", UNUSED, &mut [directory], notes);
+    remove_unreadable(
         "credentials.providers",
         UNUSED,
         &mut [&mut providers.config, &mut providers.bin_dir],
+        notes,
     );
-    notes
 }
 
-/// Returns why a file or directory cannot be read here. A pipe is not opened, as that would break it.
-fn absence(path: &Path) -> Option<String> {
+/// Removes all `files` of a key if one of them cannot be read here, and adds a note with the consequence.
+fn remove_unreadable(
+    key: &str,
+    consequence: &str,
+    files: &mut [&mut Option<PathBuf>],
+    notes: &mut Vec<String>,
+) {
+    let mut named = files.iter().filter_map(|file| file.as_deref());
+    let Some(why) = named.find_map(why_unreadable) else {
+        return;
+    };
+    notes.push(format!(
+        "{key}: {why}, so {consequence}; --config takes a file with paths of this machine"
+    ));
+    for file in files {
+        **file = None;
+    }
+}
+
+/// Returns why a file or directory cannot be read here. A pipe is not opened, because that would break it.
+fn why_unreadable(path: &Path) -> Option<String> {
     let error = match path.metadata() {
         Ok(metadata) if metadata.is_file() || metadata.is_dir() => File::open(path).err()?,
         Ok(_stream) => return None,

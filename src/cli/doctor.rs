@@ -1,5 +1,5 @@
-//! `tolerarch doctor`: checks an installation from end to end, and advises where something does not work. Reads with
-//! the user's own rights, and changes nothing: it creates only dry runs and access reviews.
+//! `tolerarch doctor` checks an installation from end to end, and advises how to fix each fault. It reads with the user's
+//! own rights and changes nothing: it creates only dry-run Pods and access reviews.
 
 mod configuration;
 mod findings;
@@ -24,16 +24,15 @@ use super::{Failure, Shared};
 use findings::{Exam, Findings, Status, Verdict};
 use installation::Backend;
 use tolerarch_kubernetes::cluster::{RequestError, Webhook};
-pub(super) use webhooks::ignored_labels;
 
-/// Exit status for faults that were found.
+/// Exit status if there are faults.
 const FAULTS: u8 = Verdict::Failed as u8;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     #[command(flatten)]
     access: super::kubernetes::Access,
-    /// How the result is written: a line for each check, or one JSON document
+    /// The format of the result: a line for each check, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -46,7 +45,7 @@ impl Doctor {
             return self.run_pre(shared);
         }
         let findings = run(shared, async |progress| {
-            progress.show("asking the API server");
+            progress.show("querying the API server");
             let client = self.access.connect(&shared.environment)?;
             let only = self.access.namespace.as_deref();
             let config = shared.config.as_deref();
@@ -81,7 +80,7 @@ impl Doctor {
     }
 }
 
-/// Runs all checks; with a namespace, only of the webhooks that select it.
+/// Runs all checks. If the checks are limited to a namespace, only the webhooks that select it are checked.
 async fn examine(mut exam: Exam<'_>) -> Result<Findings, RequestError> {
     version::check(&mut exam).await?;
     check_all(&mut exam).await;
@@ -97,21 +96,21 @@ async fn check_all(exam: &mut Exam<'_>) {
     let all = installed::webhooks(exam.client).await;
     let configurations = "the MutatingWebhookConfigurations";
     let Some(all) = exam.findings.read("webhook", configurations, all) else {
-        return probe::check_unseen(exam).await;
+        return probe::check_unread(exam).await;
     };
-    let mut ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours()).collect();
-    let is_installed = ours.iter().any(|entry| entry.is_for_pods());
+    let mut managed: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours()).collect();
+    let is_installed = managed.iter().any(|entry| entry.is_for_pods());
     if only.is_some() && !namespaces.is_empty() {
-        ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
+        managed.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
-    ours.sort_by_key(|entry| (entry.service(), !entry.is_for_pods()));
-    let mut entries = ours.clone();
+    managed.sort_by_key(|entry| (entry.service(), !entry.is_for_pods()));
+    let mut entries = managed.clone();
     entries.retain(|entry| entry.is_for_pods());
     if entries.is_empty() {
         return report_no_webhook(only, is_installed, &mut exam.findings);
     }
     exam.findings
-        .merge(ours.iter().map(|entry| webhooks::check_calls(entry)));
+        .merge(managed.iter().map(|entry| webhooks::check_calls(entry)));
     for entry in &entries {
         webhooks::check_namespaces(entry, &namespaces, &mut exam.findings);
         webhooks::check_pods(exam, entry, &namespaces).await;
@@ -120,18 +119,18 @@ async fn check_all(exam: &mut Exam<'_>) {
     webhooks::check_overlaps(&entries, &namespaces, &mut exam.findings);
     let order = |entry: &&Webhook| webhooks::check_order(entry, &all, &namespaces);
     exam.findings.merge(entries.iter().map(order));
-    for own in ours.chunk_by(|one, other| one.service() == other.service()) {
-        check_service(exam, own, &all, &namespaces).await;
+    for callers in managed.chunk_by(|one, other| one.service() == other.service()) {
+        check_service(exam, callers, &all, &namespaces).await;
     }
     if namespaces.is_empty() {
-        probe::check_unseen(exam).await;
+        probe::check_unread(exam).await;
     }
 }
 
 fn report_no_webhook(only: Option<&str>, is_installed: bool, findings: &mut Findings) {
     if is_installed && let Some(namespace) = only {
         let message = format!(
-            "no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at"
+            "no webhook of tolerarch selects namespace {namespace}: its Pods are not reviewed"
         );
         let fix = format!(
             "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
@@ -144,47 +143,48 @@ fn report_no_webhook(only: Option<&str>, is_installed: bool, findings: &mut Find
     }
 }
 
-/// Checks what lies behind the webhooks that call the same Service: first the Pods, without which nothing works.
+/// Checks the Service that the webhooks `callers` call and the processes behind it: first the Pods, without which nothing
+/// works.
 async fn check_service(
     exam: &mut Exam<'_>,
-    own: &[&Webhook],
+    callers: &[&Webhook],
     all: &[Webhook],
     namespaces: &[Namespace],
 ) {
-    let [entry, ..] = own else { return };
+    let [entry, ..] = callers else { return };
     let backend = Backend::of(exam, entry, namespaces).await;
     replicas::check(exam, &backend).await;
     if entry.is_for_pods()
         && let Some(config) = configuration::check(exam, &backend).await
     {
-        // The entries of one installation are in one configuration, whether or not a namespace selects each.
+        // The entries of one installation are in one configuration. Those that select no namespace count as well.
         let entries = all
             .iter()
             .filter(|other| other.is_ours() && other.configuration == entry.configuration);
         let called = entries.filter_map(Webhook::profile).collect();
-        let known = config.profiles.keys().map(String::as_str).collect();
-        webhooks::check_profiles(&called, &known, &mut exam.findings);
+        let configured = config.profiles.keys().map(String::as_str).collect();
+        webhooks::check_profiles(&called, &configured, &mut exam.findings);
         processes::check(exam, &backend, &config).await;
         processes::check_controller(exam, &backend, &config).await;
         probe::check_restrictions(exam, &backend, &config.policy.pools).await;
         pools::check(exam, &config).await;
     }
-    // Dry runs show whether a caBundle, which may lack what nothing issues, is the right one; what else they find may
-    // be the consequence of the rest.
+    // Dry runs show whether a caBundle has the right CA, so they run before its check. Their findings are listed after
+    // it, because they may be a consequence of the other faults.
     let before = exam.findings.0.len();
     let mut tried = Vec::new();
-    for entry in own.iter().filter(|entry| entry.is_for_pods()) {
+    for entry in callers.iter().filter(|entry| entry.is_for_pods()) {
         let status = probe::check(exam, entry, namespaces, !backend.leads_nowhere).await;
         tried.push((entry.bundle(), status));
-        // What fails for one fails for all that call the Service, and may cost a time-out each.
+        // If one webhook fails, all that call the Service fail, and each may wait for a timeout.
         if status == Status::Failed {
             break;
         }
     }
-    let probed = exam.findings.0.split_off(before);
+    let dry_runs = exam.findings.0.split_off(before);
     let bundle = |entry: &&Webhook| webhooks::check_bundle(entry, &tried);
-    exam.findings.merge(own.iter().map(bundle));
-    exam.findings.0.extend(probed);
+    exam.findings.merge(callers.iter().map(bundle));
+    exam.findings.0.extend(dry_runs);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::output;
 
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Wrong usage that is found only when the configuration is read.
+    /// Wrong usage that shows only when the configuration is read.
     Usage(String),
     Error(Box<dyn StdError>),
 }
@@ -21,7 +21,7 @@ impl<E: StdError + 'static> From<E> for Failure {
 
 impl Failure {
     /// Prints the failure with its causes, and returns the exit status.
-    pub(super) fn tell(self) -> ExitCode {
+    pub(super) fn print(self) -> ExitCode {
         let (text, status) = match self {
             Self::Usage(message) => (message, ExitCode::from(2)),
             Self::Error(error) => {
@@ -30,9 +30,9 @@ impl Failure {
                 (causes.join(": "), ExitCode::FAILURE)
             }
         };
-        // Faults of a configuration have lines of their own.
+        // An invalid configuration has one line for each fault.
         for line in format!("tolerarch: {text}").lines() {
-            output::tell(line);
+            output::print_error(line);
         }
         status
     }

@@ -1,5 +1,5 @@
-//! `tolerarch inspect`: the platforms of images, and how they were determined. Decides on a Pod with nothing but the
-//! image, and records the requests to registries.
+//! `tolerarch inspect`: the platforms of images, and how they were determined. Decides on a Pod that has only the image,
+//! and records the requests to registries.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::output::{self, Colour, Output, Row, count, paragraphs, print, shown, table};
-use super::session::{FailOn, Session, cause, run_alone};
+use super::output::{self, Colour, Output, Row, count, paragraphs, print, sanitized, table};
+use super::session::{FailOn, Session, cause, run_without_cluster_pools};
 use super::{Failure, Shared};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
@@ -18,24 +18,24 @@ use tolerarch_engine::decide::{Examined, ImageState, PoolState};
 use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
 
-/// Characters of a digest in a table, which suffice to compare digests.
+/// Number of characters of a digest in a table: enough to compare digests.
 const DIGEST: usize = "sha256:".len() + 12;
 
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
-    /// Images as Pods name them: nginx, ghcr.io/acme/agent:3, registry.example.com/team/app@sha256:…
+    /// The images, as Pods name them: nginx, ghcr.io/acme/agent:3, registry.example.com/team/app@sha256:…
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    // Of the cluster only the configuration and the failed images count, with `--namespace` those of that namespace as well.
+    // Only the cluster's configuration and its failed images count; `--namespace` adds those of that namespace.
     #[command(flatten)]
     access: super::kubernetes::Access,
-    /// How the result is written: aligned columns, or one JSON document
+    /// The format of the result: aligned columns, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// Compare with the pools for the namespaces with the label tolerarch.io/profile=NAME
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// List every request: what was asked, with which kind of credential, and what came back
+    /// List every request with the kind of its credential and the answer
     #[arg(long)]
     explain: bool,
 }
@@ -43,14 +43,14 @@ pub(super) struct Inspect {
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let images = self.images.iter().filter_map(|given| given.parse().ok());
-        let inspected = run_alone(
+        let inspected = run_without_cluster_pools(
             shared,
             Some(&self.access),
             self.profile.as_deref(),
             images,
             async |session: Session| {
                 let images = count(self.images.len() as u64, "image");
-                session.progress.show(&format!("asking for {images}"));
+                session.progress.show(&format!("looking up {images}"));
                 let namespace = self.access.namespace.as_deref().unwrap_or_default();
                 let images = self.images.iter();
                 join_all(images.map(|given| Inspected::of(given, namespace, &session))).await
@@ -90,7 +90,7 @@ struct Inspected {
 
 impl Inspected {
     async fn of(given: &str, namespace: &str, session: &Session) -> Self {
-        let begun = Instant::now();
+        let start = Instant::now();
         let reference: Result<ImageRef, ReferenceError> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let pod = Pod::of_value(&pod).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Inspected {
         } else {
             origin(&trace)
         };
-        let milliseconds = begun.elapsed().as_millis();
+        let milliseconds = start.elapsed().as_millis();
         Self {
             image: given.to_owned(),
             reference,
@@ -172,9 +172,9 @@ impl Inspected {
             Ok(reference) => reference.to_string(),
             Err(_) => self.image.clone(),
         };
-        let mut text = colour.paint(&shown(&name)) + "\n";
+        let mut text = colour.paint(&sanitized(&name)) + "\n";
         for (name, value) in self.facts() {
-            text += &format!("  {name:<10} {}\n", shown(&value));
+            text += &format!("  {name:<10} {}\n", sanitized(&value));
         }
         let entries = self.trace.entries.iter().map(entry_row);
         let header = ["ENTRY", "COUNTS", "AS", "DIGEST"];
@@ -187,7 +187,7 @@ impl Inspected {
         paragraphs(parts)
     }
 
-    /// Returns what is known of the image, each fact with its name.
+    /// Returns the facts about the image, each with its name.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let Self {
             examined,

@@ -1,6 +1,7 @@
-//! What is installed in a cluster, read with the user's own rights: webhooks, the Pods behind them, their configuration.
+//! Installation of tolerarch in a cluster: its webhooks, the Pods behind them, and their configuration. Read with the
+//! user's own rights.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Service};
@@ -10,40 +11,41 @@ use kube::core::Selector;
 
 use super::kubernetes::{get, list, name_of};
 use crate::config::Sources;
+use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_kubernetes::cluster::{RequestError, Scope, UserClient, Webhook};
 use tolerarch_support::environment::Environment;
 
-/// Time until a changed ConfigMap is in all Pods: the kubelet's sync period (60 s), the age of its cache, and a margin.
+/// Time until all Pods have a changed ConfigMap: the kubelet's sync period (60 s), the age of its cache, and a margin.
 const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
 
-/// Configuration of an installation, or of a file in its place.
+/// Configuration of an installation, or of a file that replaces it.
 #[derive(Default)]
 pub(super) struct Installed {
     pub(super) namespace: String,
-    /// Name of the ConfigMap or file, for the user.
+    /// Name of the ConfigMap or file, for messages.
     pub(super) source: String,
     pub(super) text: String,
-    /// Environment of the Pods, which beats the text.
+    /// Environment of the Pods, which overrides the text.
     pub(super) environment: Environment,
-    /// Note that replicas may still decide by an earlier text.
+    /// Note that replicas may still use an earlier text.
     pub(super) change: Option<String>,
-    /// Pods that are reviewed; none where only the configuration is read.
+    /// Pods that are reviewed; none if only the configuration was read.
     pub(super) reviewed: Scope,
-    /// When its webhook was created, in seconds since 1970; `None` if that is not known.
+    /// When the webhook was created, in seconds since 1970; `None` if unknown.
     pub(super) since: Option<i64>,
 }
 
-/// Reason why no configuration is known.
+/// Reason why the configuration of an installation is unknown.
 #[derive(Debug)]
 pub(super) enum Unconfigured {
-    /// Nothing is installed that has one.
+    /// Nothing is installed that has a configuration.
     Absent(String),
-    /// There may be one, and something on the way to it cannot be read.
+    /// There may be a configuration, but it or an object that leads to it cannot be read.
     Unread(String),
 }
 
 impl Unconfigured {
-    /// Makes the reason of an object that has not been read.
+    /// Makes the reason from an object that cannot be read.
     fn of(what: &str, error: &RequestError) -> Self {
         let why = format!("{what} cannot be read: {error}");
         if error.is_missing() {
@@ -73,7 +75,7 @@ impl Installed {
         };
         let Some((namespace, service, _)) = entry.service() else {
             return Err(Unconfigured::absent(
-                "its webhook calls a URL, so its Pods are not known",
+                "its webhook calls a URL, so its Pods are unknown",
             ));
         };
         let pods = format!("the Pods of Service {namespace}/{service}");
@@ -90,7 +92,7 @@ impl Installed {
         Ok(installed)
     }
 
-    /// Reads the ConfigMap that the first Pod with one mounts; fails with the reason why there is none.
+    /// Reads the ConfigMap of the first Pod that mounts one; fails with the reason why there is none.
     pub(super) async fn mounted(
         client: &UserClient,
         namespace: &str,
@@ -105,7 +107,7 @@ impl Installed {
                     Unconfigured::of(&format!("the Deployments of namespace {namespace}"), error)
                 }
                 None => Unconfigured::absent(
-                    "no Pod shows which ConfigMap it uses; name the file with --config",
+                    "no Pod mounts a ConfigMap as its configuration; name the file with --config",
                 ),
             });
         };
@@ -124,7 +126,7 @@ impl Installed {
         if environment != Environment::default() {
             source += " with the environment of its Pods";
         }
-        let change = changed.and_then(|changed| on_its_way(&source, changed, &workload.pods));
+        let change = changed.and_then(|changed| recent_change(&source, changed, &workload.pods));
         Ok(Self {
             namespace: namespace.to_owned(),
             source,
@@ -137,14 +139,14 @@ impl Installed {
     }
 }
 
-/// Returns the name of the ConfigMap with the configuration of a Pod.
+/// Returns the name of the ConfigMap that a Pod mounts as its configuration.
 fn mount(spec: &PodSpec) -> Option<&str> {
     let mut volumes = spec.volumes.iter().flatten();
     let volume = volumes.find(|volume| volume.name == "config")?;
     Some(&volume.config_map.as_ref()?.name)
 }
 
-/// Returns the variables of a Pod's first container that set keys.
+/// Returns the variables of a Pod's first container that set keys of the configuration.
 fn environment(spec: &PodSpec) -> Environment {
     let Some(first) = spec.containers.first() else {
         return Environment::default();
@@ -162,12 +164,33 @@ pub(super) async fn webhooks(client: &UserClient) -> Result<Vec<Webhook>, Reques
     Ok(configurations.flat_map(Webhook::all_of).collect())
 }
 
-/// Pods of a process that serve or will, as others keep labels until deleted; without any, Deployments that make some.
+/// Returns the labels of a namespace that look like settings of tolerarch, but do not change whether and how the webhooks
+/// are called for its Pods.
+pub(super) fn ignored_labels<'a>(
+    called: &Scope,
+    labels: &'a BTreeMap<String, String>,
+) -> Vec<(&'static str, &'a str)> {
+    let mut ignored = Vec::new();
+    for key in [MODE_KEY, PROFILE_KEY] {
+        let Some(value) = labels.get(key) else {
+            continue;
+        };
+        // A custom selector may ignore `off`. The check of the scope shows that the namespace is selected.
+        let opts_out = key == MODE_KEY && value == "off";
+        if !opts_out && called.ignores(labels, key) {
+            ignored.push((key, value.as_str()));
+        }
+    }
+    ignored
+}
+
+/// Pods of a process, or the Deployments that create them if there is no Pod yet.
 #[derive(Default)]
 pub(super) struct Workload {
+    /// Pods that run or will run. Others keep their labels until they are deleted, and are left out.
     pub(super) pods: Vec<Pod>,
     deployments: Vec<Deployment>,
-    /// Reason why the Deployments are not known.
+    /// Reason why the Deployments are unknown.
     pub(super) unread: Option<RequestError>,
 }
 
@@ -184,7 +207,8 @@ impl Workload {
         Self::read(client, namespace, &labels).await
     }
 
-    /// Reads what has these labels, which Deployments of the manifests share with their Pods; nothing without a label.
+    /// Reads the Pods or Deployments that have these labels; nothing if there is no label. In the manifests, Deployments
+    /// have the labels of their Pods.
     pub(super) async fn read(
         client: &UserClient,
         namespace: &str,
@@ -211,7 +235,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Returns the specs of the Pods, or of those that the Deployments will make.
+    /// Returns the specs of the Pods, or of those that the Deployments will create.
     pub(super) fn specs(&self) -> impl Iterator<Item = &PodSpec> {
         let pods = self.pods.iter().filter_map(|pod| pod.spec.as_ref());
         let deployments = self.deployments.iter();
@@ -219,7 +243,7 @@ impl Workload {
         pods.chain(templates)
     }
 
-    /// Returns a message on a Deployment without a Pod, and advice; `None` if no Deployment can be read.
+    /// Returns a message that the Deployment has no Pod, and advice; `None` if no Deployment was read.
     pub(super) fn without_pods(&self, namespace: &str, replicas: u8) -> Option<(String, String)> {
         let name = name_of(self.deployments.first()?);
         let scale = format!("kubectl -n {namespace} scale deployment {name} --replicas={replicas}");
@@ -228,17 +252,17 @@ impl Workload {
     }
 }
 
-/// Returns a note on a change that kubelets may not have brought to all Pods yet.
-fn on_its_way(source: &str, changed: Timestamp, pods: &[Pod]) -> Option<String> {
+/// Returns a note on a change that may not have reached all Pods yet.
+fn recent_change(source: &str, changed: Timestamp, pods: &[Pod]) -> Option<String> {
     let since = Timestamp::now().duration_since(changed);
     let started = |pod: &Pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0);
     let mut starts = pods.iter().filter_map(started);
-    // Where the clock here is behind, nothing is said.
+    // A negative age means that the clock of this machine is behind.
     if !(SignedDuration::ZERO..ARRIVAL).contains(&since) || !starts.any(|start| start < changed) {
         return None;
     }
     Some(format!(
-        "{source} was changed {} s ago: replicas may still decide by what it was",
+        "{source} was changed {} s ago: replicas may still use the earlier version",
         since.as_secs()
     ))
 }

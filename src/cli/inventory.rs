@@ -1,4 +1,4 @@
-//! Pools of a cluster by its NodePools and nodes, read once with the user's own rights.
+//! NodePools and nodes of a cluster, which show its pools, read once with the user's own rights.
 
 use crate::config::Discover;
 use crate::serve::Discovered;
@@ -6,19 +6,19 @@ use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError, UserClient};
 use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind, selected_labels};
 
-pub(super) struct Shown {
+pub(super) struct ClusterNodes {
     pub(super) inventory: Inventory,
-    /// False without the right to read the NodePools, of which there are then none in the inventory.
-    pub(super) knows_node_pools: bool,
-    /// `None` without the right to read them.
+    /// False if the user may not read the NodePools. The inventory then has none.
+    pub(super) has_read_node_pools: bool,
+    /// `None` if the user may not read them.
     pub(super) nodes: Option<Vec<Node>>,
     /// Messages about lists that could not be read.
     pub(super) notes: Vec<String>,
 }
 
-impl Shown {
-    /// Reads the NodePools and nodes that `discover` switches on, with the labels by which these pools are selected. A list
-    /// without the right to read it is left out.
+impl ClusterNodes {
+    /// Reads the NodePools and nodes that `discover` switches on, with the labels that select `pools`. A list that the
+    /// user may not read is left out.
     pub(super) async fn read(
         client: &UserClient,
         discover: Discover,
@@ -28,30 +28,31 @@ impl Shown {
         let mut node_pools = Some(Vec::new());
         if discover.node_pools {
             let listed = client.list::<NodePool>(NodePool::PATH).await;
-            node_pools = lenient("NodePools", listed, &mut notes)?;
+            node_pools = unless_forbidden("NodePools", listed, &mut notes)?;
         }
         let mut nodes = Some(Vec::new());
         if discover.nodes {
             let listed = client.list::<Node>(Node::PATH).await;
-            nodes = lenient("nodes", listed, &mut notes)?;
+            nodes = unless_forbidden("nodes", listed, &mut notes)?;
         }
         let selected = selected_labels(pools);
         let mut kinds = Vec::new();
         for node in nodes.iter().flatten() {
             kinds.push(NodeKind::of(node, &selected));
         }
-        let knows_node_pools = node_pools.is_some();
+        let has_read_node_pools = node_pools.is_some();
         let inventory = Inventory::of(node_pools.unwrap_or_default(), &kinds);
         Ok(Self {
             inventory,
-            knows_node_pools,
+            has_read_node_pools,
             nodes,
             notes,
         })
     }
 
-    /// Returns discovered pools and platforms, and notes: unread lists, mismatches with the configured pools, warnings.
-    pub(super) fn noted(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
+    /// Returns the discovered pools and platforms, and notes: lists that could not be read, mismatches with the
+    /// configured pools, warnings.
+    pub(super) fn discovered(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
         let Self {
             inventory,
             mut notes,
@@ -70,8 +71,9 @@ impl Shown {
     }
 }
 
-/// Returns the items of a list, of which there are none without Karpenter; `None` without the right to read the list.
-fn lenient<T>(
+/// Returns the items of a list: none if the kind does not exist, as without Karpenter; `None` and a note if the user may
+/// not read the list.
+fn unless_forbidden<T>(
     what: &str,
     list: Result<Vec<T>, RequestError>,
     notes: &mut Vec<String>,

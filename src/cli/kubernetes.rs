@@ -1,4 +1,4 @@
-//! Common parts of the commands that query a cluster: kubectl's flags, and the reading of objects and lists.
+//! Common parts of the commands that query a cluster: kubectl's flags, and functions that read objects and lists.
 
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ use tolerarch_support::environment::Environment;
 /// Flags that choose the cluster and the namespaces.
 #[derive(Debug, Args)]
 pub(super) struct Access {
-    /// The kubeconfig [default: as kubectl]
+    /// The kubeconfig [default: kubectl's]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Only what concerns this namespace [default: all; for why that of the context]
+    /// Limit the command to this namespace [default: all; for why the context's]
     #[arg(short, long, value_name = "NAME", value_parser = name)]
     pub(super) namespace: Option<String>,
     /// All namespaces
@@ -34,7 +34,7 @@ impl Access {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
-    /// Returns the flags that name the cluster, for a shell, each after a blank; `kubectl` has the same.
+    /// Returns the flags that name the cluster, quoted for a shell, each after a blank. `kubectl` has the same flags.
     pub(super) fn flags(&self) -> String {
         let mut flags = String::new();
         if let Some(file) = &self.kubeconfig {
@@ -65,7 +65,7 @@ pub(super) async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client.get(&format!("{path}/{name}")).await
 }
 
-/// Lists the objects of a kind with these labels (`key=value,…`; all if empty), in a namespace or in all of them.
+/// Lists the objects of a kind with these labels (`key=value,…`; all objects if empty), in a namespace or in all.
 pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client: &UserClient,
     namespace: Option<&str>,
@@ -76,7 +76,8 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client.list(&format!("{path}?labelSelector={labels}")).await
 }
 
-/// Returns whether a ServiceAccount of this namespace has a right, given as `resourceAttributes` of a SubjectAccessReview.
+/// Returns whether a ServiceAccount of this namespace has a right. `right` has the form of the `resourceAttributes` of a
+/// SubjectAccessReview.
 pub(super) async fn is_allowed(
     client: &UserClient,
     namespace: &str,
@@ -98,7 +99,7 @@ pub(super) async fn is_allowed(
     Ok(review?.status.is_some_and(|status| status.allowed))
 }
 
-/// Quotes a text for a shell where it has other characters than those of names and paths.
+/// Quotes a text for a shell if it has characters other than those of names and paths.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -111,7 +112,7 @@ pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
 
-/// Checks a name, as it becomes part of a URL's path.
+/// Validates a name, because it becomes part of a URL's path.
 pub(super) fn name(text: &str) -> Result<String, &'static str> {
     if is_name(text) {
         Ok(text.to_owned())
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_quoted_for_a_shell() {
+    fn shell_metacharacters_are_quoted() {
         for (text, expected) in [
             ("prod", "prod"),
             (

@@ -15,8 +15,8 @@ const GAP: &str = "  ";
 /// Escape sequence that clears the current line of a terminal.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Writes a text to standard output, without its colours unless a terminal wants them. A reader that closes the pipe
-/// early has read enough, which is no error.
+/// Writes a text to standard output, in colour only on a terminal that supports it. It is no error if the reader of a
+/// pipe closes it early.
 pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -25,9 +25,9 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error, with untrusted texts escaped; drops the line if standard error is closed.
-pub(super) fn tell(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", shown(line));
+/// Writes a line to standard error, with untrusted texts escaped. Drops the line if standard error is closed.
+pub(super) fn print_error(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", sanitized(line));
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -37,13 +37,13 @@ pub(super) enum Output {
     Json,
 }
 
-/// Returns the columns of the terminal; `None` without a terminal, where no line is cut.
+/// Returns the number of columns of the terminal; `None` without a terminal, where no line is cut.
 pub(super) fn columns() -> Option<usize> {
     let size = terminal_size::terminal_size_of(io::stdout());
     size.map(|(terminal_size::Width(width), _)| usize::from(width))
 }
 
-/// Colour, by the number of its escape sequence.
+/// Colour, with the number of its escape sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Colour {
     Plain = 0,
@@ -69,15 +69,15 @@ pub(super) struct Row {
     pub(super) cells: Vec<String>,
 }
 
-/// Columns that are never cut: without them a line says nothing.
-const VERDICT: &[&str] = &["REASON", "DECISION"];
-/// Maximum number of items of a list that may be long; JSON has them all.
-pub(super) const MOST: usize = 20;
+/// Columns that are never cut: without them a line is useless.
+const UNCUT_COLUMNS: &[&str] = &["REASON", "DECISION"];
+/// Maximum number of items of a list in a text; JSON has all items.
+pub(super) const MAX_ITEMS: usize = 20;
 /// Minimum width of all other columns.
-const LEAST: usize = 4;
+const MIN_WIDTH: usize = 4;
 
-/// Renders aligned columns; nothing without rows. A narrow terminal cuts the widest column, whose texts keep their ends,
-/// where images differ.
+/// Renders aligned columns; nothing if there are no rows. On a narrow terminal the widest columns are cut. They keep the
+/// ends of their texts, because images differ at the end.
 pub(super) fn table(
     header: &[&str],
     rows: impl IntoIterator<Item = Row>,
@@ -95,7 +95,7 @@ pub(super) fn table(
     let mut widths = vec![0; header.len()];
     for row in &mut rows {
         for (width, cell) in widths.iter_mut().zip(&mut row.cells) {
-            *cell = shown(cell);
+            *cell = sanitized(cell);
             *width = cell.chars().count().max(*width);
         }
     }
@@ -114,11 +114,12 @@ pub(super) fn table(
     text
 }
 
-/// Takes from the widest columns until all fit together, as far as they may be cut.
-fn narrow(header: &[&str], widths: &mut [usize], together: usize) {
-    while widths.iter().sum::<usize>() > together {
+/// Narrows the widest columns until all columns fit into `total`, as far as they may be cut.
+fn narrow(header: &[&str], widths: &mut [usize], total: usize) {
+    while widths.iter().sum::<usize>() > total {
         let columns = widths.iter_mut().zip(header);
-        let may_be_cut = columns.filter(|(width, name)| **width > LEAST && !VERDICT.contains(name));
+        let may_be_cut =
+            columns.filter(|(width, name)| **width > MIN_WIDTH && !UNCUT_COLUMNS.contains(name));
         let Some((widest, _)) = may_be_cut.max_by_key(|(width, _)| **width) else {
             return;
         };
@@ -126,7 +127,7 @@ fn narrow(header: &[&str], widths: &mut [usize], together: usize) {
     }
 }
 
-/// Fills a cell with spaces. Rust's own padding panics at a width above 65535, which texts of files may have.
+/// Pads a cell with spaces. Rust's own padding panics at a width above 65535, which texts from files may have.
 fn padded(mut cell: String, width: usize) -> String {
     let missing = width.saturating_sub(cell.chars().count());
     cell.extend(repeat_n(' ', missing));
@@ -140,9 +141,9 @@ fn cut(cell: &str, width: usize) -> String {
     format!("…{}", last_chars(cell, width - 1))
 }
 
-/// Returns a line on the rest of a list of which the first `shown` are shown.
-pub(super) fn rest(all: usize, shown: usize) -> Option<String> {
-    match all.saturating_sub(shown) {
+/// Returns a line that counts the items of a list after the first `printed`; `None` if there are none.
+pub(super) fn rest(all: usize, printed: usize) -> Option<String> {
+    match all.saturating_sub(printed) {
         0 => None,
         more => Some(format!("and {more} more; -o json has them all\n")),
     }
@@ -154,13 +155,13 @@ pub(super) fn paragraphs(texts: impl IntoIterator<Item = String>) -> String {
     texts.join("\n")
 }
 
-/// Wraps a sentence, which may be untrusted, between words at the width of the terminal; all lines but the first get
-/// `indent`.
+/// Wraps a sentence, which may be untrusted, between words at the width of the terminal. All lines but the first begin
+/// with `indent`.
 pub(super) fn wrapped(text: &str, indent: &str, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     let mut wrapped = String::new();
     let mut column = 0;
-    for word in shown(text).split_inclusive(' ') {
+    for word in sanitized(text).split_inclusive(' ') {
         let length = word.trim_end().chars().count();
         if column + length > width && column > indent.len() {
             wrapped.truncate(wrapped.trim_end().len());
@@ -184,12 +185,12 @@ pub(super) fn count(number: u64, one: &str) -> String {
 }
 
 /// Escapes the characters of an untrusted text that would control a terminal.
-pub(super) fn shown(text: &str) -> String {
-    escaped(text, |shown, c| shown.extend(c.escape_default()))
+pub(super) fn sanitized(text: &str) -> String {
+    escaped(text, |escaped, c| escaped.extend(c.escape_default()))
 }
 
-/// Escapes a JSON document for standard output, which may be a terminal. Characters that would control it occur in
-/// strings only, where JSON has escapes for them: outside of strings all is ASCII.
+/// Escapes a JSON document for standard output, which may be a terminal. Characters that would control the terminal occur
+/// only in strings, where JSON has escapes for them: everything else is ASCII.
 pub(super) fn document(json: &str) -> String {
     let escape = |document: &mut String, c| match c {
         '\n' => document.push(c),
@@ -216,7 +217,7 @@ pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(document(&format!("{:#}", serde_json::to_value(value)?)))
 }
 
-/// Progress of a command, on one line of standard error that is rewritten; nothing if standard error is no terminal.
+/// Progress of a command, in one line on standard error that is rewritten. Prints nothing unless that is a terminal.
 #[derive(Clone, Default)]
 pub(super) struct Progress(Arc<Mutex<String>>);
 

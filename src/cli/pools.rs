@@ -1,13 +1,13 @@
-//! `tolerarch pools` shows the pools, their nodes and NodePools, and the source of new nodes, with the user's rights.
+//! `tolerarch pools` shows the pools, their nodes and NodePools, and the source of new nodes. Reads with the user's rights.
 
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::autoscaler::Seen;
+use super::autoscaler::AutoscalerSearch;
 use super::configured::Configured;
-use super::inventory::Shown;
+use super::inventory::ClusterNodes;
 use super::output::{self, Colour, Row, print, wrapped};
 use super::session::run;
 use super::{Failure, Shared};
@@ -20,10 +20,10 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, V
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
-    // `--namespace` is accepted and has no effect, as in kubectl for objects of the whole cluster.
+    // `--namespace` is accepted and has no effect, as in kubectl for cluster-scoped objects.
     #[command(flatten)]
     access: super::kubernetes::Access,
-    /// How the result is written: a table, one JSON document, or configuration to paste
+    /// The format of the result: a table, one JSON document, or configuration to paste
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -38,27 +38,28 @@ enum Output {
 
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let (configured, shown, autoscaler) = run(shared, async |progress| {
-            progress.show("asking the API server");
+        let (configured, cluster, autoscaler) = run(shared, async |progress| {
+            progress.show("querying the API server");
             let client = self.access.connect(&shared.environment)?;
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
-            let mut shown = Shown::read(&client, Discover::ALL, &config.policy.pools).await?;
-            let seen = Seen::read(&client, shown.nodes.as_deref()).await;
-            shown.notes.extend(seen.notes);
-            shown.notes.extend(client.take_left_out());
-            // The first note names the source of the configuration; the others are on parts that have no effect here.
+            let mut cluster =
+                ClusterNodes::read(&client, Discover::ALL, &config.policy.pools).await?;
+            let search = AutoscalerSearch::read(&client, cluster.nodes.as_deref()).await;
+            cluster.notes.extend(search.notes);
+            cluster.notes.extend(client.take_left_out());
+            // The first note names the source of the configuration. The others concern parts that have no effect here.
             if shared.config.is_none() {
-                shown.notes.extend(notes.into_iter().next());
+                cluster.notes.extend(notes.into_iter().next());
             }
-            Ok((config.policy.pools, shown, seen.autoscaler))
+            Ok((config.policy.pools, cluster, search.autoscaler))
         })?;
         let width = output::columns();
-        print(&shown.written(&configured, autoscaler.as_ref(), self.output, width)?)?;
+        print(&cluster.written(&configured, autoscaler.as_ref(), self.output, width)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Shown {
+impl ClusterNodes {
     fn written(
         &self,
         configured: &[Pool],
@@ -74,7 +75,7 @@ impl Shown {
         })
     }
 
-    /// Renders the pools as a table, then verdicts, warnings and notes, then the NodePools that no pool opens.
+    /// Renders the pools as a table, followed by verdicts, warnings and notes, and by the NodePools that no pool opens.
     fn table(
         &self,
         discovery: &Discovery<'_>,
@@ -109,7 +110,7 @@ impl Shown {
         text
     }
 
-    /// Says of each pool what Karpenter and the cluster-autoscaler do for it.
+    /// Returns a line for each pool on what Karpenter and the cluster-autoscaler do for it.
     fn verdicts(
         &self,
         discovery: &Discovery<'_>,
@@ -146,7 +147,7 @@ impl Shown {
         lines
     }
 
-    /// Judges each pool, in their order; nothing without a cluster-autoscaler.
+    /// Returns the outlook for each pool, in their order; none without a cluster-autoscaler.
     fn outlooks<'a>(
         &'a self,
         discovery: &Discovery<'_>,
@@ -171,7 +172,7 @@ impl Shown {
                 known.pool.name.clone(),
                 source(known.source).to_owned(),
                 architectures(known.pool.platforms),
-                or_unknown(self.knows_node_pools, node_pools.join(", ")),
+                or_unknown(self.has_read_node_pools, node_pools.join(", ")),
                 or_unknown(self.nodes.is_some(), known.nodes.to_string()),
             ],
         }
@@ -208,11 +209,15 @@ fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
     }
 }
 
-fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &Shown) -> Value {
+fn document(
+    discovery: &Discovery<'_>,
+    autoscaler: Option<&Autoscaler>,
+    cluster: &ClusterNodes,
+) -> Value {
     let pools = discovery.pools.iter();
-    let mut pools: Vec<Value> = pools.map(|known| pool_document(known, shown)).collect();
+    let mut pools: Vec<Value> = pools.map(|known| pool_document(known, cluster)).collect();
     if let Some(autoscaler) = autoscaler {
-        let outlooks = shown.outlooks(discovery, Some(autoscaler));
+        let outlooks = cluster.outlooks(discovery, Some(autoscaler));
         for (pool, outlook) in pools.iter_mut().zip(outlooks) {
             pool["clusterAutoscaler"] = groups_document(autoscaler, &outlook);
         }
@@ -221,7 +226,7 @@ fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &
         "pools": pools,
         "closed": discovery.closed.iter().map(|pool| pool.name()).collect::<Vec<&str>>(),
         "warnings": discovery.warnings,
-        "notes": shown.notes,
+        "notes": cluster.notes,
     });
     if let Some(autoscaler) = autoscaler {
         document["clusterAutoscaler"] = autoscaler_document(autoscaler);
@@ -229,17 +234,17 @@ fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &
     document
 }
 
-fn pool_document(known: &KnownPool<'_>, shown: &Shown) -> Value {
+fn pool_document(known: &KnownPool<'_>, cluster: &ClusterNodes) -> Value {
     let weighted = |pool: &&NodePool| json!({"name": pool.name(), "weight": pool.weight});
     let node_pools: Vec<Value> = known.node_pools.iter().map(weighted).collect();
     json!({
         "name": known.pool.name,
         "source": source(known.source),
         "platforms": known.pool.platforms,
-        "nodePools": shown.knows_node_pools.then_some(node_pools),
-        "nodes": shown.nodes.is_some().then_some(known.nodes),
+        "nodePools": cluster.has_read_node_pools.then_some(node_pools),
+        "nodes": cluster.nodes.is_some().then_some(known.nodes),
         "mismatch": known.mismatch(),
-        "verdict": shown.knows_node_pools.then(|| known.verdict.to_string()),
+        "verdict": cluster.has_read_node_pools.then(|| known.verdict.to_string()),
     })
 }
 
@@ -254,7 +259,7 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
     json!({"namespace": autoscaler.namespace, "expanders": expanders, "nodeGroups": groups})
 }
 
-/// Describes what the cluster-autoscaler is to a pool.
+/// Describes what the cluster-autoscaler does for a pool.
 fn groups_document(autoscaler: &Autoscaler, outlook: &Outlook<'_>) -> Value {
     let groups: Vec<Value> = outlook
         .own

@@ -50,7 +50,7 @@ pub(super) struct Command {
     /// What is ranked by what is kept from the pools; -o html, markdown and json have all three
     #[arg(long, value_enum, default_value_t)]
     by: By,
-    /// How the result is written: aligned columns, one JSON document, a page of HTML that loads nothing, or
+    /// The format of the result: aligned columns, one JSON document, a page of HTML that loads nothing, or
     /// Markdown for pull requests and wikis
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -121,7 +121,7 @@ impl Command {
 
     async fn survey(&self, shared: &Shared, progress: Progress) -> Result<Surveyed, Failure> {
         let namespace = self.access.namespace.as_deref();
-        progress.show("asking the API server");
+        progress.show("querying the API server");
         let client = self.access.connect(&shared.environment)?;
         let mut configured = self.access.configured(shared, &client).await?;
         let scope = configured.reviewed.take();

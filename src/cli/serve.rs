@@ -11,7 +11,7 @@ use crate::config::{Config, Flag, Sources};
 use crate::serve::{self, ServeError};
 use tolerarch_support::logging::{self, Levels};
 
-/// Maximum wait for DNS look-ups at the end: those that hang cannot be cancelled.
+/// Maximum wait for DNS lookups when the process ends: those that hang cannot be cancelled.
 const RUNTIME_FINISH_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(super) struct Serve {
     /// The certificate's private key, PEM [default: /etc/tolerarch/tls/tls.key]
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
-    /// Where reviews are answered [default: [::]:8443]
+    /// The address on which reviews are answered [default: [::]:8443]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct Serve {
 /// Flags of all services.
 #[derive(Debug, Args)]
 pub(super) struct Service {
-    /// Where metrics and probes are answered [default: [::]:8080]
+    /// The address on which metrics and probes are answered [default: [::]:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin_listen: Option<SocketAddr>,
 }
@@ -45,25 +45,25 @@ impl Serve {
             listen,
             service,
         } = self;
-        let own = [
+        let flags = [
             flag("--tls-cert", "server.certFile", tls_cert),
             flag("--tls-key", "server.keyFile", tls_key),
             flag("--listen", "server.listen", listen),
         ];
-        service.run(shared, own, serve::run)
+        service.run(shared, flags, serve::run)
     }
 }
 
 impl Service {
-    /// Runs a service with its own flags besides those of all services.
+    /// Runs a service with `flags`, those that only this service has, besides those of all services.
     pub(super) fn run(
         self,
         shared: &Shared,
-        own: impl IntoIterator<Item = Option<Flag>>,
+        flags: impl IntoIterator<Item = Option<Flag>>,
         service: impl AsyncFnOnce(Config, Sources, Levels) -> Result<(), ServeError>,
     ) -> Result<ExitCode, Failure> {
         let admin = flag("--admin-listen", "admin.listen", self.admin_listen);
-        let sources = shared.sources(own.into_iter().chain([admin]));
+        let sources = shared.sources(flags.into_iter().chain([admin]));
         let loaded = sources.load()?;
         let config = loaded.config.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -71,10 +71,10 @@ impl Service {
             .build()?;
         let (logging, levels) = logging::start(config.log.level, config.log.format);
         loaded.log_warnings();
-        let served = runtime.block_on(service(config, sources, levels));
+        let result = runtime.block_on(service(config, sources, levels));
         runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
         drop(logging);
-        served?;
+        result?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,4 +1,4 @@
-//! Common parts of commands that query registries or an API server: start, lookups, and outcomes for `--fail-on`.
+//! Common parts of the commands that query registries or an API server: start, lookups, and outcomes for `--fail-on`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,9 +7,9 @@ use ipnet::IpNet;
 use tokio::runtime::Builder;
 
 use super::configured::Configured;
-use super::inventory::Shown;
+use super::inventory::ClusterNodes;
 use super::kubernetes::Access;
-use super::output::{Colour, Progress, tell};
+use super::output::{Colour, Progress, print_error};
 use super::{Failure, Shared};
 use crate::config::Config;
 use crate::serve;
@@ -22,7 +22,7 @@ use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
 use tolerarch_kubernetes::cluster::UserClient;
 
-/// Decision engine of a command, with the progress and the traces of its lookups.
+/// Decision engine of a command, with the progress line and the traces of its lookups.
 pub(super) struct Session {
     pub(super) snapshot: Snapshot,
     /// Policy of the profile that the command names, or that of no profile.
@@ -30,29 +30,30 @@ pub(super) struct Session {
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
     pub(super) traces: Traces,
-    /// Notes for the user on what the cluster shows, and on what could not be read.
+    /// Notes for the user on the pools of the cluster, and on objects that could not be read.
     pub(super) notes: Vec<String>,
 }
 
-/// Runs work that may take a while, with a progress line. Ctrl-C ends the process.
+/// Runs `work` with a progress line. Ctrl-C ends the process.
 pub(super) fn run<T>(
     shared: &Shared,
     work: impl AsyncFnOnce(Progress) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let progress = Progress::start(shared.log_level, shared.log_format);
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(async {
-        tokio::spawn(progress.clone().end_by_interrupt());
+    let result = runtime.block_on(async {
+        tokio::spawn(progress.clone().end_on_interrupt());
         work(progress.clone()).await
     });
-    // Lookups may still run; their results are no longer needed.
+    // Lookups may still run, but their results are no longer needed.
     runtime.shutdown_background();
     progress.show("");
-    done
+    result
 }
 
-/// Runs `work` in a session for these images, without a cluster's pools; `cluster` may give the configuration.
-pub(super) fn run_alone<T>(
+/// Runs `work` in a session for these images that does not read the pools of a cluster. If `cluster` is given, the
+/// configuration may come from there.
+pub(super) fn run_without_cluster_pools<T>(
     shared: &Shared,
     cluster: Option<&Access>,
     profile: Option<&str>,
@@ -65,21 +66,21 @@ pub(super) fn run_alone<T>(
             None => shared.load(None, None)?,
         };
         if configured.config.discover.is_on() {
-            configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
+            configured.notes.push("this command reads no pools from a cluster: `discover` has no effect, and the pools are those of the configuration".to_owned());
         }
         for note in &configured.notes {
-            tell(&format!("tolerarch: note: {note}"));
+            print_error(&format!("tolerarch: note: {note}"));
         }
         let session = Session::start(shared, configured, progress, None, images).await?;
         let Some(policy) = session.snapshot.policy_for(profile).cloned() else {
             let name = profile.unwrap_or_default();
-            return Err(no_profile(name, &session.snapshot));
+            return Err(unknown_profile(name, &session.snapshot));
         };
         Ok(work(Session { policy, ..session }).await)
     })
 }
 
-fn no_profile(name: &str, snapshot: &Snapshot) -> Failure {
+fn unknown_profile(name: &str, snapshot: &Snapshot) -> Failure {
     let names: Vec<&str> = snapshot.profiles.keys().map(String::as_str).collect();
     let names = if names.is_empty() {
         "none".to_owned()
@@ -92,8 +93,8 @@ fn no_profile(name: &str, snapshot: &Snapshot) -> Failure {
 }
 
 impl Session {
-    /// Makes a session that decides on these images as `serve` would with this configuration, and with the pools that
-    /// the cluster shows, if one is asked.
+    /// Makes a session that decides as `serve` would with this configuration. With a `client`, it also has the pools that
+    /// the cluster shows. `images` are those that the session will look up.
     pub(super) async fn start(
         shared: &Shared,
         configured: Configured,
@@ -110,16 +111,17 @@ impl Session {
         let mut discovered = None;
         if let Some(client) = client {
             if config.discover.is_on() {
-                let shown = Shown::read(client, config.discover, &config.policy.pools).await?;
-                let (shown, warnings) = shown.noted(&config.policy.pools);
-                discovered = Some(shown);
+                let pools = &config.policy.pools;
+                let cluster_nodes = ClusterNodes::read(client, config.discover, pools).await?;
+                let (from_cluster, warnings) = cluster_nodes.discovered(pools);
+                discovered = Some(from_cluster);
                 notes.extend(warnings);
             }
             notes.extend(client.take_left_out());
         }
-        // Loopback names in a remote cluster do not mean this machine.
+        // A loopback name in a remote cluster does not mean this machine.
         if client.is_none_or(|client| client.is_local) {
-            admit_loopback(&mut config, images);
+            allow_loopback(&mut config, images);
         }
         let traces = Traces::default();
         let snapshot = serve::snapshot(
@@ -177,8 +179,8 @@ impl Session {
     }
 }
 
-/// Returns why a lookup failed, with host and status of the last failed request, which may be a mirror's, and with the
-/// pull secrets that gave no credential for it.
+/// Returns why a lookup failed: with host and status of the last failed request, which may have gone to a mirror, and
+/// with the pull secrets that had no credential for it.
 pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> {
     let error = trace.error.as_ref()?;
     let failed = |request: &&TracedRequest| !matches!(request.outcome, None | Some(Ok(..400)));
@@ -214,9 +216,9 @@ pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> 
     ))
 }
 
-/// Admits registries on the user's own machine, which a webhook must not be led to: without TLS, as containerd does,
-/// unless the configuration has settings for the host.
-fn admit_loopback(config: &mut Config, images: impl IntoIterator<Item = ImageRef>) {
+/// Allows registries on the user's own machine, which a webhook must never contact. They are used without TLS, as by
+/// containerd, unless the configuration has settings for the host.
+fn allow_loopback(config: &mut Config, images: impl IntoIterator<Item = ImageRef>) {
     for image in images {
         let name = match image.host().rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => name,
@@ -240,12 +242,12 @@ fn admit_loopback(config: &mut Config, images: impl IntoIterator<Item = ImageRef
 }
 
 impl Progress {
-    /// Ends the process on Ctrl-C as without a handler, but removes the progress line first; also as PID 1 of a
-    /// container. Runs in its own task, as the work may not yield.
-    async fn end_by_interrupt(self) {
+    /// Removes the progress line on Ctrl-C, and ends the process as if there were no handler, also as PID 1 of a
+    /// container. Runs in its own task, because the work may not yield.
+    async fn end_on_interrupt(self) {
         if tokio::signal::ctrl_c().await.is_ok() {
             self.show("");
-            // Ends by the signal itself, as shells look at that; does not return.
+            // Ends the process by the signal itself, because shells evaluate that. Does not return.
             let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
         }
     }
@@ -260,7 +262,8 @@ pub(super) enum FailOn {
 }
 
 impl FailOn {
-    /// A retracted toleration is both: the reason does not show whether an image lost a platform or became unknown.
+    /// Returns the outcomes that a reason stands for. `retracted` stands for two: the reason does not show whether an
+    /// image lost a platform or became unknown.
     pub(super) fn of(reason: Reason) -> &'static [Self] {
         match reason {
             Reason::PlatformMissing

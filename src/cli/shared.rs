@@ -11,13 +11,14 @@ use tolerarch_support::logging::{Format, Level};
 
 #[derive(Debug, Args)]
 pub(super) struct Shared {
-    /// The configuration [default: that of the cluster; for check and serve the built-in defaults]
+    /// The configuration file [default: the cluster's configuration; for check, config and the services the built-in
+    /// defaults]
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// From which level on lines are logged [default: info for serve and controller, otherwise warn]
+    /// The lowest level that is logged [default: info for the services, otherwise warn]
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     pub(super) log_level: Option<Level>,
-    /// How a log line looks [default: json for serve and controller, otherwise text]
+    /// The format of log lines [default: json for the services, otherwise text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     pub(super) log_format: Option<Format>,
     #[arg(skip)]
@@ -25,7 +26,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns the file, the environment over it, and over both `flags` and the flags that all subcommands share.
+    /// Returns the sources of the configuration: the file, which the environment overrides, and the flags, which override
+    /// both. `flags` are those of the subcommand.
     pub(super) fn sources(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Sources {
         let Self {
             config,
@@ -34,8 +36,8 @@ impl Shared {
             environment,
         } = self;
         let shared = [
-            flag("--log-level", "log.level", log_level.map(shown)),
-            flag("--log-format", "log.format", log_format.map(shown)),
+            flag("--log-level", "log.level", log_level.map(variant_name)),
+            flag("--log-format", "log.format", log_format.map(variant_name)),
         ];
         let flags = shared.into_iter().chain(flags).flatten().collect();
         Sources {
@@ -47,8 +49,8 @@ impl Shared {
     }
 }
 
-/// Uses the user's own docker configuration if none is configured, as crane and regctl do, and expands `~` in paths.
-pub(super) fn personal(config: &mut Config, environment: &Environment) {
+/// Expands `~` in paths, and uses the user's own docker configuration if none is configured, as crane and regctl do.
+pub(super) fn apply_user_defaults(config: &mut Config, environment: &Environment) {
     let variable = |name| {
         let value = environment.get(name).filter(|value| !value.is_empty());
         value.map(PathBuf::from)
@@ -70,10 +72,10 @@ pub(super) fn personal(config: &mut Config, environment: &Environment) {
     }
 }
 
-/// Prints the values of a configuration that are valid, but probably not what the user meant.
+/// Prints warnings on values of a configuration that are valid, but probably not what the user meant.
 pub(super) fn warn(loaded: &Loaded) {
     for warning in loaded.warnings() {
-        output::tell(&format!("tolerarch: warning: {warning}"));
+        output::print_error(&format!("tolerarch: warning: {warning}"));
     }
 }
 
@@ -91,7 +93,7 @@ pub(super) fn flag(
 }
 
 /// Returns the name of a variant on the command line.
-fn shown(variant: impl ValueEnum) -> String {
+fn variant_name(variant: impl ValueEnum) -> String {
     let value = variant.to_possible_value();
     value
         .map(|value| value.get_name().to_owned())

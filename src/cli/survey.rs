@@ -1,4 +1,4 @@
-//! Pods of a cluster, read page by page with the rights of the user, and reduced to the facts that commands need.
+//! Pods of a cluster, read page by page with the user's rights and reduced to the facts that commands need.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,41 +20,41 @@ use tolerarch_engine::census::{
     Amount, IndexedPod, Money, NamespaceSettings, PodIndex, Prices, Shape, Workload,
 };
 use tolerarch_engine::decide::Examined;
-// Of controllers, too, nothing but the metadata is read.
+// Read for controllers as well: it has only the metadata.
 use tolerarch_kubernetes::cluster::{
     Called, Namespace, Node, RequestError, Scope, StoredPod, UserClient,
 };
 
-/// Maximum number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
-/// registry do not delay the others. Each takes a few kilobytes.
+/// Maximum number of shapes that are decided at a time. It is far above the number of concurrent lookups, so that shapes
+/// which wait for a slow registry do not delay the others. Each takes a few kilobytes.
 const AT_A_TIME: usize = 2048;
 
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) pods: Vec<IndexedPod>,
-    /// Facts that decisions need; Pods that are alike share one shape.
+    /// Facts that decisions need. Pods that are alike share one shape.
     pub(super) shapes: IndexSet<Shape>,
-    /// Nodes whose platform is known. `None` if nodes may not be listed.
+    /// Nodes whose platform is known; `None` if the user may not list nodes.
     nodes: Option<HashMap<String, Machine>>,
-    /// Labels of the namespaces that can be read.
+    /// Labels of the namespaces that could be read.
     pub(super) namespaces: HashMap<String, BTreeMap<String, String>>,
     /// Messages about objects that could not be read, with the consequences.
     pub(super) notes: Vec<String>,
 }
 
-/// Platform of a node, and what its machine has.
+/// Platform of a node, and the CPU and memory of its machine.
 struct Machine {
     platform: PlatformSet,
     capacity: Amount,
 }
 
 impl Survey {
-    /// Reads all Pods, or those of a namespace; their namespaces, owners and nodes. `scope` has the Pods that are reviewed,
-    /// if that is known.
+    /// Reads all Pods, or those of a namespace, with their namespaces, owners and nodes. `scope` has the Pods that are
+    /// reviewed, if that is known.
     ///
     /// # Errors
-    /// The Pods cannot be listed, or the namespace does not exist. Of the rest, what the user may not read and what the
-    /// API server does not have become notes; a read that fails otherwise is an error, as the numbers would be wrong.
+    /// The Pods cannot be listed, or the namespace does not exist. Other objects that the user may not read or that the
+    /// API server does not have become notes. Any other failure is an error, because the numbers would be wrong.
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
@@ -78,7 +78,7 @@ impl Survey {
         let nodes = match nodes {
             Err(error) if error.is_forbidden() || error.is_missing() => {
                 notes.push(format!(
-                    "nodes cannot be listed, so no Pod is found misplaced, and none has an architecture or a price: {error}"
+                    "nodes cannot be listed, so no Pod counts as misplaced, and none has an architecture or a price: {error}"
                 ));
                 None
             }
@@ -102,7 +102,7 @@ impl Survey {
         })
     }
 
-    /// Makes a survey of a namespace whose Pods may not be listed: of nothing but its settings.
+    /// Makes a survey of a namespace whose Pods the user may not list: it has only the settings of the namespace.
     pub(super) async fn without_pods(
         client: &UserClient,
         namespace: &str,
@@ -121,7 +121,7 @@ impl Survey {
         })
     }
 
-    /// Decides once for each shape, as the webhook would and within its limits on lookups.
+    /// Decides once for each shape as the webhook would, within its limits on lookups.
     pub(super) async fn examine(&self, session: &Session) -> Vec<Examined> {
         let Session {
             snapshot,
@@ -153,7 +153,7 @@ impl Survey {
         Some(machine.platform)
     }
 
-    /// Returns what all nodes whose platform has a price cost a month; `None` if nodes may not be listed.
+    /// Returns the monthly cost of all nodes whose platform has a price; `None` if the user may not list nodes.
     pub(super) fn cost_of_nodes(&self, prices: &Prices) -> Option<Money> {
         let mut sum = Money::default();
         for machine in self.nodes.as_ref()?.values() {
@@ -197,7 +197,7 @@ async fn pods(
     Ok(index)
 }
 
-/// Returns the labels of all namespaces, or of one; a note in their place without the right to read them.
+/// Returns the labels of all namespaces, or of one; instead of these a note if the user may not read them.
 async fn namespaces(
     client: &UserClient,
     namespace: Option<&str>,
@@ -223,7 +223,7 @@ async fn namespaces(
 }
 
 impl Machine {
-    /// Returns the name of a node and its machine; `None` if the platform is none that images are for.
+    /// Returns the name of a node and its machine; `None` if no image is for its platform.
     fn of(node: Node) -> Option<(String, Self)> {
         let os = if node.os.is_empty() {
             "linux"
@@ -236,8 +236,8 @@ impl Machine {
     }
 }
 
-/// Returns the owners of the Pods' controllers, each controller itself if there is no owner above it. Controllers that
-/// may not be listed are left out: the Pods' workloads are named after them already.
+/// Returns the owner of each controller of the Pods, or the controller itself if it has no owner. Controllers that the
+/// user may not list are left out: the Pods' workloads have their names already.
 async fn owners(
     client: &UserClient,
     namespace: Option<&str>,
@@ -247,7 +247,7 @@ async fn owners(
     let controllers: HashSet<Arc<Workload>> =
         pods.iter().filter_map(|pod| pod.between.clone()).collect();
     let mut owners = HashMap::new();
-    // The kinds between Pods and the owners that users know.
+    // The kinds between Pods and the owners that users deal with.
     let replica_sets = ReplicaSet::url_path(&(), namespace);
     let jobs = Job::url_path(&(), namespace);
     for (kind, plural, path) in [

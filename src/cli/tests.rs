@@ -12,7 +12,7 @@ fn all(command: &clap::Command) -> Vec<clap::Command> {
 }
 
 #[test]
-fn help_fits_a_terminal_and_has_an_example() {
+fn help_fits_80_columns_and_has_an_example() {
     let mut command = Cli::command();
     command.build();
     for mut command in all(&command) {
@@ -35,7 +35,7 @@ fn help_fits_a_terminal_and_has_an_example() {
 }
 
 #[test]
-fn a_file_without_its_flag_is_refused_with_a_hint() {
+fn file_without_flag_is_refused_with_a_hint() {
     for arguments in [
         &["web.yaml"][..],
         &["-f", "a.yaml", "web.yaml"],
@@ -55,27 +55,27 @@ fn a_file_without_its_flag_is_refused_with_a_hint() {
 }
 
 #[test]
-fn as_a_plugin_it_is_called_through_kubectl() {
+fn plugin_usage_names_kubectl() {
     let usage = |program: &str| command(Some(Path::new(program))).render_usage().to_string();
     assert!(usage("/opt/kubectl-tolerarch").contains("kubectl tolerarch"));
     assert!(usage("tolerarch").contains("Usage: tolerarch"));
 }
 
 #[test]
-fn a_persons_docker_configuration_is_used_unless_another_is_named() {
+fn docker_configuration_of_the_user_is_the_default() {
     let home = tempfile::tempdir().unwrap();
     let environment = Environment::from_iter([("HOME", home.path())]);
     let files = |config: &Config| config.credentials.docker_configs.clone();
     let mut config = Config::default();
-    personal(&mut config, &environment);
+    apply_user_defaults(&mut config, &environment);
     assert!(files(&config).is_empty(), "there is none");
     std::fs::create_dir(home.path().join(".docker")).unwrap();
     let own = home.path().join(".docker/config.json");
     std::fs::write(&own, "{}").unwrap();
-    personal(&mut config, &environment);
+    apply_user_defaults(&mut config, &environment);
     assert_eq!(files(&config), [own]);
     config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
-    personal(&mut config, &environment);
+    apply_user_defaults(&mut config, &environment);
     assert_eq!(
         files(&config),
         [home.path().join("other.json"), "/third.json".into()]
@@ -84,7 +84,7 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
         credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
     let mut config = Config::parse(text).unwrap();
-    personal(&mut config, &environment);
+    apply_user_defaults(&mut config, &environment);
     let home = home.path();
     assert_eq!(config.server.files.certificate, home.join("tls.crt"));
     assert_eq!(config.server.files.key, Path::new("/tls.key"));
@@ -105,6 +105,6 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     );
     let elsewhere = Environment::from_iter([("DOCKER_CONFIG", home.join(".docker"))]);
     let mut config = Config::default();
-    personal(&mut config, &elsewhere);
+    apply_user_defaults(&mut config, &elsewhere);
     assert_eq!(files(&config).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! `tolerarch why`: the earlier decision on a Pod or workload, and today's, with reasons, read with the user's rights.
+//! `tolerarch why` explains the earlier decision on a Pod or workload and the one of today. Reads with the user's rights.
 
 mod explained;
 mod types;
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::advice::unread_pull_secrets;
 use super::check::{Object, objects_of};
-use super::doctor::ignored_labels;
-use super::output::{Output, Progress, columns, json, paragraphs, print, tell};
+use super::installed::ignored_labels;
+use super::output::{Output, Progress, columns, json, paragraphs, print, print_error};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
@@ -21,12 +21,12 @@ use types::Target;
 
 #[derive(Debug, Args)]
 pub(super) struct Why {
-    /// A Pod or what brings Pods, as kubectl names them: pod/web-1, deploy/web, rollouts.argoproj.io/web, jobs.v1.batch/x
+    /// A Pod or a workload, as kubectl names them: pod/web-1, deploy/web, rollouts.argoproj.io/web, jobs.v1.batch/x
     #[arg(required = true, value_name = "TYPE/NAME")]
     targets: Vec<Target>,
     #[command(flatten)]
     access: super::kubernetes::Access,
-    /// How the result is written: aligned columns, or one JSON document
+    /// The format of the result: aligned columns, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -41,8 +41,7 @@ struct Explanation {
 impl Why {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         if self.access.all_namespaces {
-            let message =
-                "a name is looked for in one namespace: write -n NAMESPACE in place of -A";
+            let message = "why looks for names in one namespace: write -n NAMESPACE in place of -A";
             return Err(Failure::Usage(message.to_owned()));
         }
         let Explanation {
@@ -53,12 +52,12 @@ impl Why {
             self.explain(shared, progress).await
         })?;
         for fault in &faults {
-            tell(&format!("tolerarch: {fault}"));
+            print_error(&format!("tolerarch: {fault}"));
         }
         let text = match self.output {
             Output::Table => {
                 for note in &notes {
-                    tell(&format!("tolerarch: note: {note}"));
+                    print_error(&format!("tolerarch: note: {note}"));
                 }
                 let width = columns();
                 paragraphs(objects.iter().map(|object| object.table(width)))
@@ -74,7 +73,7 @@ impl Why {
     }
 
     async fn explain(&self, shared: &Shared, progress: Progress) -> Result<Explanation, Failure> {
-        progress.show("asking the API server");
+        progress.show("querying the API server");
         let client = self.access.connect(&shared.environment)?;
         let mut configured = self.access.configured(shared, &client).await?;
         let namespace = self.access.namespace.as_deref();
@@ -90,7 +89,7 @@ impl Why {
         if let Some((scope, labels)) = scope {
             for (key, value) in ignored_labels(scope, labels) {
                 notes.push(format!(
-                    "{key}={value} means nothing as a label of a namespace: it is ignored"
+                    "the label {key}={value} of the namespace has no effect"
                 ));
             }
         }
@@ -151,7 +150,7 @@ impl Why {
     }
 }
 
-/// Reads the Pods of a namespace and what is around them; without the Pods if these cannot be listed.
+/// Reads the Pods of a namespace with their owners and nodes; only the namespace's settings if Pods cannot be listed.
 async fn survey_of(
     client: &UserClient,
     namespace: &str,
@@ -168,7 +167,7 @@ async fn survey_of(
     } else {
         return Err(error.into());
     };
-    let note = format!("Pods cannot be listed, so it is not told where they run: {error}");
+    let note = format!("Pods cannot be listed, so the result does not say where they run: {error}");
     survey.notes.push(note);
     Ok(survey)
 }

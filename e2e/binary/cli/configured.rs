@@ -255,8 +255,7 @@ async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
         );
         let told = "no webhook of tolerarch selects the labels of Deployment/web and of the namespace shop";
         assert_eq!(ran.stderr.contains(told), is_told, "{}", ran.stderr);
-        let ignored =
-            "tolerarch.io/mode=disabled means nothing as a label of a namespace: it is ignored";
+        let ignored = "the label tolerarch.io/mode=disabled of the namespace has no effect";
         assert_eq!(
             ran.stderr.contains(ignored),
             labels["tolerarch.io/mode"] == "disabled",

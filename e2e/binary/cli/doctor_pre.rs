@@ -353,7 +353,7 @@ async fn pods_that_keep_away_themselves_are_worth_knowing() {
         ),
         (
             vec![inclined],
-            "1 workload with a preference for an architecture in their affinity, which counts beside placement.prefer: StatefulSet shop/inclined",
+            "1 workload with a preference for an architecture in their affinity, which counts besides placement.prefer: StatefulSet shop/inclined",
         ),
     ] {
         let mut shop = Shop::of(&desk);
@@ -388,8 +388,7 @@ async fn an_image_that_is_not_what_its_index_says_is_named_first() {
     shop.pods.push(pod("lie", &repo.reference("v1")));
     let pre = Pre::run(&desk, shop.cluster(), &[]).await;
     assert_eq!(pre.status, Some(3), "{}", pre.text);
-    let expected =
-        "/shop/lie:v1 names linux/arm64, and the config behind it linux/amd64: its Pods fail there";
+    let expected = "/shop/lie:v1 names linux/arm64, but the config of that entry names linux/amd64: its Pods fail there";
     assert!(
         pre.first_line().starts_with("✗ images ") && pre.first_line().contains(expected),
         "{}",
@@ -447,7 +446,7 @@ async fn what_may_not_be_read_is_not_ticked() {
     shop.pods.push(tolerant);
     let pre = Pre::run(&desk, shop.cluster(), &[]).await;
     assert_eq!(pre.json["complete"], false, "{}", pre.text);
-    let expected = "not tried: 1 workload may go to the new node, with an image of which nothing is known: StatefulSet shop/gone";
+    let expected = "not tried: 1 workload may go to the new node, and an image of each has unknown platforms: StatefulSet shop/gone";
     assert!(pre.text.contains(expected), "{}", pre.text);
     assert!(
         !pre.text.contains("✓ daemonsets")

@@ -41,7 +41,7 @@ fn priorities(text: &str) -> Value {
 }
 
 /// Reads from an API server with these objects; nothing else exists.
-async fn seen(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> Seen {
+async fn search(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> AutoscalerSearch {
     let objects: BTreeMap<String, Result<Value, u16>> = objects
         .iter()
         .map(|(path, object)| ((*path).to_owned(), object.clone()))
@@ -52,7 +52,7 @@ async fn seen(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> Seen {
         None => Reply::refused(404, "not found"),
     })
     .await;
-    Seen::read(&api.client(), Some(nodes)).await
+    AutoscalerSearch::read(&api.client(), Some(nodes)).await
 }
 
 fn fresh() -> Value {
@@ -64,7 +64,7 @@ fn node(labels: Value) -> Node {
 }
 
 #[tokio::test]
-async fn one_is_known_by_its_deployment_with_its_flags() {
+async fn deployment_shows_the_autoscaler_and_its_flags() {
     let running = json!([
         deployment(2, &["sh"]),
         deployment(1, &["./cluster-autoscaler", "--expander=priority"])
@@ -74,7 +74,7 @@ async fn one_is_known_by_its_deployment_with_its_flags() {
         (DEPLOYMENTS, Ok(running)),
         (PRIORITIES, Ok(priorities(MULTI_FIRST))),
     ];
-    let Seen { autoscaler, notes } = seen(&objects, &[]).await;
+    let AutoscalerSearch { autoscaler, notes } = search(&objects, &[]).await;
     let autoscaler = autoscaler.unwrap();
     assert_eq!(notes, [""; 0]);
     assert_eq!(
@@ -91,9 +91,9 @@ async fn one_is_known_by_its_deployment_with_its_flags() {
     );
 }
 
-/// Its namespace is that of its ConfigMaps, which is another one than the usual one here, as is the name of its status.
+/// The flags name another namespace than the usual one, and another name of the status.
 #[tokio::test]
-async fn its_flags_say_where_its_config_maps_are() {
+async fn config_maps_are_read_where_the_flags_say() {
     let words = [
         "cluster-autoscaler",
         "--namespace=own",
@@ -106,7 +106,7 @@ async fn its_flags_say_where_its_config_maps_are() {
         (DEPLOYMENTS, Ok(json!([deployment(1, &words)]))),
         ("/api/v1/namespaces/own/configmaps/mine", Ok(mine)),
     ];
-    let autoscaler = seen(&objects, &[]).await.autoscaler.unwrap();
+    let autoscaler = search(&objects, &[]).await.autoscaler.unwrap();
     assert_eq!(
         (
             autoscaler.namespace.as_str(),
@@ -118,8 +118,8 @@ async fn its_flags_say_where_its_config_maps_are() {
 }
 
 #[tokio::test]
-async fn one_without_a_deployment_is_known_by_its_status() {
-    let autoscaler = seen(&[(ALL, Ok(fresh()))], &[]).await.autoscaler.unwrap();
+async fn status_shows_an_autoscaler_without_deployment() {
+    let autoscaler = search(&[(ALL, Ok(fresh()))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.expanders, Expanders::Unseen);
     assert!(
         autoscaler
@@ -130,25 +130,28 @@ async fn one_without_a_deployment_is_known_by_its_status() {
         "it has no priorities"
     );
     let other = json!([status("autoscaling", SignedDuration::ZERO)]);
-    let autoscaler = seen(&[(ALL, Ok(other))], &[]).await.autoscaler.unwrap();
+    let autoscaler = search(&[(ALL, Ok(other))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.namespace, "autoscaling");
     let gke = [node(json!({"cloud.google.com/gke-nodepool": "arm"}))];
-    let autoscaler = seen(&[(ALL, Ok(fresh()))], &gke).await.autoscaler.unwrap();
+    let autoscaler = search(&[(ALL, Ok(fresh()))], &gke)
+        .await
+        .autoscaler
+        .unwrap();
     assert_eq!(autoscaler.expanders, Expanders::Gke);
 }
 
 #[tokio::test]
-async fn what_an_old_one_has_left_behind_is_none() {
+async fn stale_status_is_no_autoscaler() {
     let old = json!([status("kube-system", SignedDuration::from_hours(3))]);
     let stopped = json!([deployment(0, &["cluster-autoscaler"])]);
-    let Seen { autoscaler, notes } =
-        seen(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
+    let AutoscalerSearch { autoscaler, notes } =
+        search(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
     assert!(autoscaler.is_none());
-    assert!(notes[0].contains("last 180 min ago"), "{notes:?}");
+    assert!(notes[0].contains(") 180 min ago"), "{notes:?}");
     // One that is written elsewhere counts.
     let both = json!([old[0], status("own", SignedDuration::ZERO)]);
     assert_eq!(
-        seen(&[(ALL, Ok(both))], &[])
+        search(&[(ALL, Ok(both))], &[])
             .await
             .autoscaler
             .unwrap()
@@ -157,14 +160,15 @@ async fn what_an_old_one_has_left_behind_is_none() {
     );
     // Where its Deployment is there, what it has left behind says nothing of groups.
     let running = json!([deployment(1, &["cluster-autoscaler"])]);
-    let Seen { autoscaler, notes } = seen(&[(ALL, Ok(old)), (DEPLOYMENTS, Ok(running))], &[]).await;
+    let AutoscalerSearch { autoscaler, notes } =
+        search(&[(ALL, Ok(old)), (DEPLOYMENTS, Ok(running))], &[]).await;
     assert_eq!(autoscaler.unwrap().groups, None);
-    assert!(notes[0].contains("last 180 min ago"), "{notes:?}");
+    assert!(notes[0].contains(") 180 min ago"), "{notes:?}");
 }
 
 /// Anyone who may create a ConfigMap can write what looks like a status.
 #[tokio::test]
-async fn what_a_tenant_writes_beats_nothing_in_the_usual_namespace() {
+async fn autoscaler_in_the_usual_namespace_is_preferred() {
     let all = json!([
         status("a-team", SignedDuration::ZERO),
         status("kube-system", SignedDuration::ZERO)
@@ -182,26 +186,29 @@ async fn what_a_tenant_writes_beats_nothing_in_the_usual_namespace() {
         ("/apis/apps/v1/namespaces/a-team/deployments", Ok(forged)),
     ];
     assert_eq!(
-        seen(&objects, &[]).await.autoscaler.unwrap().namespace,
+        search(&objects, &[]).await.autoscaler.unwrap().namespace,
         "kube-system"
     );
     let tenants = json!([
         status("a", SignedDuration::ZERO),
         status("b", SignedDuration::ZERO)
     ]);
-    let Seen { autoscaler, notes } = seen(&[(ALL, Ok(tenants))], &[]).await;
+    let AutoscalerSearch { autoscaler, notes } = search(&[(ALL, Ok(tenants))], &[]).await;
     assert!(
-        autoscaler.is_none() && notes.iter().any(|note| note.contains("of a, b")),
+        autoscaler.is_none()
+            && notes
+                .iter()
+                .any(|note| note.contains("cluster-autoscalers in a, b")),
         "{notes:?}"
     );
 }
 
 #[tokio::test]
-async fn one_that_is_starting_has_no_groups_yet() {
+async fn starting_autoscaler_has_no_groups() {
     let mut starting = fresh();
     starting[0]["data"]["status"] = "autoscalerStatus: Initializing\n".into();
     assert_eq!(
-        seen(&[(ALL, Ok(starting))], &[])
+        search(&[(ALL, Ok(starting))], &[])
             .await
             .autoscaler
             .unwrap()
@@ -211,14 +218,14 @@ async fn one_that_is_starting_has_no_groups_yet() {
 }
 
 #[tokio::test]
-async fn without_rights_nothing_is_claimed() {
-    let none = seen(&[], &[]).await;
+async fn forbidden_reads_become_notes() {
+    let none = search(&[], &[]).await;
     assert!(
         none.autoscaler.is_none() && none.notes.is_empty(),
         "{:?}",
         none.notes
     );
-    let Seen { autoscaler, notes } = seen(
+    let AutoscalerSearch { autoscaler, notes } = search(
         &[
             (ALL, Err(403)),
             (USUAL_STATUS, Err(403)),
@@ -229,7 +236,7 @@ async fn without_rights_nothing_is_claimed() {
     .await;
     assert!(autoscaler.is_none());
     assert!(
-        notes.len() == 1 && notes[0].contains("whether a cluster-autoscaler runs cannot be seen"),
+        notes.len() == 1 && notes[0].contains("cannot see whether a cluster-autoscaler runs"),
         "{notes:?}"
     );
 
@@ -248,14 +255,14 @@ async fn without_rights_nothing_is_claimed() {
         tolerations: vec![tolerarch_core::testing::toleration(&toleration)],
         ..Pool::default()
     };
-    let Seen { autoscaler, notes } = seen(&objects, &[]).await;
+    let AutoscalerSearch { autoscaler, notes } = search(&objects, &[]).await;
     let choice = autoscaler.unwrap().grouped(&[own]).outlook(&pool).choice;
     assert!(
         matches!(&choice, Choice::Unseen { why } if why.contains("its flags cannot be read")),
         "{choice}"
     );
     assert!(
-        notes[0].contains("runs outside of kube-system cannot be seen"),
+        notes[0].contains("runs outside of kube-system"),
         "{notes:?}"
     );
     assert!(
@@ -263,31 +270,35 @@ async fn without_rights_nothing_is_claimed() {
         "{notes:?}"
     );
     // Without the nodes no group is known, and no group is judged.
-    let api = FakeApi::start(|_asked| panic!("nothing is asked for")).await;
-    let Seen { autoscaler, notes } = Seen::read(&api.client(), None).await;
+    let api = FakeApi::start(|_asked| panic!("unexpected request")).await;
+    let AutoscalerSearch { autoscaler, notes } = AutoscalerSearch::read(&api.client(), None).await;
     assert!(autoscaler.is_none() && notes.is_empty());
 }
 
 #[tokio::test]
-async fn priorities_that_cannot_be_read_are_told_from_those_that_are_refused() {
-    let known = async |map: Result<Value, u16>| {
+async fn unreadable_and_invalid_priorities_differ() {
+    let priorities_of = async |map: Result<Value, u16>| {
         let objects = [(ALL, Ok(fresh())), (PRIORITIES, map)];
-        seen(&objects, &[]).await.autoscaler.unwrap().priorities
+        search(&objects, &[]).await.autoscaler.unwrap().priorities
     };
-    assert!(matches!(known(Err(403)).await, KnownPriorities::Unknown(_)));
     assert!(matches!(
-        known(Ok(json!({"data": {"priority": "x"}}))).await,
+        priorities_of(Err(403)).await,
+        KnownPriorities::Unknown(_)
+    ));
+    assert!(matches!(
+        priorities_of(Ok(json!({"data": {"priority": "x"}}))).await,
         KnownPriorities::Ignored(_)
     ));
     assert!(matches!(
-        known(Ok(priorities("multi first"))).await,
+        priorities_of(Ok(priorities("multi first"))).await,
         KnownPriorities::Ignored(_)
     ));
 }
 
-/// Its ConfigMap is right, and its account may not read it. One that may not list nodes either is not its account.
+/// The ConfigMap is valid, but the account may not read it. An account that may not list nodes either is not that of the
+/// autoscaler.
 #[tokio::test]
-async fn priorities_that_its_account_may_not_read_do_not_count() {
+async fn priorities_that_the_account_may_not_read_are_ignored() {
     for (allowed, is_read) in [
         (
             &["list nodes", "list configmaps", "watch configmaps"][..],
@@ -325,7 +336,7 @@ async fn priorities_that_its_account_may_not_read_do_not_count() {
             }
         })
         .await;
-        let found = Seen::read(&api.client(), Some(&[]))
+        let found = AutoscalerSearch::read(&api.client(), Some(&[]))
             .await
             .autoscaler
             .unwrap();

@@ -294,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn upstream_has_the_same_kinds() {
-        let upstream: Vec<Own> = conformance::cases("ownkinds");
+    fn kinds_match_upstream() {
+        let upstream: Vec<Own> = upstream::cases("ownkinds");
         let missing: Vec<String> = upstream
             .iter()
             .filter(|own| !is_of_kubernetes(&own.group, &own.kind))
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_names_kinds() {
+    fn custom_kinds_are_parsed() {
         for (text, error) in [
             ("Rollout.argoproj.io", FORM),
             ("=.spec", FORM),

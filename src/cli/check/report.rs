@@ -6,7 +6,9 @@ use std::io;
 use serde::Serialize;
 
 use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
-use super::super::output::{MOST, Row, document, paragraphs, print, rest, shown, table, tell};
+use super::super::output::{
+    MAX_ITEMS, Row, document, paragraphs, print, print_error, rest, sanitized, table,
+};
 use super::super::session::colour;
 use super::verdict::Verdict;
 use super::workload::{Contents, InputError, Place, UnseenImage};
@@ -76,7 +78,7 @@ impl Report {
         } in &self.results
         {
             for warning in warnings {
-                lines += &shown(&format!("warning: {}: {warning}", place.label));
+                lines += &sanitized(&format!("warning: {}: {warning}", place.label));
                 lines += "\n";
             }
         }
@@ -116,8 +118,8 @@ impl Report {
         }
         [
             lines(lacking, usize::MAX),
-            lines(causes, MOST),
-            lines(unseen, MOST),
+            lines(causes, MAX_ITEMS),
+            lines(unseen, MAX_ITEMS),
         ]
     }
 
@@ -185,12 +187,12 @@ impl Report {
                 } else {
                     format!(" -n {namespace}")
                 };
-                tell(&format!("# {}/{name}{namespace}", kind.to_lowercase()));
+                print_error(&format!("# {}/{name}{namespace}", kind.to_lowercase()));
                 print(&document(patch.get()))?;
             }
         }
-        self.warnings().lines().for_each(tell);
-        tell(&format!("# {}", self.footer().trim_end()));
+        self.warnings().lines().for_each(print_error);
+        print_error(&format!("# {}", self.footer().trim_end()));
         Ok(())
     }
 }
@@ -243,7 +245,7 @@ fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; COLUMNS])> {
 fn lines(texts: Vec<String>, most: usize) -> String {
     let mut lines = BTreeSet::new();
     for text in texts {
-        lines.insert(shown(&text) + "\n");
+        lines.insert(sanitized(&text) + "\n");
     }
     let rest = rest(lines.len(), most);
     lines.into_iter().take(most).chain(rest).collect()
@@ -253,7 +255,7 @@ fn lines(texts: Vec<String>, most: usize) -> String {
 fn counted(what: &str, counts: &BTreeMap<String, usize>) -> String {
     let all: Vec<String> = counts
         .iter()
-        .map(|(name, count)| format!("{count} {}", shown(name)))
+        .map(|(name, count)| format!("{count} {}", sanitized(name)))
         .collect();
     let list = if all.is_empty() {
         String::new()

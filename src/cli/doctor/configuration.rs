@@ -1,4 +1,4 @@
-//! The configuration of an installation, as its Pods have it.
+//! Configuration of an installation, as its Pods have it.
 
 use super::findings::{Exam, Findings, Status, some_of};
 use super::installation::Backend;
@@ -6,7 +6,8 @@ use crate::cli::installed::{Installed, Unconfigured};
 use crate::config::{Config, Sources};
 use tolerarch_core::policy::Mode;
 
-/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
+/// Checks the configuration of the Pods and returns it: from the file if the user names one, otherwise from the mounted
+/// ConfigMap.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<Config> {
     let Exam {
         client,
@@ -34,7 +35,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<
     };
     let has_arrived = installed.change.is_none();
     if let Some(change) = installed.change {
-        let fix = "kubelets bring it to them within two minutes; then run this again";
+        let fix = "kubelets update it within two minutes; then run this again";
         findings.add(Status::Unknown, "configuration", change, fix);
     }
     let source = installed.source;
@@ -51,7 +52,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             let message = format!("{source} is not valid: {}", faults.join("; "));
-            let fix = "correct it: Pods that run keep the last valid one, new ones do not start";
+            let fix = "correct it: running Pods keep the last valid one, new Pods do not start";
             findings.failed("configuration", message, fix);
             None
         }

@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::output::{Colour, shown};
+use crate::cli::output::{Colour, sanitized};
 use tolerarch_kubernetes::cluster::UserClient;
 use tolerarch_text::list::List;
 
-/// Characters of the longest name of a check.
+/// Number of characters of the longest name of a check.
 const WIDTH: usize = 22;
-/// Names in a message.
+/// Form of a list of names in a message.
 const NAMES: List = List {
     separator: ", ",
     before_rest: " ",
@@ -26,7 +26,7 @@ const NAMES: List = List {
 pub(super) enum Status {
     Ok,
     Failed,
-    /// A check that was not possible, or had nothing to check.
+    /// The check was not possible, or there was nothing to check.
     Unknown,
 }
 
@@ -40,7 +40,7 @@ impl Status {
     }
 }
 
-/// Result of all checks together, as the exit status.
+/// Result of all checks together. The numbers are the exit statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -57,13 +57,16 @@ pub(super) struct Finding {
     pub(super) message: String,
     /// Advice; empty if there is nothing to do.
     pub(super) fix: String,
+    /// False if `doctor --pre` could not run the check.
+    #[serde(skip)]
+    pub(super) was_tried: bool,
 }
 
 /// Findings in the order of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
-/// Findings on one of several objects that are checked alike, such as a replica. Messages are made with its name.
+/// Findings on one of several objects that are checked alike, such as a replica. Each message is a function of its name.
 pub(super) struct SubjectFindings {
     subject: String,
     findings: Vec<SubjectFinding>,
@@ -71,9 +74,12 @@ pub(super) struct SubjectFindings {
 
 struct SubjectFinding {
     finding: Finding,
-    /// Message without the name of the object: what findings of one kind have in common.
+    /// Message without the name of the object. Findings of one kind have it in common.
     common: String,
 }
+
+/// Beginning of the message of a check that was not possible.
+const NOT_TRIED: &str = "not tried: ";
 
 /// Client and scope of the checks, and their findings so far.
 pub(super) struct Exam<'a> {
@@ -102,14 +108,60 @@ impl Findings {
         self.add(Status::Unknown, check, message, "");
     }
 
-    /// Returns what was read; a failure becomes a finding. A missing right is no fault of the installation.
+    /// Adds a finding on a check that was not possible.
+    pub(super) fn not_tried(&mut self, check: &'static str, why: impl Display) {
+        self.not_tried_with_fix(check, why, "");
+    }
+
+    pub(super) fn not_tried_with_fix(
+        &mut self,
+        check: &'static str,
+        why: impl Display,
+        fix: impl Into<String>,
+    ) {
+        self.0.push(Finding {
+            check,
+            status: Status::Unknown,
+            message: format!("{NOT_TRIED}{why}"),
+            fix: fix.into(),
+            was_tried: false,
+        });
+    }
+
+    /// Marks all checks with an unknown result as not tried.
+    pub(super) fn mark_unknown_as_not_tried(&mut self) {
+        for finding in &mut self.0 {
+            if finding.status == Status::Unknown && finding.was_tried {
+                finding.message.insert_str(0, NOT_TRIED);
+                finding.was_tried = false;
+            }
+        }
+    }
+
+    /// Returns the result of a read; a failure becomes a finding on a check that was not possible.
+    pub(super) fn read_or_not_tried<T, E: Display>(
+        &mut self,
+        check: &'static str,
+        what: &str,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        match result {
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.not_tried(check, format!("{what} cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Returns the result of a read; a failure becomes a finding. A missing right is no fault of the installation.
     pub(super) fn read<T, E: Display>(
         &mut self,
         check: &'static str,
         what: &str,
-        read: Result<T, E>,
+        result: Result<T, E>,
     ) -> Option<T> {
-        match read {
+        match result {
             Ok(read) => Some(read),
             Err(error) => {
                 self.unknown(check, format!("{what} cannot be read: {error}"));
@@ -130,10 +182,11 @@ impl Findings {
             status,
             message: message.into(),
             fix: fix.into(),
+            was_tried: true,
         });
     }
 
-    /// Adds findings on several objects; those of one kind become one, which names the other objects.
+    /// Adds findings on several objects. Findings of one kind become one, which names the other objects.
     pub(super) fn merge(&mut self, all: impl IntoIterator<Item = SubjectFindings>) {
         let mut merged: Vec<(SubjectFinding, Vec<String>)> = Vec::new();
         for SubjectFindings { subject, findings } in all {
@@ -153,7 +206,7 @@ impl Findings {
         }
     }
 
-    /// Puts faults first, and what is in order last.
+    /// Puts faults first and checks without a fault last.
     pub(super) fn sort(&mut self) {
         self.0.sort_by_key(|finding| match finding.status {
             Status::Failed => 0,
@@ -191,7 +244,7 @@ impl Findings {
         json!({"healthy": verdict == Verdict::Healthy, "status": verdict, "checks": self.0})
     }
 
-    /// Renders a line for each finding: faults first, so that the first line names what to mend first.
+    /// Renders a line for each finding: faults first, so that the user sees first what to fix first.
     pub(super) fn table(&self) -> String {
         let line = |finding: &Finding| {
             let mark = match finding.status {
@@ -202,10 +255,10 @@ impl Findings {
             let mut text = format!(
                 "{mark} {:WIDTH$}  {}\n",
                 finding.check,
-                shown(&finding.message)
+                sanitized(&finding.message)
             );
             if !finding.fix.is_empty() {
-                text += &format!("  {:WIDTH$}  → {}\n", "", shown(&finding.fix));
+                text += &format!("  {:WIDTH$}  → {}\n", "", sanitized(&finding.fix));
             }
             text
         };
@@ -244,14 +297,14 @@ impl SubjectFindings {
         self.add(Status::Unknown, check, message, "");
     }
 
-    /// Returns what was read; a failure becomes a finding, as of [`Findings::read`].
+    /// Returns the result of a read; a failure becomes a finding, as with [`Findings::read`].
     pub(super) fn read<T, E: Display>(
         &mut self,
         check: &'static str,
         what: impl Fn(&str) -> String,
-        read: Result<T, E>,
+        result: Result<T, E>,
     ) -> Option<T> {
-        match read {
+        match result {
             Ok(read) => Some(read),
             Err(error) => {
                 self.unknown(check, |name| {
@@ -276,6 +329,7 @@ impl SubjectFindings {
                 status,
                 message: message(&self.subject),
                 fix: fix.into(),
+                was_tried: true,
             },
         });
     }
@@ -289,7 +343,7 @@ impl SubjectFinding {
     }
 }
 
-/// Lists the first of these names, and the number of the others.
+/// Lists the first names, and the number of the others.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     NAMES.write(&names, |name| (*name).to_owned())

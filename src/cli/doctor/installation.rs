@@ -1,4 +1,4 @@
-//! Installed objects: namespaces, the Service of a webhook, the Pods behind it and their faults.
+//! Objects of an installation: the namespaces, the Service of a webhook, and the Pods behind it with their faults.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::cli::output::count;
 use crate::rights::Process;
 use tolerarch_kubernetes::cluster::Webhook;
 
-const ROOM: &str =
-    "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
+/// Advice for a Pod that no node has room for.
+const NO_ROOM_FIX: &str = "free resources, or let the Pod run on more nodes: nodeSelector, affinity and tolerations of the chart";
 
-/// Reads the namespaces: the user's own first, where rights are most likely.
+/// Reads the namespaces. That of the user's context comes first, because the user most likely has rights there.
 pub(super) async fn namespaces(
     Exam {
         client,
@@ -44,18 +44,19 @@ pub(super) async fn namespaces(
     namespaces
 }
 
+/// Service of a webhook and the Pods behind it.
 #[derive(Default)]
 pub(super) struct Backend<'n> {
     /// Namespaces that the webhook selects.
     pub(super) selected: Vec<&'n Namespace>,
     pub(super) namespace: String,
     pub(super) workload: Workload,
-    /// True if the Service leads to no Pod that is ready, as far as that can be read.
+    /// True if the Service does not exist or leads to no Pod that is ready, as far as that can be read.
     pub(super) leads_nowhere: bool,
 }
 
 impl<'n> Backend<'n> {
-    /// Checks the Service of a webhook, and finds the Pods behind it.
+    /// Checks the Service of a webhook and the Pods behind it.
     pub(super) async fn of(
         exam: &mut Exam<'_>,
         entry: &Webhook,
@@ -75,13 +76,9 @@ impl<'n> Backend<'n> {
         let service = format!("Service {namespace}/{name}");
         let entry = entry.name();
         let spec = match get::<Service>(client, Some(namespace), name).await {
-            Ok(found) => found.spec.unwrap_or_default(),
+            Ok(service) => service.spec.unwrap_or_default(),
             Err(error) if error.is_missing() => {
-                let message = format!("{entry} calls {service}, which does not exist");
-                let fix = format!(
-                    "name the Service of tolerarch in the clientConfig of {entry}, or install it"
-                );
-                findings.failed("service", message, fix);
+                report_no_service(&entry, &service, findings);
                 return Self {
                     leads_nowhere: true,
                     ..unknown
@@ -95,16 +92,16 @@ impl<'n> Backend<'n> {
         let ports = spec.ports.iter().flatten().map(|port| port.port).collect();
         let has_port = check_port(&entry, &service, port, &ports, findings);
         let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
-        let read = Workload::read(client, namespace, &labels).await;
+        let workload = Workload::read(client, namespace, &labels).await;
         let pods = format!("the Pods of {service}");
-        let read = findings.read("pods", &pods, read);
-        if let Some(workload) = &read
+        let workload = findings.read("pods", &pods, workload);
+        if let Some(workload) = &workload
             && workload.pods.is_empty()
             && !labels.selects_all()
         {
             report_no_pod(&service, namespace, workload, findings);
         }
-        let workload = read.unwrap_or_default();
+        let workload = workload.unwrap_or_default();
         check_start(&workload.pods, findings);
         let is_ready = check_endpoints(exam, (namespace, name), &labels, &workload.pods).await;
         Self {
@@ -115,8 +112,8 @@ impl<'n> Backend<'n> {
         }
     }
 
-    /// Finds another process of this installation, and reports its Pods that do not start. But for the component, its
-    /// labels are those of the webhook's Pods.
+    /// Returns the Pods of another process of this installation, and reports those that do not start. Their labels are
+    /// those of the webhook's Pods, except for the component.
     pub(super) async fn process(&self, exam: &mut Exam<'_>, process: Process) -> Option<Workload> {
         let component = process.component();
         let mut labels = self.workload.pods.first()?.labels().clone();
@@ -128,12 +125,19 @@ impl<'n> Backend<'n> {
             component.to_owned(),
         );
         let labels = labels.into_iter().collect();
-        let read = Workload::read(exam.client, &self.namespace, &labels).await;
+        let workload = Workload::read(exam.client, &self.namespace, &labels).await;
         let pods = format!("the Pods of tolerarch {component}");
-        let workload = exam.findings.read("pods", &pods, read)?;
+        let workload = exam.findings.read("pods", &pods, workload)?;
         check_start(&workload.pods, &mut exam.findings);
         Some(workload)
     }
+}
+
+fn report_no_service(entry: &str, service: &str, findings: &mut Findings) {
+    let message = format!("{entry} calls {service}, which does not exist");
+    let fix =
+        format!("name the Service of tolerarch in the clientConfig of {entry}, or install it");
+    findings.failed("service", message, fix);
 }
 
 /// Checks whether a Service has the port that a webhook calls.
@@ -151,7 +155,7 @@ fn check_port(
     let ports = joined(ports);
     let message =
         format!("{entry} calls port {port} of {service}, which has no such port, only {ports}");
-    let fix = "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
+    let fix = "if the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
         clientConfig.service.port";
     findings.failed("service", message, fix);
     false
@@ -163,13 +167,13 @@ fn report_no_pod(service: &str, namespace: &str, workload: &Workload, findings: 
     }
     let message = format!("the selector of {service} matches no Pod");
     let fix = format!(
-        "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see \
-         what refuses them: kubectl -n {namespace} get events"
+        "compare it with the labels of the Pods (helm upgrade --force-conflicts restores the chart's), or see \
+         what refuses the Pods: kubectl -n {namespace} get events"
     );
     findings.failed("pods", message, fix);
 }
 
-/// Returns the port of this name.
+/// Returns the container port of this name.
 pub(super) fn port_of(pod: &Pod, name: &str) -> Option<i32> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -209,7 +213,7 @@ async fn check_endpoints(
         let verb = if ready == 1 { "is" } else { "are" };
         findings.ok("endpoints", format!("{endpoints} {verb} ready"));
     }
-    // Only a port that the Pods name is known to be the one.
+    // Without a port of this name in the Pods the right one is unknown.
     let listening = pods.iter().filter_map(|pod| port_of(pod, "webhook"));
     let listening: BTreeSet<i32> = listening.collect();
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten());
@@ -224,7 +228,7 @@ async fn check_endpoints(
     let message = format!(
         "Service {namespace}/{name} leads to port {targets} of its Pods; the webhook listens at {port}"
     );
-    let fix = "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)";
+    let fix = "set its targetPort to the name of the container's port (helm upgrade --force-conflicts restores the chart's)";
     findings.failed("endpoints", message, fix);
     false
 }
@@ -235,13 +239,14 @@ fn joined(ports: &BTreeSet<i32>) -> String {
 }
 
 /// Returns why a Pod does not start, and advice.
-fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
+fn start_fault(pod: &Pod) -> Option<(String, &'static str)> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
-    if let Some(found) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False")
-    {
-        return Some((format!("no node has room: {}", text(&found.message)), ROOM));
+    let unscheduled = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False");
+    if let Some(condition) = unscheduled {
+        let why = format!("no node has room: {}", text(&condition.message));
+        return Some((why, NO_ROOM_FIX));
     }
     let mut containers = [&status.init_container_statuses, &status.container_statuses]
         .into_iter()
@@ -268,14 +273,14 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
     })
 }
 
-/// Returns whether a Pod waits for nothing: a node, an image or a volume, such as its first certificate.
+/// Returns whether a Pod no longer waits for a node, an image or a volume, such as one with its first certificate.
 pub(super) fn has_started(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let waits = status.is_some_and(|status| status.phase.as_deref() == Some("Pending"));
-    !waits && trouble(pod).is_none()
+    !waits && start_fault(pod).is_none()
 }
 
-/// Reports the Pods that do not start. As long as one serves, another one without room on the nodes does no harm.
+/// Reports the Pods that do not start. As long as another one serves, a Pod that no node has room for is no fault.
 fn check_start(pods: &[Pod], findings: &mut Findings) {
     let conditions = pods
         .iter()
@@ -284,8 +289,8 @@ fn check_start(pods: &[Pod], findings: &mut Findings) {
         .flatten()
         .any(|one| one.type_ == "Ready" && one.status == "True");
     findings.merge(pods.iter().filter_map(|pod| {
-        let (why, fix) = trouble(pod)?;
-        let status = Status::failed_if(fix != ROOM || !one_serves);
+        let (why, fix) = start_fault(pod)?;
+        let status = Status::failed_if(fix != NO_ROOM_FIX || !one_serves);
         let mut findings = SubjectFindings::on(name_of(pod));
         let message = |name: &str| format!("{name} cannot start: {why}");
         findings.add(status, "pods", message, fix);

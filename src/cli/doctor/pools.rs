@@ -1,9 +1,9 @@
-//! Checks of the pools against nodes and NodePools: what a pool opens, what runs there, what Karpenter and the
-//! cluster-autoscaler take.
+//! Checks of the pools: which nodes and NodePools a pool opens, and whether Karpenter and the cluster-autoscaler create
+//! new nodes there.
 
 use super::findings::{Exam, Findings, Status, some_of};
-use crate::cli::autoscaler::Seen;
-use crate::cli::inventory::Shown;
+use crate::cli::autoscaler::AutoscalerSearch;
+use crate::cli::inventory::ClusterNodes;
 use crate::cli::output::count;
 use crate::config::{Config, Discover};
 use tolerarch_core::policy::Pool;
@@ -11,21 +11,21 @@ use tolerarch_kubernetes::autoscaler::{Autoscaler, Choice, Outlook, Priorities};
 use tolerarch_kubernetes::cluster::NodePool;
 use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lacking};
 
-/// Advice where other NodePools come before those of a pool.
+/// Advice if Karpenter takes other NodePools before those of a pool.
 pub(super) const RANK_FIX: &str = "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one";
 
-/// Checks the pools of this configuration, and discovered ones if discovery is on.
+/// Checks the pools of this configuration, and the discovered pools if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let findings = &mut exam.findings;
-    let shown = Shown::read(exam.client, Discover::ALL, &config.policy.pools).await;
-    let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else {
+    let cluster = ClusterNodes::read(exam.client, Discover::ALL, &config.policy.pools).await;
+    let Some(cluster) = findings.read("pools", "the nodes and NodePools", cluster) else {
         return;
     };
-    let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+    let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
     let is_discovering = config.discover.node_pools;
-    let nodes = shown.nodes.as_deref();
-    let seen = Seen::read(exam.client, nodes).await;
-    for note in shown.notes.iter().chain(&seen.notes) {
+    let nodes = cluster.nodes.as_deref();
+    let search = AutoscalerSearch::read(exam.client, nodes).await;
+    for note in cluster.notes.iter().chain(&search.notes) {
         findings.unknown("pools", note);
     }
     if is_discovering {
@@ -33,7 +33,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
             findings.unknown("pools", warning);
         }
     }
-    let autoscaler = seen.autoscaler.as_ref();
+    let autoscaler = search.autoscaler.as_ref();
     if let Some(autoscaler) = autoscaler {
         check_platforms(config, autoscaler, findings);
     }
@@ -44,7 +44,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
         }
         let grouped = grouped.as_ref();
         let outlook = grouped.map(|grouped| grouped.outlook(&known.pool));
-        check_pool(known, &shown, config.discover, outlook.as_ref(), findings);
+        check_pool(known, &cluster, config.discover, outlook.as_ref(), findings);
         if let Some(autoscaler) = autoscaler
             && let Some(outlook) = outlook
             && outlook.concerns(known)
@@ -54,7 +54,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     }
 }
 
-/// Checks whether discovery sees all architectures of the cluster-autoscaler's groups, where Pods are kept off some.
+/// Checks whether discovery sees all architectures of the cluster-autoscaler's groups, if placement uses them.
 fn check_platforms(config: &Config, autoscaler: &Autoscaler, findings: &mut Findings) {
     let profiles = config.policies(&config.policy);
     let mut policies = profiles.values().chain([&config.policy]);
@@ -92,7 +92,7 @@ fn check_autoscaler(
     }
 }
 
-/// Returns what makes the cluster-autoscaler take the node groups of a pool first.
+/// Returns advice on how to have the cluster-autoscaler take the node groups of a pool first.
 pub(super) fn choice_fix(name: &str, autoscaler: &Autoscaler, choice: &Choice) -> String {
     let map = format!(
         "the ConfigMap {}/{}",
@@ -104,7 +104,7 @@ pub(super) fn choice_fix(name: &str, autoscaler: &Autoscaler, choice: &Choice) -
             "run it with --expander=priority,least-waste, and give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"
         ),
         Choice::Ignored { .. } => {
-            "take it out of --startup-taint, --status-taint and --ignore-taint, or give the pool a taint with another key: docs/autoscalers.md".to_owned()
+            "remove it from --startup-taint, --status-taint and --ignore-taint, or give the pool a taint with another key: docs/autoscalers.md".to_owned()
         }
         _ => format!("give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"),
     }
@@ -112,7 +112,7 @@ pub(super) fn choice_fix(name: &str, autoscaler: &Autoscaler, choice: &Choice) -
 
 fn check_pool(
     known: &KnownPool<'_>,
-    shown: &Shown,
+    cluster: &ClusterNodes,
     discover: Discover,
     outlook: Option<&Outlook<'_>>,
     findings: &mut Findings,
@@ -131,7 +131,7 @@ fn check_pool(
         findings.unknown("pools", message);
     }
     if *nodes == 0 && node_pools.is_empty() {
-        return check_empty(pool, shown, outlook, findings);
+        return check_empty(pool, cluster, outlook, findings);
     }
     let before = findings.0.len();
     check_mismatch(known, discover, outlook, findings);
@@ -166,7 +166,7 @@ pub(super) fn report_stuck(
     findings.failed(
         check,
         format!("pool {pool}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
-        format!("see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"),
+        format!("see its condition NodeRegistrationHealthy: kubectl describe nodepool {stuck}; with a limit of cpu 0 Karpenter takes others"),
     );
 }
 
@@ -178,22 +178,22 @@ fn check_mismatch(
     findings: &mut Findings,
 ) {
     let name = &known.pool.name;
-    let more = known.mismatch();
-    if more.is_empty() {
+    let unnamed = known.mismatch();
+    if unnamed.is_empty() {
         return;
     }
     let message = format!(
-        "pool {name} opens nodes with {more}, which its platforms do not name: its images have to run there, too"
+        "pool {name} opens nodes with {unnamed}, which its platforms do not name: its images have to run there, too"
     );
     let is_discovered = discover.nodes || discover.node_pools && !known.node_pools.is_empty();
     let fix = if !is_discovered {
         format!(
-            "add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"
+            "add {unnamed} to the platforms of {name}, give these nodes another taint, or let tolerarch discover platforms (discover)"
         )
     } else if outlook.is_some() {
-        // Groups of the cluster-autoscaler go to zero, and show nothing then.
+        // Groups of the cluster-autoscaler scale to zero, where no node shows the platform.
         format!(
-            "add {more} to the platforms of {name}: discovery forgets it with the last of these nodes"
+            "add {unnamed} to the platforms of {name}: discovery forgets it with the last of these nodes"
         )
     } else {
         String::new()
@@ -202,22 +202,28 @@ fn check_mismatch(
 }
 
 /// Reports a pool that opens no node and no NodePool, as far as these can be read.
-fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findings: &mut Findings) {
+fn check_empty(
+    pool: &Pool,
+    cluster: &ClusterNodes,
+    outlook: Option<&Outlook<'_>>,
+    findings: &mut Findings,
+) {
     let name = &pool.name;
-    if !shown.notes.is_empty() {
+    if !cluster.notes.is_empty() {
         return findings.unknown(
             "pools",
-            format!("no node that can be read has a taint of pool {name}"),
+            format!("no node that can be read has {}", opened_by(&[pool])),
         );
     }
-    let (why, fix) = match half_open(pool, shown) {
+    let (why, fix) = match half_open(pool, cluster) {
         Some((node, key)) => (
             format!("{node} also has the taint {key}, which it does not tolerate"),
             format!("add a toleration for {key} to pool {name}, or remove the taint"),
         ),
         None if outlook.is_some_and(|outlook| outlook.is_partly_unseen) => {
             let message = format!(
-                "no node has a taint of pool {name} now; the taints of a node group without a node that is known to be its own cannot be seen"
+                "no node has {} now; the taints of node groups without a node cannot be seen",
+                opened_by(&[pool])
             );
             return findings.unknown("pools", message);
         }
@@ -225,7 +231,7 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             let labels = labels(pool);
             let fix = format!(
                 "label the nodes of the pool ({labels}), or correct pools in the configuration; nothing to do if the pool is \
-                 at zero and has no NodePool"
+                 scaled to zero and has no NodePool"
             );
             let why =
                 format!("no node and no NodePool has {labels} and only taints that it tolerates");
@@ -235,8 +241,8 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             let toleration = pool.tolerations.first();
             let key = toleration.map_or("", |toleration| toleration.key.as_str());
             let fix = format!(
-                "taint the nodes of the pool ({key}), or correct pools in the configuration; nothing to do if the pool is at \
-                 zero and has no NodePool"
+                "taint the nodes of the pool ({key}), or correct pools in the configuration; nothing to do if the pool is \
+                 scaled to zero and has no NodePool"
             );
             (
                 "no node and no NodePool has a taint that it tolerates".to_owned(),
@@ -247,7 +253,29 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
     findings.failed("pools", format!("pool {name} opens nothing: {why}"), fix);
 }
 
-/// Writes the labels by which a pool is selected: `group=multi-arch, zone=a`.
+/// Returns what nodes of these pools have: `a taint of a, b or the labels group=arm of c`.
+pub(super) fn opened_by(pools: &[&Pool]) -> String {
+    let mut tainted = Vec::new();
+    let mut signs = Vec::new();
+    for pool in pools {
+        if pool.select.is_empty() {
+            tainted.push(pool.name.as_str());
+        } else {
+            let noun = if pool.select.len() == 1 {
+                "label"
+            } else {
+                "labels"
+            };
+            signs.push(format!("the {noun} {} of {}", labels(pool), pool.name));
+        }
+    }
+    if !tainted.is_empty() {
+        signs.insert(0, format!("a taint of {}", some_of(tainted)));
+    }
+    signs.join(" or ")
+}
+
+/// Renders the labels by which a pool is selected: `group=multi-arch, zone=a`.
 pub(super) fn labels(pool: &Pool) -> String {
     let labels = pool.select.iter();
     let labels: Vec<String> = labels
@@ -256,11 +284,12 @@ pub(super) fn labels(pool: &Pool) -> String {
     labels.join(", ")
 }
 
-/// Returns a node or a NodePool of which a pool tolerates one taint, and the key of another one, which it does not.
-pub(super) fn half_open<'a>(pool: &Pool, shown: &'a Shown) -> Option<(&'a str, &'a str)> {
-    let nodes = shown.nodes.iter().flatten();
+/// Returns a node or a NodePool of which the pool tolerates one taint, with the key of another taint that it does not
+/// tolerate.
+pub(super) fn half_open<'a>(pool: &Pool, cluster: &'a ClusterNodes) -> Option<(&'a str, &'a str)> {
+    let nodes = cluster.nodes.iter().flatten();
     let nodes = nodes.map(|node| (node.name(), &node.taints));
-    let node_pools = shown.inventory.node_pools.iter();
+    let node_pools = cluster.inventory.node_pools.iter();
     let node_pools = node_pools.map(|node_pool| (node_pool.name(), &node_pool.taints));
     for (name, taints) in nodes.chain(node_pools) {
         if let Some(taint) = lacking(&pool.tolerations, taints) {
@@ -281,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_node_is_told_as_one() {
+    fn single_node_is_counted_in_the_singular() {
         let labels = json!({"kubernetes.io/arch": "arm64"});
         let taint =
             json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
@@ -289,18 +318,18 @@ mod tests {
             json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": [taint]}});
         let node: Node = serde_json::from_value(node).unwrap();
         let inventory = Inventory::of(Vec::new(), &[NodeKind::of(&node, &BTreeSet::new())]);
-        let shown = Shown {
+        let cluster = ClusterNodes {
             inventory,
-            knows_node_pools: true,
+            has_read_node_pools: true,
             nodes: Some(vec![node]),
             notes: Vec::new(),
         };
         let config = Config::default();
         let mut findings = Findings::default();
-        let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+        let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
         check_pool(
             &discovery.pools[0],
-            &shown,
+            &cluster,
             config.discover,
             None,
             &mut findings,
@@ -309,19 +338,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_open_to_some_workloads_is_named() {
+    fn share_of_a_pool_is_reported() {
         let config = Config::parse("pools: [{preset: karpenter, share: 10}]\n").unwrap();
-        let shown = Shown {
+        let cluster = ClusterNodes {
             inventory: Inventory::of(Vec::new(), &[]),
-            knows_node_pools: true,
+            has_read_node_pools: true,
             nodes: Some(Vec::new()),
             notes: Vec::new(),
         };
         let mut findings = Findings::default();
-        let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+        let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
         check_pool(
             &discovery.pools[0],
-            &shown,
+            &cluster,
             config.discover,
             None,
             &mut findings,
@@ -336,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_pool_that_gets_no_nodes_is_named() {
+    fn unhealthy_node_registration_is_reported() {
         let taint =
             json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
         let messages = |healthy: &str| {
@@ -345,18 +374,18 @@ mod tests {
                 "status": {"conditions": [{"type": "NodeRegistrationHealthy", "status": healthy}]},
             });
             let inventory = Inventory::of(vec![serde_json::from_value(pool).unwrap()], &[]);
-            let shown = Shown {
+            let cluster = ClusterNodes {
                 inventory,
-                knows_node_pools: true,
+                has_read_node_pools: true,
                 nodes: Some(Vec::new()),
                 notes: Vec::new(),
             };
             let config = Config::default();
             let mut findings = Findings::default();
-            let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+            let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
             check_pool(
                 &discovery.pools[0],
-                &shown,
+                &cluster,
                 config.discover,
                 None,
                 &mut findings,

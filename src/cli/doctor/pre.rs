@@ -1,4 +1,5 @@
-//! `tolerarch doctor --pre`: whether the first node of another architecture may come. Nothing has to be installed for it.
+//! `tolerarch doctor --pre` checks whether a cluster is ready for its first node of another architecture. It needs no
+//! installation.
 
 mod admission;
 mod agents;
@@ -12,40 +13,40 @@ mod workloads;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::findings::{Exam, Finding, Findings, Status};
+use super::findings::{Exam, Finding, Findings};
 use super::{installation, version};
-use crate::cli::autoscaler::Seen;
+use crate::cli::autoscaler::AutoscalerSearch;
 use crate::cli::configured::{Configured, NotConfigured};
-use crate::cli::inventory::Shown;
+use crate::cli::inventory::ClusterNodes;
 use crate::cli::kubernetes::Access;
 use crate::cli::output::Progress;
 use crate::cli::session::Session;
 use crate::cli::survey::Survey;
 use crate::cli::{Failure, Shared};
 use crate::config::{Discover, Verify};
-use arrival::{Arrival, NOT_TRIED, present};
+use arrival::{Arrival, present};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{DaemonSet, Node};
 use tolerarch_kubernetes::discovery::{Discovery, NewNode};
 
-/// Architecture that is asked for where the nodes have all that the pools name.
-const USUAL: &str = "arm64";
+/// Architecture of the new node if the nodes already have every platform of the pools.
+const DEFAULT_ARCHITECTURE: &str = "arm64";
 
 #[derive(Debug, Args)]
 pub(super) struct Pre {
-    /// Check, before anything is installed, whether the first node of another architecture may come
+    /// Check, before an installation, whether the cluster is ready for its first node of another architecture
     #[arg(long = "pre")]
     pub(super) is_on: bool,
-    /// The platform of the new node, for --pre [default: one of the pools that no node has yet, or linux/arm64]
+    /// The platform of the new node, for --pre [default: a platform of the pools that no node has yet, or linux/arm64]
     #[arg(long, value_name = "PLATFORM", requires = "is_on", value_parser = platform)]
     platform: Option<PlatformSet>,
-    /// The pool that the new node belongs to, for --pre [default: all with the platform]
+    /// The pool of the new node, for --pre [default: all pools with the platform]
     #[arg(long, value_name = "NAME", requires = "is_on")]
     pool: Option<String>,
 }
 
-/// Nodes that are to come.
+/// Nodes to be added.
 struct Target<'a> {
     platform: PlatformSet,
     architecture: &'static str,
@@ -54,14 +55,14 @@ struct Target<'a> {
 }
 
 impl Pre {
-    /// Runs all checks, those on what a new node cannot do without first.
+    /// Runs all checks. Those on DaemonSets come first: no node works without these.
     pub(super) async fn examine(
         &self,
         shared: &Shared,
         access: &Access,
         progress: Progress,
     ) -> Result<Findings, Failure> {
-        progress.show("asking the API server");
+        progress.show("querying the API server");
         let client = access.connect(&shared.environment)?;
         let mut exam = Exam {
             client: &client,
@@ -72,38 +73,34 @@ impl Pre {
         version::check(&mut exam).await?;
         let mut configured = configured(shared, access, &mut exam).await?;
         let pools = &configured.config.policy.pools;
-        let shown = Shown::read(&client, Discover::ALL, pools).await?;
-        let seen = Seen::read(&client, shown.nodes.as_deref()).await;
+        let cluster = ClusterNodes::read(&client, Discover::ALL, pools).await?;
+        let search = AutoscalerSearch::read(&client, cluster.nodes.as_deref()).await;
         let namespaces = installation::namespaces(&mut exam).await;
-        // What these could not read.
-        for finding in &mut exam.findings.0 {
-            if finding.status == Status::Unknown && !finding.message.starts_with(NOT_TRIED) {
-                finding.message.insert_str(0, NOT_TRIED);
-            }
-        }
+        // So far, an unknown result means that something could not be read.
+        exam.findings.mark_unknown_as_not_tried();
         let config = &mut configured.config;
-        let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+        let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
         let Target {
             platform,
             architecture,
             pools,
             nodes,
-        } = self.target(&shown, &discovery)?;
+        } = self.target(&cluster, &discovery)?;
         let arrival = Arrival {
             client: &client,
             only: exam.only,
             architecture,
             platform,
-            present: present(shown.nodes.as_deref().unwrap_or_default()),
-            shown: &shown,
-            seen: &seen,
+            present: present(cluster.nodes.as_deref().unwrap_or_default()),
+            cluster: &cluster,
+            search: &search,
             discovery: &discovery,
             pools,
             nodes,
             namespaces,
             verify: config.verify,
         };
-        // What an image says of itself is compared with its config, whatever the webhook does.
+        // The index of an image is always compared with the configs, even if the webhook trusts the index.
         config.verify = Verify::Config;
         let findings = &mut exam.findings;
         check(&arrival, shared, configured, progress, findings).await?;
@@ -114,21 +111,25 @@ impl Pre {
         Ok(exam.findings)
     }
 
-    /// Returns what is to come, as the user names it, or as pools and nodes show what is missing.
+    /// Returns the nodes to be added: with the platform and the pool that the user names, or those that pools and nodes
+    /// suggest.
     fn target<'a>(
         &self,
-        shown: &'a Shown,
+        cluster: &'a ClusterNodes,
         discovery: &'a Discovery<'_>,
     ) -> Result<Target<'a>, Failure> {
-        let nodes = shown.nodes.as_deref().unwrap_or_default();
+        let nodes = cluster.nodes.as_deref().unwrap_or_default();
         let platform = match self.platform {
             Some(platform) => platform,
             None => missing(discovery, nodes),
         };
         let architectures = platform.architectures();
-        let architecture = architectures.first().copied().unwrap_or(USUAL);
+        let architecture = architectures
+            .first()
+            .copied()
+            .unwrap_or(DEFAULT_ARCHITECTURE);
         let pools = self.pools(discovery, platform)?;
-        let inventory = &shown.inventory;
+        let inventory = &cluster.inventory;
         let all = pools.iter().copied();
         let mut new = NewNode::all(architecture, platform, inventory, nodes, all);
         if self.pool.is_some() {
@@ -173,10 +174,10 @@ impl Pre {
 
 /// Returns the findings in the form of `-o json`.
 pub(super) fn document(findings: &Findings) -> Value {
-    let is_unknown = |finding: &Finding| finding.message.starts_with(NOT_TRIED);
+    let was_tried = |finding: &Finding| finding.was_tried;
     json!({
         "ready": !findings.has_failed(),
-        "complete": !findings.0.iter().any(is_unknown),
+        "complete": findings.0.iter().all(was_tried),
         "checks": findings.0,
     })
 }
@@ -194,19 +195,17 @@ async fn check(
         None => DaemonSet::PATH.to_owned(),
     };
     let sets = client.list::<DaemonSet>(&path).await;
-    let what = format!("{NOT_TRIED}the DaemonSets");
-    let known = findings.read("daemonsets", &what, sets);
-    let sets = known.as_deref().unwrap_or_default();
+    let readable_sets = findings.read_or_not_tried("daemonsets", "the DaemonSets", sets);
+    let sets = readable_sets.as_deref().unwrap_or_default();
     let survey = Survey::read(client, *only, None, &progress).await;
-    let what = format!("{NOT_TRIED}the Pods");
-    let survey = findings.read("workloads", &what, survey);
+    let survey = findings.read_or_not_tried("workloads", "the Pods", survey);
     let survey = survey.unwrap_or_default();
     let images = survey.images();
     let session = Session::start(shared, configured, progress, Some(client), images).await?;
     agents::check(arrival, &session, sets, findings).await;
     sources::check(arrival, findings).await;
     admission::check(arrival, findings).await;
-    quotas::check(arrival, known.as_deref(), findings).await;
+    quotas::check(arrival, readable_sets.as_deref(), findings).await;
     versions::check(arrival, findings).await;
     let examined = survey.examine(&session).await;
     workloads::check(arrival, &survey, &examined, findings);
@@ -214,7 +213,7 @@ async fn check(
     Ok(())
 }
 
-/// Reads the configuration; the built-in defaults decide where that of the cluster cannot be read.
+/// Reads the configuration: the built-in defaults if that of the cluster cannot be read.
 async fn configured(
     shared: &Shared,
     access: &Access,
@@ -222,24 +221,24 @@ async fn configured(
 ) -> Result<Configured, Failure> {
     match access.configured(shared, exam.client).await {
         Ok(configured) => {
-            // The first note names the source; the others are on parts that have no effect here.
+            // The first note names the source. The others concern parts that have no effect here.
             if let (None, Some(source)) = (&shared.config, configured.notes.first()) {
                 exam.findings.ok("configuration", source);
             }
             Ok(configured)
         }
         Err(NotConfigured::Unread(why)) => {
-            let message = format!("{NOT_TRIED}{why}; the checks go by the built-in defaults");
-            exam.findings.unknown("configuration", message);
+            let why = format!("{why}; the checks use the built-in defaults");
+            exam.findings.not_tried("configuration", why);
             Ok(shared.load(None, None)?)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns a platform of the pools that no node has yet, rather that of arm64.
+/// Returns a platform of the pools that no node has yet, preferably that of arm64.
 fn missing(discovery: &Discovery<'_>, nodes: &[Node]) -> PlatformSet {
-    let usual = PlatformSet::of_architecture(USUAL);
+    let usual = PlatformSet::of_architecture(DEFAULT_ARCHITECTURE);
     let mut missing = PlatformSet::EMPTY;
     for known in &discovery.pools {
         missing = missing.union(known.pool.platforms);

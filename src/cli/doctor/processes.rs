@@ -1,5 +1,5 @@
 //! Checks of the processes of an installation: the rights of their accounts for the enabled features, the issuer of
-//! certificates, the controller's Lease, and the policies that fence the controller in.
+//! certificates, the controller's Lease, and the policies that restrict the controller.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -21,13 +21,14 @@ use crate::rights::{PULL_SECRETS, Process, Right, WEBHOOKS};
 use tolerarch_kubernetes::cluster::{StoredPod, covers};
 use tolerarch_webhook::tls::TlsMode;
 
-/// Advice if no policy restricts the changes of the controller.
-const FENCE_PODS: &str = "put the policy and its binding back by helm upgrade, apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";
-const FENCE_NODES: &str = "put the policies and their bindings back by helm upgrade, apply those of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away";
-/// Maximum age of a leader's Lease: renewed every 2 s, taken over after 15 s; the rest is for clocks that differ.
-const RENEWED: Duration = Duration::from_secs(60);
-/// Maximum number of namespaces that are checked one by one, if a right is not given for all.
-const ASKED: usize = 50;
+/// Advice if no policy restricts the changes of Pods by the controller.
+const POD_POLICY_FIX: &str = "restore the policy and its binding by helm upgrade, apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";
+/// Advice if no policy restricts the changes of nodes by the controller.
+const NODE_POLICY_FIX: &str = "restore the policies and their bindings by helm upgrade, apply those of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away";
+/// Maximum age of a leader's Lease. It is renewed every 2 s and taken over after 15 s; the rest allows for clock skew.
+const MAX_LEASE_AGE: Duration = Duration::from_secs(60);
+/// Maximum number of namespaces that are checked one by one, if the account has a right only in some.
+const MAX_NAMESPACES: usize = 50;
 
 /// Service account of a Pod.
 struct Account<'a> {
@@ -48,7 +49,7 @@ impl Account<'_> {
         format!("system:serviceaccount:{namespace}:{}", self.name())
     }
 
-    /// Returns the rights that the account has, and those that it lacks; `None`, and a finding, if they cannot be read.
+    /// Returns the rights that the account has, and those that it lacks; `None` and a finding if they cannot be read.
     async fn review(
         &self,
         exam: &mut Exam<'_>,
@@ -82,7 +83,7 @@ impl Account<'_> {
         Some((held, missing))
     }
 
-    /// Checks the rights that the process needs; the one to read pull secrets is needed in namespaces with some.
+    /// Checks the rights that the process needs. It needs the one to read pull secrets only in namespaces that have some.
     async fn check(&self, exam: &mut Exam<'_>, rights: Vec<Right>) -> Option<()> {
         if rights.is_empty() {
             return Some(());
@@ -91,7 +92,7 @@ impl Account<'_> {
         let spec = self.pod.spec.as_ref();
         if spec.and_then(|spec| spec.automount_service_account_token) == Some(false) {
             let message = "no token is mounted, and the configuration needs the Kubernetes API";
-            let fix = "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)";
+            let fix = "set automountServiceAccountToken to true on the Pods (the chart sets it if the configuration needs it)";
             exam.findings.failed(check, message, fix);
         }
         let name = self.name();
@@ -107,7 +108,8 @@ impl Account<'_> {
                 manifests/node-taints have them), or switch off what needs it";
             exam.findings.failed(check, message, fix);
         } else if !lacks_pull_secrets {
-            let message = format!("ServiceAccount {name} may do what is switched on");
+            let message =
+                format!("ServiceAccount {name} has the rights that the configuration needs");
             exam.findings.ok(check, message);
         }
         if lacks_pull_secrets {
@@ -116,7 +118,7 @@ impl Account<'_> {
         Some(())
     }
 
-    /// Checks that the account has no right of the one that issues managed certificates.
+    /// Checks that the account has no right that only the issuer of managed certificates should have.
     async fn check_excess(&self, exam: &mut Exam<'_>, config: &Config) -> Option<()> {
         let mut excess = Process::Certificates.rights(config, &self.backend.namespace);
         excess.retain(|right| match right.verb {
@@ -128,15 +130,17 @@ impl Account<'_> {
             let name = self.name();
             let excess = texts(&excess);
             let message = format!(
-                "ServiceAccount {name} may {excess}: who takes over the webhook owns the cluster"
+                "ServiceAccount {name} may {excess}: whoever takes over the webhook could take over the cluster"
             );
-            let fix = "take that away: only the account of `tolerarch certificates` needs it";
+            let fix =
+                "revoke these rights: only the account of `tolerarch certificates` needs them";
             exam.findings.failed("rights", message, fix);
         }
         Some(())
     }
 
-    /// Checks whether pull secrets can be read where Pods have any: some operators give the right per namespace.
+    /// Checks whether the account may read pull secrets in the namespaces whose Pods have some. Operators may give the
+    /// right for single namespaces.
     async fn check_pull_secrets(&self, exam: &mut Exam<'_>) -> Option<()> {
         let right = |namespace| Right {
             verb: "get",
@@ -144,7 +148,7 @@ impl Account<'_> {
             namespace,
             ..Right::default()
         };
-        let namespaces = self.backend.selected.iter().take(ASKED);
+        let namespaces = self.backend.selected.iter().take(MAX_NAMESPACES);
         let rights = namespaces.map(|namespace| right(name_of(*namespace).to_owned()));
         let (held, missing) = self.review(exam, rights.collect()).await?;
         let mut lacking = Vec::new();
@@ -165,10 +169,10 @@ impl Account<'_> {
         );
         let lacking = some_of(lacking.iter().map(String::as_str));
         if lacking.is_empty() {
-            let message = format!("{may}, and no Pod of others has any");
+            let message = format!("{may}, and no Pod in other namespaces has one");
             exam.findings.ok("rights", message);
         } else if !held.is_empty() {
-            let message = format!("{may}, and not in {lacking}");
+            let message = format!("{may}, but not in {lacking}");
             exam.findings.unknown("rights", message);
         } else {
             let message = format!(
@@ -181,7 +185,7 @@ impl Account<'_> {
     }
 }
 
-/// Returns whether a Pod names pull secrets, as far as that can be read.
+/// Returns whether a Pod names pull secrets; true if that cannot be read.
 fn may_use_pull_secrets(pod: &StoredPod) -> bool {
     let facts = pod.facts.as_ref();
     facts.is_none_or(|facts| facts.pull_secrets().next().is_some())
@@ -209,7 +213,7 @@ pub(super) async fn check(
     };
     let needed = Process::Webhook.rights(config, &backend.namespace);
     account.check(exam, needed).await?;
-    // One that is there without being needed does not start.
+    // Looked for in every mode: an issuer that is not needed does not start, and its Pods are reported.
     let issuer = backend.process(exam, Process::Certificates).await?;
     if config.tls.mode != TlsMode::Managed {
         return Some(());
@@ -222,7 +226,7 @@ pub(super) async fn check(
     }
     let fix = match issuer.without_pods(&backend.namespace, 1) {
         Some((_, fix)) => fix,
-        None => "install its Deployment (the chart and manifests/ bring it)".to_owned(),
+        None => "install its Deployment (the chart and manifests/ contain it)".to_owned(),
     };
     let message = "nothing issues certificates: there is no Pod of `tolerarch certificates`";
     exam.findings.failed("rights", message, fix);
@@ -252,10 +256,10 @@ pub(super) async fn check_controller(exam: &mut Exam<'_>, backend: &Backend<'_>,
     let needed = Process::Controller.rights(config, namespace);
     account.check(exam, needed).await;
     if config.controller.repair {
-        check_fence(exam, &account.user(), "pods", FENCE_PODS).await;
+        check_policy(exam, &account.user(), "pods", POD_POLICY_FIX).await;
     }
     if !config.controller.node_taints.is_empty() {
-        check_fence(exam, &account.user(), "nodes", FENCE_NODES).await;
+        check_policy(exam, &account.user(), "nodes", NODE_POLICY_FIX).await;
     }
 }
 
@@ -275,13 +279,13 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[P
     let is_pod = pods.iter().any(|pod| holder.starts_with(name_of(pod)));
     let findings = &mut exam.findings;
     match age {
-        Some(age) if age <= RENEWED && is_pod => {
+        Some(age) if age <= MAX_LEASE_AGE && is_pod => {
             findings.ok("controller", format!("{holder} leads, by the Lease {name}"));
         }
-        // A Pod that was killed holds the Lease until another one takes it over.
-        Some(age) if age <= RENEWED => {
+        // A killed Pod holds the Lease until another Pod takes it over.
+        Some(age) if age <= MAX_LEASE_AGE => {
             let message = format!("{holder} holds the Lease {name}, and no Pod has that name");
-            let fix = "another one leads within 20 s; then run this again";
+            let fix = "another Pod takes it over within 20 s; then run this again";
             findings.add(Status::Unknown, "controller", message, fix);
         }
         age => {
@@ -290,7 +294,7 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[P
                 None => "has no holder".to_owned(),
             };
             let message = format!("no replica leads: the Lease {name} {why}");
-            let fix = "find out why its Pods do not run, or why they cannot write the Lease: their log says it";
+            let fix = "see in the log of its Pods why they do not run or cannot write the Lease";
             findings.failed("controller", message, fix);
         }
     }
@@ -299,11 +303,12 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[P
 
 fn age(renewed: MicroTime) -> Duration {
     let age = SystemTime::now().duration_since(renewed.0.into());
-    // The other clock is ahead.
+    // The time is in the future if the other clock is ahead.
     age.unwrap_or_default()
 }
 
-async fn check_fence(
+/// Checks whether a policy restricts what the account may change of a resource.
+async fn check_policy(
     exam: &mut Exam<'_>,
     user: &str,
     resource: &str,
@@ -323,7 +328,7 @@ async fn check_fence(
         }
     }
     let quoted = format!("'{user}'");
-    let fences = |policy: &&ValidatingAdmissionPolicy| {
+    let restricts = |policy: &&ValidatingAdmissionPolicy| {
         let Some(spec) = &policy.spec else {
             return false;
         };
@@ -335,14 +340,14 @@ async fn check_fence(
             && rules.any(|rule| covers(rule, ["UPDATE", "", resource]))
             && conditions.any(|condition| condition.expression.contains(&quoted))
     };
-    if let Some(policy) = policies.iter().find(fences) {
+    if let Some(policy) = policies.iter().find(restricts) {
         let name = name_of(policy);
         let message =
-            format!("the ValidatingAdmissionPolicy {name} fences in what it changes of {resource}");
+            format!("the ValidatingAdmissionPolicy {name} restricts its changes of {resource}");
         exam.findings.ok("controller", message);
     } else {
         let message = format!(
-            "no ValidatingAdmissionPolicy for {resource} that is bound with Deny fences in {user}: it may change all of them"
+            "no ValidatingAdmissionPolicy for {resource} that is bound with Deny restricts {user}: it may change anything of them"
         );
         exam.findings.failed("controller", message, fix);
     }

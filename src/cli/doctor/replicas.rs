@@ -1,4 +1,4 @@
-//! Checks of the replicas by their reports: components, certificates, versions, and answers of registries.
+//! Checks of the replicas by what they report: components, certificates, versions, and answers of registries.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ use tolerarch_support::logging::date;
 /// Default admin port.
 const ADMIN: i32 = 8080;
 const DENIED: Reason = Reason::Unknown(LookupError::Denied);
-const LOOK: &str = "look at the log of the Pod, and at docs/runbooks/TolerarchDegraded.md";
-const RENEW: &str = "renew it, with <service>.<namespace>.svc among its DNS names: with tls.mode managed look at the log of the Pod of \
-    `tolerarch certificates`, with cert-manager at kubectl describe certificate, otherwise replace the Secret; where it is not \
+const COMPONENT_FIX: &str = "see the log of the Pod and docs/runbooks/TolerarchDegraded.md";
+const CERTIFICATE_FIX: &str = "renew it, with <service>.<namespace>.svc among its DNS names: with tls.mode managed see the log of the Pod of \
+    `tolerarch certificates`, with cert-manager see kubectl describe certificate, otherwise replace the Secret; if it is not \
     valid yet, compare the clocks of the machines";
 
-/// Checks the reports of each replica. Reading them takes the right to get pods/proxy.
+/// Checks what each replica reports. Reading it takes the right to get pods/proxy.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) {
     let mut reports = Vec::new();
     for pod in backend.workload.pods.iter().filter(|pod| has_started(pod)) {
@@ -51,14 +51,15 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) {
     exam.findings.merge(reports);
 }
 
-/// Reports until when the certificate is valid; one that API servers refuse is a fault of its component.
+/// Reports until when the certificate is valid. A certificate that API servers refuse is reported as a fault of its
+/// component.
 fn check_certificate(metrics: &str, replica: &mut SubjectFindings) {
     let Some((_, end)) = samples(metrics, "tolerarch_certificate_expiry_timestamp_seconds").next()
     else {
         return;
     };
     let end = end as i64;
-    let message = |name: &str| format!("the one of {name} ends at {}", date(end));
+    let message = |name: &str| format!("that of {name} expires at {}", date(end));
     if end > ASN1Time::now().timestamp() {
         replica.ok("certificate", message);
     } else {
@@ -79,15 +80,15 @@ fn check_components(report: &str, replica: &mut SubjectFindings) {
     for line in failed {
         let is_certificate = line.starts_with("certificate ");
         let (check, fix) = if is_certificate {
-            ("certificate", RENEW)
+            ("certificate", CERTIFICATE_FIX)
         } else {
-            ("components", LOOK)
+            ("components", COMPONENT_FIX)
         };
         replica.failed(check, |name| format!("{name}: {line}"), fix);
     }
 }
 
-/// Checks by a replica's metrics whether registries answer it: this machine reaches registries by another path.
+/// Checks by a replica's metrics whether registries answer it. A request from this machine would take another path.
 fn check_registries(metrics: &str, replica: &mut SubjectFindings) {
     let requests = samples(metrics, "tolerarch_registry_requests_total");
     let requests: Vec<(&str, &str)> = requests
@@ -103,7 +104,7 @@ fn check_registries(metrics: &str, replica: &mut SubjectFindings) {
     if denied > 0.0 {
         let message = |name: &str| {
             format!(
-                "{denied} reviews of {name} ended with denied since it started: a registry wants a login"
+                "{denied} reviews of {name} ended with denied since it started: a registry requires a login"
             )
         };
         let advice = fix(DENIED).unwrap_or_default();
@@ -111,13 +112,13 @@ fn check_registries(metrics: &str, replica: &mut SubjectFindings) {
     } else if faults.is_empty() {
         match samples(metrics, "tolerarch_lookups_in_flight").next() {
             Some((_, 1.0..)) => replica.unknown("registries", |name| {
-                format!("lookups of {name} are under way: run this again")
+                format!("lookups of {name} are in progress: run this again")
             }),
             _ if requests.is_empty() => replica.unknown("registries", |name| {
-                format!("{name} has asked no registry yet")
+                format!("{name} has sent no request to a registry yet")
             }),
             _ => replica.ok("registries", |name| {
-                format!("every registry that {name} has asked answers")
+                format!("every registry that {name} uses answers")
             }),
         }
     }
@@ -127,15 +128,16 @@ fn check_registries(metrics: &str, replica: &mut SubjectFindings) {
         } else {
             registry
         };
-        let fix = "see that it runs, and let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
-            tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it";
+        let fix = "check that it runs and that the replicas may connect to it: docs/runbooks/TolerarchRegistryUnreachable.md shows how \
+            to find host and error in their log, and tolerarch inspect --explain IMAGE shows each request; the finding goes away with the \
+            next lookup that succeeds";
         let message = |name: &str| format!("{name}: {registry} {fault}");
         replica.failed("registries", message, fix);
     }
 }
 
-/// Returns the registries that do not answer a replica, with their faults. Of several faults of a registry, the last is
-/// kept: it says most.
+/// Returns the registries that do not answer a replica, with their faults. If a registry has several faults, the last one
+/// is returned: it says most.
 fn faulty_registries<'m>(
     metrics: &'m str,
     requests: &[(&'m str, &'m str)],
@@ -151,7 +153,7 @@ fn faulty_registries<'m>(
     for (metric, fault) in [
         (
             "tolerarch_registry_failing",
-            "did not answer the last time that it was asked",
+            "did not answer the last request",
         ),
         (
             "tolerarch_registry_circuit_open",
@@ -165,9 +167,9 @@ fn faulty_registries<'m>(
     faults
 }
 
-/// Checks the version that a replica says, whatever its image is called.
+/// Checks the version that a replica reports: the tag of its image proves nothing.
 fn check_version(metrics: &str, replica: &mut SubjectFindings) {
-    let own = env!("CARGO_PKG_VERSION");
+    let this_version = env!("CARGO_PKG_VERSION");
     let numbers = |version: &str| -> Vec<Option<u32>> {
         let parts = version.split(['.', '-', '+']).take(3);
         parts.map(|part| part.parse().ok()).collect()
@@ -175,15 +177,16 @@ fn check_version(metrics: &str, replica: &mut SubjectFindings) {
     for (labels, _) in samples(metrics, "tolerarch_build_info") {
         let version = label(labels, "version");
         let runs = |name: &str| format!("tolerarch {version} runs in {name}");
-        match numbers(version).cmp(&numbers(own)) {
+        match numbers(version).cmp(&numbers(this_version)) {
             Ordering::Less => {
                 let fix = "upgrade it: helm upgrade, or kubectl apply -k of the new manifests";
-                let message =
-                    |name: &str| format!("{}, older than this command ({own})", runs(name));
+                let message = |name: &str| {
+                    format!("{}, older than this command ({this_version})", runs(name))
+                };
                 replica.failed("version", message, fix);
             }
             Ordering::Greater => replica.unknown("version", |name| {
-                format!("{}, newer than this command ({own})", runs(name))
+                format!("{}, newer than this command ({this_version})", runs(name))
             }),
             Ordering::Equal => replica.ok("version", runs),
         }

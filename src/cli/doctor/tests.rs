@@ -1,4 +1,4 @@
-//! A right installation, and one with each of the faults that occur.
+//! A healthy installation, and installations with one fault each.
 
 mod faults;
 mod verdicts;
@@ -14,7 +14,7 @@ use super::*;
 use crate::cli::installed::{Installed, Unconfigured};
 use world::{
     BINDINGS, CONFIG, Call, DEPLOYMENTS, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES,
-    POD_METRICS, PODS, POLICIES, READYZ, SERVICE, SLICES, WEBHOOKS, World, namespace,
+    POD_METRICS, PODS, POLICIES, READYZ, SERVICE, SLICES, TestCluster, WEBHOOKS, namespace,
 };
 
 fn failed(findings: &Findings) -> Vec<&Finding> {
@@ -26,11 +26,11 @@ fn failed(findings: &Findings) -> Vec<&Finding> {
 }
 
 #[test]
-fn what_several_report_is_one_line_but_a_fault_is_never_part_of_a_tick() {
+fn equal_findings_are_merged_and_a_fault_stays_separate() {
     let of = |name: &str, status| {
-        let mut own = SubjectFindings::on(name);
-        own.add(status, "pods", |name| format!("{name}: on a node"), "");
-        own
+        let mut findings = SubjectFindings::on(name);
+        findings.add(status, "pods", |name| format!("{name}: on a node"), "");
+        findings
     };
     let mut findings = Findings::default();
     findings.merge([
@@ -38,13 +38,13 @@ fn what_several_report_is_one_line_but_a_fault_is_never_part_of_a_tick() {
         of("b", Status::Failed),
         of("c", Status::Ok),
     ]);
-    let told: Vec<_> = findings
+    let merged: Vec<_> = findings
         .0
         .iter()
         .map(|finding| (finding.status, &*finding.message))
         .collect();
     assert_eq!(
-        told,
+        merged,
         [
             (Status::Ok, "a: on a node; so for c"),
             (Status::Failed, "b: on a node")
@@ -53,13 +53,13 @@ fn what_several_report_is_one_line_but_a_fault_is_never_part_of_a_tick() {
 }
 
 #[tokio::test]
-async fn a_right_installation_passes_every_check() {
-    let mut world = World::healthy().with_controller();
-    // Rights are checked where a feature needs them.
-    world.config(
+async fn healthy_installation_passes_every_check() {
+    let mut cluster = TestCluster::healthy().with_controller();
+    // Rights are checked if a feature needs them.
+    cluster.config(
         "credentials: {pullSecrets: true}\nserver: {failedImages: true}\ntls: {mode: managed}\ncache: {warm: {fromPods: true}}\ncontroller: {podLogs: true, evictFailed: true}\n",
     );
-    let findings = world.examine(None).await;
+    let findings = cluster.examine(None).await;
     assert!(
         findings
             .0
@@ -98,14 +98,14 @@ async fn a_right_installation_passes_every_check() {
 }
 
 #[tokio::test]
-async fn what_is_called_by_a_url_is_proven_by_the_dry_run() {
+async fn dry_run_proves_a_webhook_called_by_url() {
     for (call, is_fault) in [(Call::Answers, false), (Call::Fails, true)] {
-        let mut world = World::healthy();
-        world.call = call;
-        let config = world.webhook()["clientConfig"].as_object_mut().unwrap();
+        let mut cluster = TestCluster::healthy();
+        cluster.call = call;
+        let config = cluster.webhook()["clientConfig"].as_object_mut().unwrap();
         config.remove("service");
         config.insert("url".into(), "https://127.0.0.1:8443/mutate".into());
-        let findings = world.examine(None).await;
+        let findings = cluster.examine(None).await;
         let failed = failed(&findings);
         assert_eq!(failed.len(), usize::from(is_fault), "{failed:#?}");
         for finding in failed {
@@ -128,7 +128,7 @@ async fn what_is_called_by_a_url_is_proven_by_the_dry_run() {
 }
 
 #[tokio::test]
-async fn a_profile_of_the_configuration_needs_its_entry() {
+async fn profile_without_an_entry_is_reported() {
     let mut findings = Findings::default();
     webhooks::check_profiles(&BTreeSet::new(), &BTreeSet::from(["batch"]), &mut findings);
     assert_eq!(findings.0.len(), 1);
@@ -141,7 +141,7 @@ async fn a_profile_of_the_configuration_needs_its_entry() {
 }
 
 #[tokio::test]
-async fn missing_rights_are_notes() {
+async fn missing_rights_are_no_faults() {
     let all = [
         "/version",
         NAMESPACES,
@@ -157,10 +157,10 @@ async fn missing_rights_are_notes() {
         "/api/v1/namespaces/team/pods",
     ];
     for path in all {
-        let mut world = World::healthy();
-        world.config("credentials: {pullSecrets: true}\n");
-        world.forbidden.push(path);
-        let findings = world.examine(None).await;
+        let mut cluster = TestCluster::healthy();
+        cluster.config("credentials: {pullSecrets: true}\n");
+        cluster.forbidden.push(path);
+        let findings = cluster.examine(None).await;
         assert!(failed(&findings).is_empty(), "{path}: {:#?}", findings.0);
         let noted = |finding: &Finding| {
             finding.status == Status::Unknown && finding.message.contains("forbidden")
@@ -170,12 +170,12 @@ async fn missing_rights_are_notes() {
 }
 
 #[tokio::test]
-async fn objects_that_cannot_be_read_are_named() {
+async fn unreadable_objects_are_named() {
     for path in [NODES, NODE_POOLS, NAMESPACES, PODS] {
-        let mut world = World::healthy();
+        let mut cluster = TestCluster::healthy();
         let odd = json!({"metadata": {"name": "odd", "labels": 7}});
-        world.at(path).as_array_mut().unwrap().push(odd);
-        let findings = world.examine(None).await;
+        cluster.at(path).as_array_mut().unwrap().push(odd);
+        let findings = cluster.examine(None).await;
         assert!(failed(&findings).is_empty(), "{path}: {:#?}", findings.0);
         let unread = findings
             .0
@@ -189,10 +189,10 @@ async fn objects_that_cannot_be_read_are_named() {
 }
 
 #[tokio::test]
-async fn a_pod_that_others_refuse_proves_nothing() {
-    let mut world = World::healthy();
-    world.call = Call::IsRefusedElsewhere;
-    let findings = world.examine(None).await;
+async fn dry_run_refused_by_others_proves_nothing() {
+    let mut cluster = TestCluster::healthy();
+    cluster.call = Call::IsRefusedElsewhere;
+    let findings = cluster.examine(None).await;
     assert_eq!(findings.verdict(), Verdict::Unproven);
     let dry_run = findings
         .0
@@ -206,16 +206,16 @@ async fn a_pod_that_others_refuse_proves_nothing() {
 }
 
 #[tokio::test]
-async fn with_a_namespace_only_what_is_called_for_it() {
+async fn namespace_limits_checks_to_webhooks_that_select_it() {
     for (name, labels, selected) in [
         ("team", json!({}), true),
         ("closed", json!({"tolerarch.io/mode": "off"}), false),
     ] {
-        let mut world = World::healthy();
-        world
+        let mut cluster = TestCluster::healthy();
+        cluster
             .objects
             .insert(format!("{NAMESPACES}/{name}"), namespace(name, &labels));
-        let findings = world.examine(Some(name)).await;
+        let findings = cluster.examine(Some(name)).await;
         let failed = failed(&findings);
         assert_eq!(failed.is_empty(), selected, "{failed:#?}");
         assert!(
@@ -224,7 +224,7 @@ async fn with_a_namespace_only_what_is_called_for_it() {
                 .all(|finding| finding.message.contains("selects namespace closed")),
             "{failed:#?}"
         );
-        // Nothing is claimed of namespaces that were not read.
+        // No message concerns namespaces that were not read.
         for finding in findings
             .0
             .iter()
@@ -240,7 +240,7 @@ async fn with_a_namespace_only_what_is_called_for_it() {
 }
 
 #[tokio::test]
-async fn what_untrusted_names_hold_does_not_reach_the_terminal() {
+async fn control_characters_in_findings_are_escaped() {
     let mut findings = Findings::default();
     findings.failed("scope", "a\u{1b}[31mb", "c\nd");
     findings.ok("order", "fine");
@@ -253,19 +253,19 @@ async fn what_untrusted_names_hold_does_not_reach_the_terminal() {
 }
 
 #[tokio::test]
-async fn only_injectors_for_the_same_namespaces_count() {
-    let mut world = World::healthy();
-    world.webhook()["reinvocationPolicy"] = "Never".into();
-    world.at(WEBHOOKS)[2]["webhooks"][0]["namespaceSelector"] =
+async fn order_ignores_webhooks_for_other_namespaces() {
+    let mut cluster = TestCluster::healthy();
+    cluster.webhook()["reinvocationPolicy"] = "Never".into();
+    cluster.at(WEBHOOKS)[2]["webhooks"][0]["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
-    assert!(failed(&world.examine(None).await).is_empty());
+    assert!(failed(&cluster.examine(None).await).is_empty());
 }
 
 #[tokio::test]
-async fn the_pods_of_a_service_without_a_selector_are_not_guessed() {
-    let mut world = World::healthy();
-    *world.at(SERVICE) = json!({"spec": {"ports": [{"port": 443}, {"port": 8080}]}});
-    let findings = world.examine(None).await;
+async fn service_without_selector_has_no_pods() {
+    let mut cluster = TestCluster::healthy();
+    *cluster.at(SERVICE) = json!({"spec": {"ports": [{"port": 443}, {"port": 8080}]}});
+    let findings = cluster.examine(None).await;
     assert!(failed(&findings).is_empty(), "{:#?}", findings.0);
     assert!(
         !findings
@@ -278,8 +278,8 @@ async fn the_pods_of_a_service_without_a_selector_are_not_guessed() {
 }
 
 #[tokio::test]
-async fn what_replicas_count_of_registries_is_told_apart() {
-    let mut world = World::healthy();
+async fn registry_faults_are_read_from_metrics() {
+    let mut cluster = TestCluster::healthy();
     let request = |registry: &str, code: &str, count: u32| {
         format!(
             "tolerarch_registry_requests_total{{code=\"{code}\",kind=\"manifest\",registry=\"{registry}\"}} {count}\n"
@@ -293,7 +293,7 @@ async fn what_replicas_count_of_registries_is_told_apart() {
         "tolerarch_registry_failing{registry=\"docker.io\"} 0\n".to_owned(),
         "tolerarch_registry_failing{registry=\"registry.k8s.io\"} 1\n".to_owned(),
         "tolerarch_registry_failing{registry=\"quay.io\"} 1\n".to_owned(),
-        // The registry was away for a moment.
+        // The registry was unreachable for a moment.
         request("docker.io", "2xx", 3),
         request("docker.io", "unreachable", 7),
         request("docker.io", "4xx", 2),
@@ -305,18 +305,18 @@ async fn what_replicas_count_of_registries_is_told_apart() {
         "tolerarch_reviews_total{decision=\"unchanged\",profile=\"\",reason=\"not-found\"} 6\n"
             .to_owned(),
     ];
-    *world.at(POD_METRICS) = json!(metrics.concat());
-    let findings = world.examine(None).await;
-    let told: Vec<_> = findings
+    *cluster.at(POD_METRICS) = json!(metrics.concat());
+    let findings = cluster.examine(None).await;
+    let registries: Vec<_> = findings
         .0
         .iter()
         .filter(|finding| finding.check == "registries")
         .collect();
-    assert_eq!(told.len(), 6, "{told:#?}");
+    assert_eq!(registries.len(), 6, "{registries:#?}");
     for (message, fix) in [
         (
-            "quay.io did not answer the last time that it was asked",
-            "let the replicas out",
+            "quay.io did not answer the last request",
+            "the replicas may connect to it",
         ),
         (
             "registry.k8s.io keeps failing: its circuit is open",
@@ -328,26 +328,26 @@ async fn what_replicas_count_of_registries_is_told_apart() {
         ),
         (
             "a.b has answered no request so far: unreachable",
-            "let the replicas out",
+            "the replicas may connect to it",
         ),
         (
             "c.d has answered no request so far: address-not-allowed",
-            "let the replicas out",
+            "the replicas may connect to it",
         ),
     ] {
         let message = format!("Pod tolerarch-1: {message}");
-        let found = told
+        let finding = registries
             .iter()
             .find(|finding| finding.message == message)
             .unwrap();
         assert!(
-            found.status == Status::Failed && found.fix.contains(fix),
-            "{found:?}"
+            finding.status == Status::Failed && finding.fix.contains(fix),
+            "{finding:?}"
         );
     }
-    let denied = told
+    let denied = registries
         .iter()
-        .find(|finding| finding.message.contains("wants a login"))
+        .find(|finding| finding.message.contains("requires a login"))
         .unwrap();
     assert!(
         denied.status == Status::Unknown && denied.fix.contains("credentials"),
@@ -361,35 +361,35 @@ async fn what_replicas_count_of_registries_is_told_apart() {
     );
 }
 
-/// A registry that does not answer has failed no request yet while lookups wait for it.
+/// While lookups wait for a registry that does not answer, no request has failed yet.
 #[tokio::test]
-async fn no_registry_is_praised_while_lookups_wait() {
-    let mut world = World::healthy();
+async fn lookups_in_flight_make_registries_unknown() {
+    let mut cluster = TestCluster::healthy();
     let metrics =
-        world.at(POD_METRICS).as_str().unwrap().to_owned() + "tolerarch_lookups_in_flight 1\n";
-    *world.at(POD_METRICS) = json!(metrics);
-    let findings = world.examine(None).await;
-    let told = findings
+        cluster.at(POD_METRICS).as_str().unwrap().to_owned() + "tolerarch_lookups_in_flight 1\n";
+    *cluster.at(POD_METRICS) = json!(metrics);
+    let findings = cluster.examine(None).await;
+    let registries = findings
         .0
         .iter()
         .find(|finding| finding.check == "registries")
         .unwrap();
     assert!(
-        told.status == Status::Unknown && told.message.contains("under way"),
-        "{told:?}"
+        registries.status == Status::Unknown && registries.message.contains("in progress"),
+        "{registries:?}"
     );
 }
 
 #[tokio::test]
-async fn each_installation_is_looked_at() {
-    let mut world = World::healthy();
-    let mut other = world.at(WEBHOOKS)[1].clone();
+async fn every_installation_is_checked() {
+    let mut cluster = TestCluster::healthy();
+    let mut other = cluster.at(WEBHOOKS)[1].clone();
     other["metadata"]["name"] = "zz-second".into();
     other["webhooks"][0]["clientConfig"]["service"]["namespace"] = "second".into();
     other["webhooks"][0]["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
-    world.at(WEBHOOKS).as_array_mut().unwrap().push(other);
-    let findings = world.examine(None).await;
+    cluster.at(WEBHOOKS).as_array_mut().unwrap().push(other);
+    let findings = cluster.examine(None).await;
     let failed = failed(&findings);
     assert_eq!(failed.len(), 1, "{failed:#?}");
     assert!(
@@ -401,31 +401,31 @@ async fn each_installation_is_looked_at() {
 }
 
 #[tokio::test]
-async fn the_entries_for_templates_are_none_for_pods() {
-    let mut world = World::healthy();
+async fn entries_for_templates_are_not_checked_as_for_pods() {
+    let mut cluster = TestCluster::healthy();
     for (group, resource) in [("apps", "daemonsets"), ("", "podtemplates")] {
-        let mut entry = world.webhook().clone();
+        let mut entry = cluster.webhook().clone();
         entry["name"] = format!("{resource}.tolerarch.io").into();
         entry["rules"] = json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "resources": [resource]}]);
-        world.at(WEBHOOKS)[1]["webhooks"]
+        cluster.at(WEBHOOKS)[1]["webhooks"]
             .as_array_mut()
             .unwrap()
             .push(entry);
     }
-    assert!(failed(&world.examine(None).await).is_empty());
+    assert!(failed(&cluster.examine(None).await).is_empty());
 }
 
 #[tokio::test]
-async fn rights_in_some_namespaces_may_be_meant() {
-    let mut world = World::healthy();
-    world.config("credentials: {pullSecrets: true}\n");
-    world
+async fn rights_in_some_namespaces_are_no_fault() {
+    let mut cluster = TestCluster::healthy();
+    cluster.config("credentials: {pullSecrets: true}\n");
+    cluster
         .at(NAMESPACES)
         .as_array_mut()
         .unwrap()
         .push(namespace("other", &json!({})));
-    world.allowed = |namespace| namespace == "team";
-    let findings = world.examine(None).await;
+    cluster.allowed = |namespace| namespace == "team";
+    let findings = cluster.examine(None).await;
     assert!(failed(&findings).is_empty(), "{:#?}", findings.0);
     let rights = findings
         .0
@@ -434,7 +434,7 @@ async fn rights_in_some_namespaces_may_be_meant() {
         .unwrap();
     assert!(
         rights.status == Status::Unknown
-            && rights.message.contains("1 namespaces, and not in other"),
+            && rights.message.contains("1 namespaces, but not in other"),
         "{rights:?}"
     );
 }
@@ -443,61 +443,61 @@ const NODE_TAINTS: &str =
     "controller: {nodeTaints: [{selector: {team: a}, taint: {key: team, effect: NoSchedule}}]}\n";
 
 #[tokio::test]
-async fn what_the_controller_takes_is_checked_where_it_is_installed() {
-    type Break = fn(&mut World);
+async fn faults_of_the_controller_are_reported() {
+    type Break = fn(&mut TestCluster);
     let cases: [(Break, &str, &str); 8] = [
         (
-            |world| world.at(LEASE)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z".into(),
+            |cluster| cluster.at(LEASE)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z".into(),
             "was renewed",
             "log",
         ),
         (
-            |world| world.at(LEASE)["spec"]["holderIdentity"] = "".into(),
+            |cluster| cluster.at(LEASE)["spec"]["holderIdentity"] = "".into(),
             "has no holder",
             "log",
         ),
         (
-            |world| drop(world.objects.remove(LEASE)),
+            |cluster| drop(cluster.objects.remove(LEASE)),
             "has no holder",
             "log",
         ),
         (
-            |world| world.allowed = |namespace| namespace == "tolerarch",
+            |cluster| cluster.allowed = |namespace| namespace == "tolerarch",
             "may not list pods, watch pods, list namespaces, watch namespaces, get mutatingwebhookconfigurations zz-tolerarch, \
              patch pods, create events, get nodes, get namespaces: controller, controller.events, controller.repair needs it",
             "manifests/controller",
         ),
         (
-            |world| *world.at(POLICIES) = json!([]),
+            |cluster| *cluster.at(POLICIES) = json!([]),
             "for pods that is bound with Deny",
             "validatingadmissionpolicy.yaml",
         ),
         (
-            |world| world.at(BINDINGS)[1]["spec"]["validationActions"] = json!(["Audit"]),
+            |cluster| cluster.at(BINDINGS)[1]["spec"]["validationActions"] = json!(["Audit"]),
             "for pods that is bound with Deny",
             "validatingadmissionpolicy.yaml",
         ),
         (
-            |world| {
-                world.config(NODE_TAINTS);
-                drop(world.at(POLICIES).as_array_mut().unwrap().remove(0));
+            |cluster| {
+                cluster.config(NODE_TAINTS);
+                drop(cluster.at(POLICIES).as_array_mut().unwrap().remove(0));
             },
             "for nodes that is bound with Deny",
             "nodetaints.yaml",
         ),
         (
-            |world| {
-                world.config(NODE_TAINTS);
-                world.allowed = |namespace| namespace == "tolerarch";
+            |cluster| {
+                cluster.config(NODE_TAINTS);
+                cluster.allowed = |namespace| namespace == "tolerarch";
             },
             "get nodes, get namespaces, list nodes, watch nodes, patch nodes: controller, ",
             "manifests/node-taints",
         ),
     ];
     for (broken, message, fix) in cases {
-        let mut world = World::healthy().with_controller();
-        broken(&mut world);
-        let findings = world.examine(None).await;
+        let mut cluster = TestCluster::healthy().with_controller();
+        broken(&mut cluster);
+        let findings = cluster.examine(None).await;
         let failed = failed(&findings);
         assert_eq!(failed.len(), 1, "{failed:#?}");
         assert_eq!(failed[0].check, "controller");
@@ -506,8 +506,8 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
             "{failed:#?}"
         );
     }
-    // An installation without a controller has no checks of one.
-    let findings = World::healthy().examine(None).await;
+    // Without a controller there are no checks of it.
+    let findings = TestCluster::healthy().examine(None).await;
     assert!(
         findings
             .0
@@ -515,11 +515,11 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
             .all(|finding| finding.check != "controller")
     );
     // A feature that is off needs no right.
-    let mut world = World::healthy().with_controller();
-    world.config("controller: {repair: false, events: false}\n");
-    world.allowed = |namespace| namespace == "tolerarch";
-    world.objects.remove(POLICIES);
-    let findings = world.examine(None).await;
+    let mut cluster = TestCluster::healthy().with_controller();
+    cluster.config("controller: {repair: false, events: false}\n");
+    cluster.allowed = |namespace| namespace == "tolerarch";
+    cluster.objects.remove(POLICIES);
+    let findings = cluster.examine(None).await;
     let failed = failed(&findings);
     assert!(
         failed.len() == 1 && !failed[0].message.contains("events"),
@@ -528,33 +528,33 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
 }
 
 #[tokio::test]
-async fn what_is_not_so_yet_gets_no_tick() {
-    type Change = fn(&mut World);
+async fn unproven_state_is_not_ok() {
+    type Change = fn(&mut TestCluster);
     let cases: [(&str, Change); 4] = [
-        ("components", |world| {
-            *world.at(READYZ) = "no right".into();
-            world.ready = 403;
+        ("components", |cluster| {
+            *cluster.at(READYZ) = "no right".into();
+            cluster.ready = 403;
         }),
-        ("mode", |world| {
+        ("mode", |cluster| {
             let now = tolerarch_kubernetes::cluster::micro_time();
-            world.at(CONFIG)["metadata"] = json!({"managedFields": [{"time": now}]});
-            world.at(PODS)[0]["status"] = json!({"startTime": "2026-01-01T00:00:00Z"});
+            cluster.at(CONFIG)["metadata"] = json!({"managedFields": [{"time": now}]});
+            cluster.at(PODS)[0]["status"] = json!({"startTime": "2026-01-01T00:00:00Z"});
         }),
-        ("controller", |world| {
-            world.at(LEASE)["spec"]["holderIdentity"] = "tolerarch-0_0123".into();
+        ("controller", |cluster| {
+            cluster.at(LEASE)["spec"]["holderIdentity"] = "tolerarch-0_0123".into();
         }),
-        ("registries", |world| {
-            *world.at(POD_METRICS) =
+        ("registries", |cluster| {
+            *cluster.at(POD_METRICS) =
                 "tolerarch_certificate_expiry_timestamp_seconds 4000000000\n".into();
         }),
     ];
     for (check, change) in cases {
-        let mut world = World::healthy().with_controller();
-        // Of the controller only the Lease.
-        world.config("mode: enforce\ncontroller: {repair: false}\n");
-        world.allowed = |_| false;
-        change(&mut world);
-        let findings = world.examine(None).await;
+        let mut cluster = TestCluster::healthy().with_controller();
+        // Leaves only the check of the Lease.
+        cluster.config("mode: enforce\ncontroller: {repair: false}\n");
+        cluster.allowed = |_| false;
+        change(&mut cluster);
+        let findings = cluster.examine(None).await;
         let ticks: Vec<_> = findings
             .0
             .iter()
@@ -574,19 +574,19 @@ async fn what_is_not_so_yet_gets_no_tick() {
 }
 
 #[tokio::test]
-async fn the_pod_of_another_process_that_cannot_start_is_named() {
-    let mut world = World::healthy();
-    world.config("mode: enforce\ntls: {mode: managed}\n");
+async fn issuer_pod_that_cannot_start_is_reported() {
+    let mut cluster = TestCluster::healthy();
+    cluster.config("mode: enforce\ntls: {mode: managed}\n");
     let labels = json!({"app.kubernetes.io/name": "tolerarch", "app.kubernetes.io/component": "certificates"});
-    world.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/name": "tolerarch"});
-    let issuer = &mut world.at(ISSUERS)[0];
+    cluster.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/name": "tolerarch"});
+    let issuer = &mut cluster.at(ISSUERS)[0];
     issuer["metadata"]["labels"] = labels;
     issuer["spec"]["containers"][0]["image"] = "nosuch".into();
     let waiting = json!({"reason": "ErrImagePull", "message": "not found"});
     issuer["status"] = json!({"containerStatuses": [{
         "name": "tolerarch", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": waiting},
     }]});
-    let findings = world.examine(None).await;
+    let findings = cluster.examine(None).await;
     let failed = failed(&findings);
     assert_eq!(failed.len(), 1, "{:#?}", findings.0);
     assert!(
@@ -596,52 +596,48 @@ async fn the_pod_of_another_process_that_cannot_start_is_named() {
 }
 
 #[tokio::test]
-async fn a_namespace_of_one_profile_shows_no_fault_of_others() {
-    let mut world = World::healthy();
-    world.config("mode: enforce\nprofiles: {batch: {}}\n");
-    let mut entry = world.webhook().clone();
+async fn namespace_check_ignores_entries_of_other_profiles() {
+    let mut cluster = TestCluster::healthy();
+    cluster.config("mode: enforce\nprofiles: {batch: {}}\n");
+    let mut entry = cluster.webhook().clone();
     entry["name"] = "batch.tolerarch.io".into();
     entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
     entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
-    world.at(WEBHOOKS)[1]["webhooks"]
+    cluster.at(WEBHOOKS)[1]["webhooks"]
         .as_array_mut()
         .unwrap()
         .push(entry);
-    assert!(failed(&world.examine(Some("team")).await).is_empty());
+    assert!(failed(&cluster.examine(Some("team")).await).is_empty());
 }
 
 #[tokio::test]
-async fn the_configuration_is_found_without_the_checks() {
-    let (found, paths) = World::healthy().configured().await;
-    let found = found.map(|found| (found.source, found.text, found.namespace));
-    let wanted = [
-        "ConfigMap tolerarch/tolerarch",
-        "mode: enforce\n",
-        "tolerarch",
-    ]
-    .map(ToOwned::to_owned);
-    assert_eq!(found.unwrap(), wanted.into());
+async fn configuration_is_read_from_the_installation() {
+    let (installed, paths) = TestCluster::healthy().configured().await;
+    let installed = installed.unwrap();
+    assert_eq!(installed.source, "ConfigMap tolerarch/tolerarch");
+    assert_eq!(installed.text, "mode: enforce\n");
+    assert_eq!(installed.namespace, "tolerarch");
     assert_eq!(paths, [WEBHOOKS, SERVICE, PODS, CONFIG]);
-    let mut world = World::healthy();
-    world.forbidden.push(PODS);
-    let why = world.configured().await.0.err().unwrap();
-    let wanted = "the Pods of Service tolerarch/tolerarch cannot be read: ";
+    let mut cluster = TestCluster::healthy();
+    cluster.forbidden.push(PODS);
+    let why = cluster.configured().await.0.err().unwrap();
+    let expected = "the Pods of Service tolerarch/tolerarch cannot be read: ";
     assert!(
-        matches!(&why, Unconfigured::Unread(why) if why.starts_with(wanted)),
+        matches!(&why, Unconfigured::Unread(why) if why.starts_with(expected)),
         "{why:?}"
     );
-    let mut world = World::healthy();
-    world.objects.remove(CONFIG);
-    let why = world.configured().await.0.err().unwrap();
+    let mut cluster = TestCluster::healthy();
+    cluster.objects.remove(CONFIG);
+    let why = cluster.configured().await.0.err().unwrap();
     assert!(
         matches!(&why, Unconfigured::Absent(why) if why.contains("(404)")),
         "{why:?}"
     );
     // Without a Pod the Deployment shows the ConfigMap.
-    let mut world = World::healthy();
-    *world.at(PODS) = json!([]);
-    world.forbidden.push(DEPLOYMENTS);
-    let why = world.configured().await.0.err().unwrap();
+    let mut cluster = TestCluster::healthy();
+    *cluster.at(PODS) = json!([]);
+    cluster.forbidden.push(DEPLOYMENTS);
+    let why = cluster.configured().await.0.err().unwrap();
     assert!(
         matches!(&why, Unconfigured::Unread(why) if why.starts_with("the Deployments")),
         "{why:?}"
@@ -649,10 +645,10 @@ async fn the_configuration_is_found_without_the_checks() {
 }
 
 #[tokio::test]
-async fn a_version_that_cannot_be_read_ends_nothing() {
-    let mut world = World::healthy();
-    world.objects.remove("/version");
-    let findings = world.examine(None).await;
+async fn unreadable_version_does_not_stop_the_checks() {
+    let mut cluster = TestCluster::healthy();
+    cluster.objects.remove("/version");
+    let findings = cluster.examine(None).await;
     let version = findings
         .0
         .iter()
@@ -666,13 +662,13 @@ async fn a_version_that_cannot_be_read_ends_nothing() {
 }
 
 #[tokio::test]
-async fn variables_of_the_pods_beat_their_file() {
-    let mut world = World::healthy();
-    world.at(PODS)[0]["spec"]["containers"][0]["env"] =
+async fn pod_environment_overrides_the_config_map() {
+    let mut cluster = TestCluster::healthy();
+    cluster.at(PODS)[0]["spec"]["containers"][0]["env"] =
         json!([{"name": "TOLERARCH_MODE", "value": "observe"}, {"name": "OTHER", "value": "x"}]);
-    let other = World {
-        objects: world.objects.clone(),
-        ..World::healthy()
+    let other = TestCluster {
+        objects: cluster.objects.clone(),
+        ..TestCluster::healthy()
     };
     let Installed {
         source,
@@ -687,7 +683,7 @@ async fn variables_of_the_pods_beat_their_file() {
         environment.texts().collect::<Vec<_>>(),
         [("TOLERARCH_MODE".to_owned(), "observe".to_owned())]
     );
-    let findings = world.examine(None).await;
+    let findings = cluster.examine(None).await;
     let mode = findings
         .0
         .iter()
@@ -699,29 +695,33 @@ async fn variables_of_the_pods_beat_their_file() {
     );
 }
 
-/// The API server keeps connections, so one answer says nothing about a certificate that it refuses by now.
+/// The API server keeps connections, so an answer does not prove that it would still accept the certificate.
 #[tokio::test]
-async fn a_bundle_by_which_a_call_failed_is_not_proven() {
-    let mut world = World::healthy();
-    world.config("mode: enforce\nprofiles: {batch: {}}\n");
-    let mut entry = world.webhook().clone();
+async fn ca_bundle_with_a_failed_dry_run_is_unknown() {
+    let mut cluster = TestCluster::healthy();
+    cluster.config("mode: enforce\nprofiles: {batch: {}}\n");
+    let mut entry = cluster.webhook().clone();
     entry["name"] = "batch.profiles.tolerarch.io".into();
     entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
     entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
-    world.at(WEBHOOKS)[1]["webhooks"]
+    cluster.at(WEBHOOKS)[1]["webhooks"]
         .as_array_mut()
         .unwrap()
         .push(entry);
-    world.at(NAMESPACES).as_array_mut().unwrap().push(namespace(
-        "trial",
-        &json!({"tolerarch.io/profile": "batch"}),
-    ));
-    world.webhook()["namespaceSelector"] =
+    cluster
+        .at(NAMESPACES)
+        .as_array_mut()
+        .unwrap()
+        .push(namespace(
+            "trial",
+            &json!({"tolerarch.io/profile": "batch"}),
+        ));
+    cluster.webhook()["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "team"}});
-    world.refusing = Some("/api/v1/namespaces/trial/pods");
-    // Without the counts of calls it is taken for a failed one.
-    world.forbidden.push("/metrics");
-    let findings = world.examine(None).await;
+    cluster.refusing = Some("/api/v1/namespaces/trial/pods");
+    // Without the numbers of calls, a missing answer counts as a failed call.
+    cluster.forbidden.push("/metrics");
+    let findings = cluster.examine(None).await;
     let of = |check: &str| {
         let all = findings.0.iter().filter(|finding| finding.check == check);
         all.map(|finding| finding.status).collect::<Vec<_>>()
@@ -736,21 +736,21 @@ async fn a_bundle_by_which_a_call_failed_is_not_proven() {
 }
 
 #[tokio::test]
-async fn without_pods_the_deployment_shows_the_configuration() {
-    for (app, is_found) in [("tolerarch", true), ("other", false)] {
-        let mut world = World::healthy();
-        let template = json!({"spec": world.at(PODS)[0]["spec"].clone()});
+async fn configuration_is_read_from_deployment_without_pods() {
+    for (app, is_selected) in [("tolerarch", true), ("other", false)] {
+        let mut cluster = TestCluster::healthy();
+        let template = json!({"spec": cluster.at(PODS)[0]["spec"].clone()});
         let metadata = json!({"name": "tolerarch", "labels": {"app": app}});
         let deployment =
             json!({"metadata": metadata, "spec": {"replicas": 0, "template": template}});
-        world
+        cluster
             .objects
             .insert(DEPLOYMENTS.to_owned(), json!([deployment]));
-        *world.at(PODS) = json!([]);
-        let found = world.configured().await.0;
+        *cluster.at(PODS) = json!([]);
+        let installed = cluster.configured().await.0;
         assert_eq!(
-            found.is_ok_and(|found| found.text == "mode: enforce\n"),
-            is_found,
+            installed.is_ok_and(|installed| installed.text == "mode: enforce\n"),
+            is_selected,
             "{app}"
         );
     }

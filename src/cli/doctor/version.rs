@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use super::findings::Exam;
 use tolerarch_kubernetes::cluster::RequestError;
 
-/// First minor version of Kubernetes with all that the manifests use (matchConditions).
+/// First minor version of Kubernetes with all features that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
 
-/// Checks the API server's version; fails if the API server does not answer, or does not know who asks.
+/// Checks the API server's version. Fails if the API server does not answer or does not authenticate the user.
 pub(super) async fn check(
     Exam {
         client, findings, ..

@@ -1,4 +1,4 @@
-//! Checks of webhooks, each with its configuration: owner, target and rules, order, trusted CA, and selectors.
+//! Checks of webhooks: target and rules, order, trusted CA, and selectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,17 @@ use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
 use super::findings::{Exam, Findings, Status, SubjectFindings, some_of};
+use crate::cli::installed::ignored_labels;
 use crate::cli::kubernetes::name_of;
-use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
-// Of Pods, too, nothing but the name and labels is read.
+
+use tolerarch_core::pod::MODE_KEY;
+// Read for Pods as well: it has only the metadata.
 use tolerarch_kubernetes::cluster::{Namespace as Labelled, Scope, Webhook};
 use tolerarch_support::logging::date;
 
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
+/// Checks that the webhook is called for Pods, and that no Pod fails to start if tolerarch fails.
 pub(super) fn check_calls(entry: &Webhook) -> SubjectFindings {
     let webhook = &entry.spec;
     let mut findings = SubjectFindings::on(entry.name());
@@ -45,13 +47,13 @@ pub(super) fn check_calls(entry: &Webhook) -> SubjectFindings {
     }
     if webhook.timeout_seconds == Some(1) {
         fault(
-            "has timeoutSeconds 1: no time is left to look images up",
+            "has timeoutSeconds 1: that leaves no time to look images up",
             "set timeoutSeconds to 5 (webhook.timeoutSeconds in the chart)",
         );
     }
-    // `namespaceObject` is declared for expressions and never passed to them: each fails, and the webhook is skipped.
+    // API servers declare `namespaceObject` for expressions and never pass it: each fails, and the webhook is skipped.
     let mut conditions = webhook.match_conditions.iter().flatten();
-    if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
+    if let Some(condition) = conditions.find(|one| one.expression.contains("namespaceObject")) {
         let name = &condition.name;
         let what = format!("is never called: its matchCondition {name} uses namespaceObject");
         fault(
@@ -75,15 +77,15 @@ pub(super) fn check_order(
     all: &[Webhook],
     namespaces: &[Namespace],
 ) -> SubjectFindings {
-    // If no namespace can be read, any may be selected by both.
-    let meets = |other: &Webhook| {
+    // If no namespace could be read, both may select the same one.
+    let overlaps = |other: &Webhook| {
         let are_both_called = |one: &Namespace| entry.selects(one) && other.selects(one);
         namespaces.is_empty() || namespaces.iter().any(are_both_called)
     };
     let mut later = BTreeSet::new();
     for other in all {
         let is_later = other.configuration > entry.configuration;
-        if is_later && !other.is_ours() && other.has_pods() && meets(other) {
+        if is_later && !other.is_ours() && other.has_pods() && overlaps(other) {
             later.insert(&*other.configuration);
         }
     }
@@ -144,10 +146,10 @@ pub(super) fn check_overlaps(
 /// Checks that the webhooks of an installation call the profiles of its configuration, and no others.
 pub(super) fn check_profiles(
     called: &BTreeSet<&str>,
-    known: &BTreeSet<&str>,
+    configured: &BTreeSet<&str>,
     findings: &mut Findings,
 ) {
-    for profile in known.difference(called) {
+    for profile in configured.difference(called) {
         let message =
             format!("profile {profile} is never used: no webhook calls /mutate/{profile}");
         let fix = format!(
@@ -155,22 +157,22 @@ pub(super) fn check_profiles(
         );
         findings.failed("profiles", message, fix);
     }
-    for profile in called.difference(known) {
+    for profile in called.difference(configured) {
         findings.failed(
             "profiles",
             format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
-            format!("add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"),
+            format!("add {profile} to profiles in the configuration, or correct the path: without a profile it is /mutate"),
         );
     }
-    if !known.is_empty() && known.is_subset(called) {
-        let known = Vec::from_iter(known.iter().copied()).join(", ");
-        findings.ok("profiles", format!("each has its entry: {known}"));
+    if !configured.is_empty() && configured.is_subset(called) {
+        let names = Vec::from_iter(configured.iter().copied()).join(", ");
+        findings.ok("profiles", format!("each has its entry: {names}"));
     }
 }
 
-/// Checks whether the caBundle holds a certificate that is valid. Whether it is that of the CA, only a dry run shows:
-/// `tried` are the bundles of webhooks that were called. One that fails counts: others may have answered by a connection
-/// from before.
+/// Checks whether the caBundle holds a certificate that has not expired. Only a dry run shows whether it is the right CA:
+/// `tried` has the bundles and outcomes of the dry runs. A failed one outweighs a success, which may have used a connection
+/// that was open before.
 pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> SubjectFindings {
     let pem = entry.bundle();
     let mut findings = SubjectFindings::on(entry.name());
@@ -178,9 +180,9 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Subjec
     let certificates = blocks.filter(|block| block.label == "CERTIFICATE");
     let ends = certificates
         .filter_map(|block| Some(block.parse_x509().ok()?.validity().not_after.timestamp()));
-    let fix = "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
-        log of its Pod for missing rights; with \
-        cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
+    let fix = "with tls.mode managed, `tolerarch certificates` writes it within half a minute of its start: after that look \
+        for missing rights in the log of its Pod; with cert-manager, its cainjector writes it by the annotation \
+        cert-manager.io/inject-ca-from; otherwise write it yourself";
     let mut fault = |what: &str| {
         let message = |name: &str| format!("the caBundle of {name} {what}");
         findings.failed("ca-bundle", message, fix);
@@ -188,7 +190,7 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Subjec
     match ends.max() {
         None if pem.is_empty() && entry.service().is_none() => {
             findings.unknown("ca-bundle", |name| {
-                format!("{name} has none: the API server's own roots count")
+                format!("{name} has none: the API server uses its own roots")
             });
         }
         None if pem.is_empty() => fault("is empty: the API server trusts no certificate"),
@@ -229,8 +231,8 @@ pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findin
         (0, None) => {
             let message =
                 format!("the namespaceSelector of {name} excludes every namespace, all {all}");
-            let fix = "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
-                takes out what your values do not have";
+            let fix = "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; \
+                docs/runbooks/TolerarchNotCalled.md shows how to remove selectors that your values do not have";
             findings.failed("scope", message, fix);
         }
         _ => findings.ok(
@@ -240,43 +242,23 @@ pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findin
     }
 }
 
-/// Checks that labels of namespaces take effect: a tenant's mistake is a fault only in checks limited to the namespace.
+/// Checks that the settings in labels of namespaces have an effect. A tenant's mistake is a fault only if the checks are
+/// limited to the tenant's namespace.
 pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces: &[Namespace]) {
     let status = Status::failed_if(exam.only.is_some());
     let called = Scope::of(entries.iter().copied().cloned());
-    let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md has all that labels can say";
+    let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md lists the labels";
     exam.findings.merge(namespaces.iter().map(|namespace| {
         let mut findings = SubjectFindings::on(name_of(namespace));
         for (key, value) in ignored_labels(&called, namespace.labels()) {
-            let message = |name: &str| {
-                format!("{key}={value} means nothing as a label of {name}: it is ignored")
-            };
+            let message = |name: &str| format!("the label {key}={value} of {name} has no effect");
             findings.add(status, "scope", message, fix);
         }
         findings
     }));
 }
 
-/// Returns the labels of a namespace that look like settings, and make no difference to the calls for its Pods.
-pub(in crate::cli) fn ignored_labels<'a>(
-    called: &Scope,
-    labels: &'a Labels,
-) -> Vec<(&'static str, &'a str)> {
-    let mut ignored = Vec::new();
-    for key in [MODE_KEY, PROFILE_KEY] {
-        let Some(value) = labels.get(key) else {
-            continue;
-        };
-        // A custom selector may ignore `off`; that the namespace is selected shows that already.
-        let opts_out = key == MODE_KEY && value == "off";
-        if !opts_out && called.ignores(labels, key) {
-            ignored.push((key, value.as_str()));
-        }
-    }
-    ignored
-}
-
-/// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
+/// Checks whether a webhook is called for any existing Pod or, if there are none, for a Pod of a Deployment.
 pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
     let name = entry.name();
     let selector = &entry.objects;
@@ -286,44 +268,47 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
         let fix = "correct the objectSelector (webhook.objectSelector in the chart)";
         return exam.findings.failed("scope", message, fix);
     }
-    // The shipped selector does nothing but let Pods opt out.
+    // The shipped selector only lets Pods opt out.
     let opts_out = |expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY);
     if selector.clone().into_iter().all(opts_out) {
         return;
     }
-    // Selector in kubectl's syntax.
-    let needed = selector.to_string();
-    let what = format!("whether any Pod has {needed}: the Pods");
+    // The selector in kubectl's syntax.
+    let required = selector.to_string();
+    let what = format!("whether any Pod has {required}: the Pods");
     let path = Pod::url_path(&(), exam.only);
     let pods = exam.client.list::<Labelled>(&path).await;
     let Some(pods) = exam.findings.read("scope", &what, pods) else {
         return;
     };
     let in_scope = |pod: &&Labelled| {
-        let is_its = |one: &Namespace| name_of(one) == pod.metadata.namespace && entry.selects(one);
         let mode = pod.metadata.labels.get(MODE_KEY);
-        mode.is_none_or(|mode| mode != "off")
-            && (namespaces.is_empty() || namespaces.iter().any(is_its))
+        if mode.is_some_and(|mode| mode == "off") {
+            return false;
+        }
+        let selects_it =
+            |one: &Namespace| name_of(one) == pod.metadata.namespace && entry.selects(one);
+        namespaces.is_empty() || namespaces.iter().any(selects_it)
     };
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
     let is_called = |pod: &&&Labelled| selector.matches(&pod.metadata.labels);
     let called = pods.iter().filter(is_called).count();
     match (called, pods.len()) {
-        (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
+        (0, all) if all > 0 || !selector.matches(&deployment_labels()) => exam.findings.failed(
             "scope",
-            format!("the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"),
-            "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
+            format!("the objectSelector of {name} excludes every Pod ({all} exist): it requires {required}"),
+            "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md shows how to remove selectors that your values do not have",
         ),
         (called, all) if called < all => {
-            let message = format!("{name} is called for {called} of {all} Pods, those with {needed}");
+            let message = format!("{name} is called for {called} of {all} Pods, those with {required}");
             exam.findings.ok("scope", message);
         }
         _ => {}
     }
 }
 
-/// Returns labels of a Pod as a Deployment makes it.
-pub(super) fn ordinary() -> Labels {
+/// Returns labels like those of a Deployment's Pods.
+pub(super) fn deployment_labels() -> Labels {
     let label = |key: &str| (key.to_owned(), "tolerarch-doctor".to_owned());
     ["app", "app.kubernetes.io/name", "pod-template-hash"]
         .map(label)

@@ -27,7 +27,7 @@ fn columns_are_aligned() {
 }
 
 #[test]
-fn a_narrow_terminal_gets_the_ends_of_long_texts() {
+fn narrow_terminal_cuts_the_beginning_of_texts() {
     let table = plain(&table(&["NAME", "IMAGE"], rows(), "", Some(30)));
     assert!(
         table.lines().all(|line| line.chars().count() <= 30),
@@ -39,7 +39,7 @@ fn a_narrow_terminal_gets_the_ends_of_long_texts() {
 }
 
 #[test]
-fn words_of_short_lists_are_cut_last() {
+fn widest_column_is_cut_first() {
     let cells = [
         "Deployment/a-long-name",
         "platform-missing",
@@ -100,10 +100,10 @@ fn the_reason_is_whole_in_80_columns() {
 }
 
 #[test]
-fn nothing_steers_a_terminal() {
+fn control_characters_are_escaped() {
     let text = "a\x1b[31m\n\u{202e}ü";
     let escaped = "a\\u{1b}[31m\\n\\u{202e}ü";
-    assert_eq!(shown(text), escaped);
+    assert_eq!(sanitized(text), escaped);
     assert_eq!(wrapped(text, "", None), format!("{escaped}\n"));
     let row = Row {
         colour: Colour::Plain,
@@ -113,7 +113,7 @@ fn nothing_steers_a_terminal() {
 }
 
 #[test]
-fn sentences_break_between_words() {
+fn text_wraps_between_words() {
     assert_eq!(wrapped("one two three", "  ", None), "one two three\n");
     assert_eq!(
         wrapped("one two three", "  ", Some(8)),
@@ -130,7 +130,7 @@ fn sentences_break_between_words() {
 }
 
 #[test]
-fn a_document_controls_no_terminal_and_reads_back() {
+fn escaped_document_parses_to_the_same_value() {
     let image = "a\u{9b}31m\u{202e}\u{200b}\u{61c}\u{2028}\u{e0041}\u{7f}\n\u{1b}ü漢\"\\";
     let value = serde_json::json!({"images": [{"image": image}], image: 1});
     let text = document(&format!("{value:#}"));
@@ -144,5 +144,8 @@ fn a_document_controls_no_terminal_and_reads_back() {
         serde_json::from_str::<serde_json::Value>(&text).unwrap(),
         value
     );
-    assert_eq!(shown("\u{61c}\u{200b}\u{feff}"), r"\u{61c}\u{200b}\u{feff}");
+    assert_eq!(
+        sanitized("\u{61c}\u{200b}\u{feff}"),
+        r"\u{61c}\u{200b}\u{feff}"
+    );
 }

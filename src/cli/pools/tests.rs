@@ -27,8 +27,11 @@ fn node(architecture: &str, key: &str) -> Value {
     })
 }
 
-/// Returns the output for a cluster whose API server answers so, and notes on lists that could not be read.
-async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), RequestError> {
+/// Returns the NodePools and nodes of a cluster whose API server gives these answers, and notes on objects left out.
+async fn read(
+    node_pools: Reply,
+    nodes: Reply,
+) -> Result<(ClusterNodes, Vec<String>), RequestError> {
     let answers = std::sync::Mutex::new((node_pools, nodes));
     let api = FakeApi::start(move |asked| {
         let answers = answers.lock().unwrap();
@@ -41,7 +44,7 @@ async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), R
     })
     .await;
     let client = api.client();
-    let shown = Shown::read(
+    let cluster_nodes = ClusterNodes::read(
         &client,
         Discover {
             node_pools: true,
@@ -50,10 +53,10 @@ async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), R
         &configured(),
     )
     .await?;
-    Ok((shown, client.take_left_out()))
+    Ok((cluster_nodes, client.take_left_out()))
 }
 
-async fn cluster(node_pools: Reply, nodes: Reply) -> Shown {
+async fn cluster(node_pools: Reply, nodes: Reply) -> ClusterNodes {
     read(node_pools, nodes).await.unwrap().0
 }
 
@@ -63,7 +66,7 @@ fn configured() -> Vec<Pool> {
     Config::parse(text).unwrap().policy.pools
 }
 
-async fn shop() -> Shown {
+async fn shop() -> ClusterNodes {
     let node_pools = json!([
         node_pool("spot", None, json!({}), json!([])),
         node_pool("multi-arch", None, json!({}), json!([taint("multi")])),
@@ -121,7 +124,7 @@ bad       amd64, arm64  gpu
 }
 
 #[tokio::test]
-async fn json_has_what_scripts_rely_on() {
+async fn json_lists_pools_with_node_pools_and_verdicts() {
     let text = shop()
         .await
         .written(&configured(), None, Output::Json, WIDTH)
@@ -141,7 +144,7 @@ async fn json_has_what_scripts_rely_on() {
 }
 
 #[tokio::test]
-async fn yaml_is_configuration() {
+async fn yaml_output_parses_as_configuration() {
     let text = shop()
         .await
         .written(&configured(), None, Output::Yaml, WIDTH)
@@ -176,7 +179,7 @@ async fn yaml_is_configuration() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_left_out() {
+async fn forbidden_lists_are_left_out() {
     let nodes = || Reply::of(200, json!([node("arm64", "multi")]));
     let without = cluster(Reply::refused(404, "no such kind"), nodes()).await;
     assert_eq!(without.notes, [""; 0], "there is no Karpenter");
@@ -226,7 +229,7 @@ async fn what_cannot_be_read_is_left_out() {
         ["1 of the nodes cannot be read, and are left out: odd"]
     );
     assert!(
-        partly.noted(&configured()).0.is_complete,
+        partly.discovered(&configured()).0.is_complete,
         "as for the webhook"
     );
     assert!(read(nodes(), Reply::refused(500, "broken")).await.is_err());
@@ -247,15 +250,15 @@ fn autoscaler(expanders: &[&str], priorities: &str) -> Autoscaler {
 }
 
 #[tokio::test]
-async fn node_groups_are_shown_with_what_the_cluster_autoscaler_makes_of_them() {
+async fn node_groups_are_listed_with_the_autoscalers_choice() {
     let mut nodes = json!([node("arm64", "multi"), node("amd64", "multi")]);
     for (at, name) in ["multi-x7k2p", "multi-b8c9d"].into_iter().enumerate() {
         nodes[at]["metadata"]["name"] = name.into();
     }
-    let shown = cluster(Reply::refused(404, "no such kind"), Reply::of(200, nodes)).await;
+    let cluster_nodes = cluster(Reply::refused(404, "no such kind"), Reply::of(200, nodes)).await;
     let first = autoscaler(&["priority"], "{100: [multi], 10: ['.*']}");
     let text = plain(
-        &shown
+        &cluster_nodes
             .written(&configured(), Some(&first), Output::Table, None)
             .unwrap(),
     );
@@ -277,7 +280,7 @@ async fn node_groups_are_shown_with_what_the_cluster_autoscaler_makes_of_them() 
         "multi-arch: the node group `multi` has reached its maximum of 2"
     );
 
-    let text = shown
+    let text = cluster_nodes
         .written(&configured(), Some(&first), Output::Json, None)
         .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
@@ -300,7 +303,7 @@ async fn node_groups_are_shown_with_what_the_cluster_autoscaler_makes_of_them() 
     );
 
     let chance = autoscaler(&["random"], "{100: [multi]}");
-    let text = shown
+    let text = cluster_nodes
         .written(&configured(), Some(&chance), Output::Json, None)
         .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();

@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-use super::super::output::shown;
+use super::super::output::sanitized;
 use super::bars::{Bar, Part};
 use super::contents::Report;
 use super::section::{Cell, Section};
@@ -198,7 +198,7 @@ fn escaped(text: &str) -> String {
         ('"', "&quot;"),
         ('\'', "&#39;"),
     ];
-    let mut escaped = shown(text);
+    let mut escaped = sanitized(text);
     for (c, entity) in entities {
         escaped = escaped.replace(c, entity);
     }

@@ -3,7 +3,7 @@
 //! All names are untrusted input. They are code spans, in which nothing is a link, a mention, a reference or HTML; the
 //! texts of this program are escaped.
 
-use super::super::output::{MOST, paragraphs, rest, shown};
+use super::super::output::{MAX_ITEMS, paragraphs, rest, sanitized};
 use super::bars::Bar;
 use super::contents::Report;
 use super::section::{Cell, Section};
@@ -58,7 +58,7 @@ fn rendered(section: &Section) -> String {
         table += if is_number { " ---: |" } else { " --- |" };
     }
     table.push('\n');
-    for row in rows.iter().take(MOST) {
+    for row in rows.iter().take(MAX_ITEMS) {
         table.push('|');
         for one in row {
             table += &format!(" {} |", cell(one));
@@ -73,7 +73,7 @@ fn rendered(section: &Section) -> String {
         format!("## {}\n", escaped(title)),
         intro,
         table,
-        rest(rows.len(), MOST).unwrap_or_default(),
+        rest(rows.len(), MAX_ITEMS).unwrap_or_default(),
     ])
 }
 
@@ -93,7 +93,7 @@ fn code(text: &str) -> String {
     if text.is_empty() {
         return String::new();
     }
-    let mut code = shown(text);
+    let mut code = sanitized(text);
     for (c, escape) in [('|', "\\u{7c}"), ('`', "\\u{60}")] {
         code = code.replace(c, escape);
     }
@@ -103,7 +103,7 @@ fn code(text: &str) -> String {
 /// Escapes a text of this program, and makes control characters visible.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in shown(text).chars() {
+    for c in sanitized(text).chars() {
         if "\\`*_{}[]<>#|~&!$".contains(c) {
             escaped.push('\\');
         }

@@ -13,7 +13,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Gain, ImageTotal, ReasonTotal, Untolerated, Workload};
 
 /// Maximum number of steps.
-const MOST: usize = 10;
+const MAX_ITEMS: usize = 10;
 /// Number of steps of a kind that come before others of it, so that restarts do not hide images, nor images restarts.
 const MOST_OF_A_KIND: usize = 5;
 
@@ -98,7 +98,7 @@ impl Report<'_> {
             }
         }
         chosen.extend(beyond);
-        chosen.truncate(MOST);
+        chosen.truncate(MAX_ITEMS);
         chosen
     }
 

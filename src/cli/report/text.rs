@@ -1,6 +1,6 @@
 //! Report for a terminal.
 
-use super::super::output::{Colour, MOST, Row, paragraphs, rest, shown, table, wrapped};
+use super::super::output::{Colour, MAX_ITEMS, Row, paragraphs, rest, sanitized, table, wrapped};
 use super::contents::{By, Report};
 use super::section::{Cell, Section};
 use tolerarch_engine::census::Coverage;
@@ -38,7 +38,7 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         .map(|name| name.to_uppercase())
         .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let most = || rows.iter().take(MOST);
+    let most = || rows.iter().take(MAX_ITEMS);
     let table = table(
         &header,
         most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])),
@@ -47,11 +47,11 @@ fn lines(section: &Section, width: Option<usize>) -> String {
     );
     let subject = columns.iter().position(|name| *name == "Image");
     let subject = subject.filter(|_| columns[kept..] == ["Note"]).unwrap_or(0);
-    let rest = rest(rows.len(), MOST)
+    let rest = rest(rows.len(), MAX_ITEMS)
         .map(|rest| format!("  {rest}"))
         .unwrap_or_default();
     paragraphs([
-        format!("{}\n", shown(title)),
+        format!("{}\n", sanitized(title)),
         table,
         sentences.map_or_else(String::new, |at| {
             sentences_below(most(), subject, at, width)

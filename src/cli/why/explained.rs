@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::advice::fix;
 use super::super::check::{Object, Place};
-use super::super::output::{Colour, MOST, Row, paragraphs, rest, shown, table, wrapped};
+use super::super::output::{Colour, MAX_ITEMS, Row, paragraphs, rest, sanitized, table, wrapped};
 use super::super::session::{Session, colour};
 use super::super::survey::Survey;
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
@@ -161,7 +161,7 @@ impl Explained {
 
     pub(super) fn table(&self, width: Option<usize>) -> String {
         let title = format!("{} in {}", self.label, self.namespace);
-        let mut text = colour(self.today.reason).paint(&shown(&title)) + "\n";
+        let mut text = colour(self.today.reason).paint(&sanitized(&title)) + "\n";
         let mut line = |name: &str, value: &str| {
             text += &wrapped(&format!("  {name:<10} {value}"), "             ", width);
         };
@@ -200,9 +200,9 @@ impl Explained {
                 advice += &wrapped(&advise(image, reason), "    ", width);
             }
         }
-        let rows = self.pods.iter().take(MOST).map(PodState::row);
+        let rows = self.pods.iter().take(MAX_ITEMS).map(PodState::row);
         let mut pods = table(&["POD", "NODE", "PLATFORM", "DECIDED"], rows, "  ", width);
-        pods.extend(rest(self.pods.len(), MOST).map(|rest| format!("  {rest}")));
+        pods.extend(rest(self.pods.len(), MAX_ITEMS).map(|rest| format!("  {rest}")));
         paragraphs([text, image_table, advice, pods])
     }
 }

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_named_as_for_kubectl() {
+    fn targets_are_parsed_like_kubectl() {
         for (text, name) in [
             ("po/web-1", "web-1"),
             ("Deployment.apps/web", "web"),

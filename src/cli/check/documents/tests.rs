@@ -68,7 +68,7 @@ fn reads_json() {
 }
 
 #[test]
-fn one_that_is_broken_costs_no_other() {
+fn broken_document_does_not_affect_others() {
     check(
         "a: 1\n---\nb: [1\n---\nc: 3\n",
         &[(1, "{"), (4, "! not YAML"), (5, r#"{"c":3}"#)],
@@ -89,7 +89,7 @@ fn one_that_is_broken_costs_no_other() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = all(&bytes);
     }
 
@@ -106,7 +106,7 @@ fn json_of(text: &str) -> Vec<Result<Node, Fault>> {
 }
 
 #[test]
-fn knows_the_line_of_each_value() {
+fn values_keep_their_lines() {
     let text = "{\n \"a\": [1,\n  {\"b]\\\"}\": \"x,\\\\\"},\n  []\n ],\n \"c\":\n  null\n}\n{}";
     let documents: Vec<Node> = json_of(text).into_iter().map(Result::unwrap).collect();
     let [node, last] = &documents[..] else {
@@ -131,7 +131,7 @@ fn knows_the_line_of_each_value() {
 }
 
 #[test]
-fn managed_fields_are_passed_over_however_deep_they_are() {
+fn deep_managed_fields_are_skipped() {
     let deep = |name: &str| {
         let open = "{\"a\":".repeat(200);
         let close = "}".repeat(200);
@@ -168,7 +168,7 @@ fn with_floats(value: Value) -> Value {
 
 proptest! {
     #[test]
-    fn reads_what_serde_json_reads(text in "[\\[\\]{},:\"\\\\ \n1a.e-]{0,30}|(\\{\"[\\\\\"a]{0,3}\": ?\\[?[0-9]{0,2}\\]?\\}\n?){0,3}") {
+    fn json_is_read_like_serde_json(text in "[\\[\\]{},:\"\\\\ \n1a.e-]{0,30}|(\\{\"[\\\\\"a]{0,3}\": ?\\[?[0-9]{0,2}\\]?\\}\n?){0,3}") {
         let mut expected = Vec::new();
         for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
             let Ok(value) = value else { break };

@@ -45,7 +45,7 @@ fn one(kind: &str) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn takes_the_template_of_each_kind() {
+fn template_of_each_kind_is_found() {
     let spec = "{template: {metadata: {labels: {a: b}}, spec: {containers: [{image: x}]}}}";
     let cron = format!("{{jobTemplate: {{spec: {spec}}}}}");
     for (version, kind, spec, template, owner) in [
@@ -123,7 +123,7 @@ fn takes_the_template_of_each_kind() {
 }
 
 #[test]
-fn other_kinds_bring_no_pods() {
+fn other_kinds_are_skipped() {
     let of = |version: &str, kind: &str| {
         contents_of(&format!(
             "apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"
@@ -169,7 +169,7 @@ fn other_kinds_bring_no_pods() {
 
 /// A group without a dot, or below `k8s.io`, does not make a kind one of Kubernetes itself.
 #[test]
-fn a_kind_that_kubernetes_has_not_is_a_custom_one() {
+fn kind_unknown_to_kubernetes_is_custom() {
     for (version, kind) in [
         ("v1", "Notebook"),
         ("v1", "Deployment"),
@@ -199,7 +199,7 @@ fn a_kind_that_kubernetes_has_not_is_a_custom_one() {
 }
 
 #[test]
-fn takes_every_template_of_a_kind_with_several() {
+fn every_template_of_an_object_is_found() {
     let template = "{spec: {containers: [{image: x}]}}";
     for (version, kind, spec, paths) in [
         (
@@ -268,7 +268,7 @@ fn takes_every_template_of_a_kind_with_several() {
 }
 
 #[test]
-fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_reads() {
+fn templates_of_custom_kinds_are_found_where_operators_read() {
     let template = "{spec: {containers: [{image: x}]}}";
     for (version, kind, spec, path, owner) in [
         (
@@ -424,7 +424,7 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
 
 /// Parts of operators' own examples.
 #[test]
-fn finds_what_runs_in_any_kind_by_its_shape() {
+fn templates_of_custom_kinds_are_found_by_shape() {
     for (version, kind, spec, decided, unseen) in [
         (
             "sparkoperator.k8s.io/v1beta2",
@@ -549,7 +549,7 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
 
 /// A pipeline may not have filled in the image yet.
 #[test]
-fn a_rollouts_template_is_found_whatever_its_images_are() {
+fn rollout_template_is_found_with_any_image() {
     for image in ["$IMAGE", "Nginx:1", "{{ .Values.image }}"] {
         let template = format!("{{spec: {{containers: [{{image: {image:?}}}]}}}}");
         for spec in [
@@ -577,7 +577,7 @@ fn a_rollouts_template_is_found_whatever_its_images_are() {
 }
 
 #[test]
-fn an_image_that_makes_no_pod_is_none() {
+fn image_outside_a_workload_is_ignored() {
     for text in [
         "apiVersion: v1\nkind: ConfigMap\ndata: {image: a, containers: [{image: x}]}",
         "apiVersion: v1\nkind: PersistentVolume\nspec: {rbd: {image: a}}",
@@ -595,7 +595,7 @@ fn an_image_that_makes_no_pod_is_none() {
 
 /// Without metadata there is no place for annotations.
 #[test]
-fn a_spec_alone_is_decided_and_not_patched() {
+fn spec_without_metadata_gets_no_patch() {
     let object = object_of(
         "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: a, labels: {tolerarch.io/mode: 'off'}}\nspec: {predictor: {containers: [{image: x}]}}",
     );
@@ -611,7 +611,7 @@ fn a_spec_alone_is_decided_and_not_patched() {
 }
 
 #[test]
-fn takes_lists_apart() {
+fn list_items_are_read_separately() {
     let pods =
         "apiVersion: v1\nkind: PodList\nitems: [{spec: {}}, {metadata: {name: b}, spec: {}}]";
     assert_eq!(contents_of(pods).objects.len(), 2);
@@ -635,7 +635,7 @@ fn takes_lists_apart() {
 }
 
 #[test]
-fn a_pod_of_a_cluster_is_on_no_node_yet() {
+fn stored_pod_is_decided_without_its_node() {
     let pod = |uid: &str| {
         object_of(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: a{uid}}}\nspec: {{nodeName: node-1}}"
@@ -646,7 +646,7 @@ fn a_pod_of_a_cluster_is_on_no_node_yet() {
 }
 
 #[test]
-fn names_values_that_need_quotes() {
+fn unquoted_value_is_reported() {
     let text =
         "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
     let (line, message) = error_of(text);
@@ -658,7 +658,7 @@ fn names_values_that_need_quotes() {
 }
 
 #[test]
-fn names_whatever_is_no_text() {
+fn non_string_value_is_reported() {
     for (text, place) in [
         (
             "kind: Pod\nmetadata: {name: 1e3}\nspec: {}",
@@ -694,7 +694,7 @@ fn names_whatever_is_no_text() {
 }
 
 #[test]
-fn what_has_no_template_is_named() {
+fn missing_template_is_reported() {
     let (_, message) = error_of("apiVersion: apps/v1\nkind: Deployment\nspec: {}");
     assert!(message.contains("spec.template"), "{message}");
 }

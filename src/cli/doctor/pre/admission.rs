@@ -1,10 +1,10 @@
-//! Whether Pods with the tolerations of the pools are admitted, by dry runs in a namespace that the caller may use.
+//! Whether Pods with the tolerations of the pools are admitted: dry runs in a namespace that the user may use.
 
 use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::arrival::{Arrival, NOT_TRIED};
+use super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, some_of};
 use crate::cli::doctor::probe::{self, WHITE_LIST};
 use crate::cli::installed;
@@ -15,9 +15,9 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient, covers};
 
 const TOLERATIONS: &str = "tolerations";
 const RESTRICTION: &str = "toleration-restriction";
-/// Maximum number of namespaces with a white list that are tried.
+/// Maximum number of namespaces with a white list in which dry runs are tried.
 const TRIES: usize = 32;
-/// API versions of MutatingAdmissionPolicies, the newest first.
+/// API versions of MutatingAdmissionPolicies, from the newest on.
 const POLICY_VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 /// Outcome of a dry run with the tolerations of a pool.
@@ -32,8 +32,7 @@ enum Outcome<'p> {
 pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
     if arrival.pools.is_empty() {
         let platform = arrival.platform;
-        let message = format!("{NOT_TRIED}no pool has {platform}");
-        return findings.unknown(TOLERATIONS, message);
+        return findings.not_tried(TOLERATIONS, format!("no pool has {platform}"));
     }
     check_tolerations(arrival, findings).await;
     check_restrictions(arrival, findings).await;
@@ -44,11 +43,11 @@ async fn check_tolerations(arrival: &Arrival<'_>, findings: &mut Findings) {
     let namespace = arrival.only.unwrap_or(&client.namespace);
     if let Err(error) = probe::admit(client, namespace, &[]).await {
         let command = command(namespace, &arrival.tolerations());
-        let message = format!(
-            "{NOT_TRIED}a dry-run Pod is refused in {namespace}: {error}; name another namespace with -n, or have \
+        let why = format!(
+            "a dry-run Pod is refused in {namespace}: {error}; name another namespace with -n, or have \
              someone with that right run: {command}"
         );
-        return findings.unknown(TOLERATIONS, message);
+        return findings.not_tried(TOLERATIONS, why);
     }
     let mut admitted = Vec::new();
     for pool in &arrival.pools {
@@ -74,12 +73,12 @@ async fn attempt<'p>(client: &UserClient, namespace: &str, pool: &'p Pool) -> Ou
         }) if is_denial(status, &message) => return Outcome::Refused(message),
         Err(error) => return Outcome::NotTried(error),
     };
-    let kept = Vec::<Toleration<'_>>::deserialize(&pod["spec"]["tolerations"]);
-    let kept = kept.unwrap_or_default();
+    let stored = Vec::<Toleration<'_>>::deserialize(&pod["spec"]["tolerations"]);
+    let stored = stored.unwrap_or_default();
     let mut lost = Vec::new();
     for toleration in tolerations {
-        let is_kept = kept.iter().any(|kept| kept.covers(toleration));
-        if !is_kept {
+        let is_covered = stored.iter().any(|stored| stored.covers(toleration));
+        if !is_covered {
             lost.push(toleration.key.as_str());
         }
     }
@@ -90,8 +89,8 @@ async fn attempt<'p>(client: &UserClient, namespace: &str, pool: &'p Pool) -> Ou
     }
 }
 
-/// Returns whether admission has denied the Pod, rather than that it could not be asked. The status does not tell: a
-/// webhook chooses its own, and PodTolerationRestriction has that of an internal error.
+/// Returns whether admission has denied the Pod, as opposed to a failed request. The status alone does not show this: a
+/// webhook chooses its own, and PodTolerationRestriction uses that of an internal error.
 fn is_denial(status: u16, message: &str) -> bool {
     matches!(status, 400 | 403 | 422)
         || message.contains("denied the request")
@@ -112,16 +111,7 @@ async fn report(
             let message = format!(
                 "Pods with the tolerations of pool {name} are refused in {namespace}, others are not: {why}"
             );
-            let fix = if why.contains("whitelist") {
-                format!(
-                    "add them to the annotation {WHITE_LIST} of {namespace}, or to the list of the plugin PodTolerationRestriction"
-                )
-            } else {
-                let keys = pool.tolerations.iter();
-                let keys = some_of(keys.map(|toleration| toleration.key.as_str()));
-                format!("exempt {keys} in the policy, binding or webhook that the message names")
-            };
-            findings.failed(TOLERATIONS, message, fix);
+            findings.failed(TOLERATIONS, message, refusal_fix(namespace, pool, &why));
         }
         Outcome::Stripped(lost) => {
             let lost = some_of(lost);
@@ -130,21 +120,33 @@ async fn report(
                 "a dry-run Pod in {namespace} comes back without the toleration of {lost} that it was created with \
                  (pool {name}): {suspects}"
             );
-            let fix = "let it add to the tolerations, and not replace them";
+            let fix = "have it add to the tolerations instead of replacing them";
             findings.failed(TOLERATIONS, message, fix);
         }
         Outcome::NotTried(error) => {
             let tolerations: Vec<&Toleration<'_>> = pool.tolerations.iter().collect();
             let command = command(namespace, &tolerations);
-            let message = format!(
-                "{NOT_TRIED}a dry-run Pod with the tolerations of pool {name}: {error}; try {command}"
+            let why = format!(
+                "a dry-run Pod with the tolerations of pool {name}: {error}; try {command}"
             );
-            findings.unknown(TOLERATIONS, message);
+            findings.not_tried(TOLERATIONS, why);
         }
     }
 }
 
-/// Names what may have changed a Pod in the namespace.
+/// Returns advice for a refusal with this message.
+fn refusal_fix(namespace: &str, pool: &Pool, message: &str) -> String {
+    if message.contains("whitelist") {
+        return format!(
+            "add them to the annotation {WHITE_LIST} of {namespace}, or to the list of the plugin PodTolerationRestriction"
+        );
+    }
+    let keys = pool.tolerations.iter();
+    let keys = some_of(keys.map(|toleration| toleration.key.as_str()));
+    format!("exempt {keys} in the policy, binding or webhook that the message names")
+}
+
+/// Names the webhooks, policies or plugins that may have changed a Pod in the namespace.
 async fn suspects(arrival: &Arrival<'_>, namespace: &str) -> String {
     let mut names = Vec::new();
     let mut unread = String::new();
@@ -157,18 +159,18 @@ async fn suspects(arrival: &Arrival<'_>, namespace: &str) -> String {
         Err(error) => unread += &format!("; not read: the MutatingAdmissionPolicies: {error}"),
     }
     let named = match &*names {
-        [] if unread.is_empty() => "a plugin of the API server takes it away".to_owned(),
-        [] => "a webhook or a mutating policy takes it away".to_owned(),
-        [only] => format!("{only} takes it away, or a plugin of the API server"),
+        [] if unread.is_empty() => "a plugin of the API server removes it".to_owned(),
+        [] => "a webhook or a mutating policy removes it".to_owned(),
+        [only] => format!("{only} removes it, or a plugin of the API server"),
         _ => {
             let names = some_of(names.iter().map(String::as_str));
-            format!("one of these takes it away: {names}")
+            format!("one of these removes it: {names}")
         }
     };
     named + &unread
 }
 
-/// Names the webhooks that may change Pods as they are created in the namespace.
+/// Names the webhooks that may change new Pods in the namespace.
 async fn mutating_webhooks(
     arrival: &Arrival<'_>,
     namespace: &str,
@@ -185,7 +187,7 @@ async fn mutating_webhooks(
     Ok(names)
 }
 
-/// Names the policies that may change Pods as they are created; none where the API has no such policies.
+/// Names the policies that may change new Pods; none if the API server does not have such policies.
 async fn mutating_policies(client: &UserClient) -> Result<Vec<String>, RequestError> {
     for version in POLICY_VERSIONS {
         let path =
@@ -220,11 +222,11 @@ fn has_pods(rule: &Value) -> bool {
 
 async fn check_restrictions(arrival: &Arrival<'_>, findings: &mut Findings) {
     if arrival.namespaces.is_empty() {
-        let message = format!(
-            "{NOT_TRIED}the namespaces cannot be read; have someone with that right look for the annotation {WHITE_LIST}: \
+        let why = format!(
+            "the namespaces cannot be read; have someone with that right look for the annotation {WHITE_LIST}: \
              kubectl get namespaces -o yaml"
         );
-        return findings.unknown(RESTRICTION, message);
+        return findings.not_tried(RESTRICTION, why);
     }
     let tolerations = arrival.tolerations();
     let mut restricted = Vec::new();
@@ -236,37 +238,54 @@ async fn check_restrictions(arrival: &Arrival<'_>, findings: &mut Findings) {
     let left_out = restricted.split_off(restricted.len().min(TRIES));
     let mut refusing = Vec::new();
     let mut untried = Vec::new();
-    let mut why = String::new();
+    let mut last_error = String::new();
     for name in restricted {
         match probe::is_restricted(arrival.client, name, &tolerations).await {
             Ok(true) => refusing.push(name),
             Ok(false) => {}
             Err(error) => {
                 untried.push(name);
-                why = error.to_string();
+                last_error = error.to_string();
             }
         }
     }
     if !refusing.is_empty() || untried.is_empty() && left_out.is_empty() {
         probe::report_restrictions(&refusing, findings);
     }
-    if let Some(first) = untried.first() {
-        let command = command(first, &tolerations);
-        let names = some_of(untried);
-        let message = format!(
-            "{NOT_TRIED}a dry-run Pod is refused in {names}, of which the annotation {WHITE_LIST} restricts \
-             tolerations: {why}; have someone with that right run: {command}"
-        );
-        findings.unknown(RESTRICTION, message);
+    report_untried(untried, &last_error, &tolerations, findings);
+    report_left_out(left_out, findings);
+}
+
+/// Reports the restricted namespaces in which a dry run failed for another reason.
+fn report_untried(
+    namespaces: Vec<&str>,
+    error: &str,
+    tolerations: &[&Toleration<'_>],
+    findings: &mut Findings,
+) {
+    let Some(first) = namespaces.first() else {
+        return;
+    };
+    let command = command(first, tolerations);
+    let names = some_of(namespaces);
+    let why = format!(
+        "a dry-run Pod is refused in {names}, where the annotation {WHITE_LIST} restricts tolerations: {error}; have \
+         someone with that right run: {command}"
+    );
+    findings.not_tried(RESTRICTION, why);
+}
+
+/// Reports the restricted namespaces after the first [`TRIES`].
+fn report_left_out(namespaces: Vec<&str>, findings: &mut Findings) {
+    if namespaces.is_empty() {
+        return;
     }
-    if !left_out.is_empty() {
-        let count = left_out.len();
-        let names = some_of(left_out);
-        let message = format!(
-            "{NOT_TRIED}{count} more namespaces with the annotation {WHITE_LIST}: {names}; name one with -n"
-        );
-        findings.unknown(RESTRICTION, message);
-    }
+    let count = namespaces.len();
+    let names = some_of(namespaces);
+    let why = format!(
+        "{count} more namespaces with the annotation {WHITE_LIST}: {names}; name one with -n"
+    );
+    findings.not_tried(RESTRICTION, why);
 }
 
 impl<'a> Arrival<'a> {

@@ -1,10 +1,10 @@
-//! What has to run on a new node: DaemonSets whose images lack its architecture, and those that would be missing there.
+//! DaemonSets on a new node: those whose images lack its architecture, and those that would be missing there.
 
 use std::collections::BTreeSet;
 
 use futures_util::stream::{self, StreamExt};
 
-use super::arrival::{Arrival, NOT_TRIED};
+use super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, Status, some_of};
 use crate::cli::output::count;
 use crate::cli::session::Session;
@@ -18,21 +18,21 @@ const CHECK: &str = "daemonsets";
 /// Maximum number of DaemonSets whose images are looked up at a time.
 const AT_A_TIME: usize = 256;
 
-/// A DaemonSet, with what is known of its images.
+/// DaemonSet with the platforms of its images.
 struct Agent<'a> {
     set: &'a DaemonSet,
     role: Option<Role>,
     images: Vec<ImageState>,
 }
 
-/// What the checks found on DaemonSets, beside the findings that name one.
+/// Results of the checks that findings list for several DaemonSets together.
 #[derive(Default)]
 struct Sums<'a> {
-    /// Number of DaemonSets that run on a new node, with images that do.
+    /// Number of DaemonSets that would run on a new node, and whose images do.
     running: u64,
     /// Names of DaemonSets without a role that would be missing.
     missing: BTreeSet<String>,
-    /// Names of images whose platforms are not known.
+    /// Names of images whose platforms are unknown.
     unknown: BTreeSet<&'a str>,
     has_fault: bool,
 }
@@ -53,7 +53,7 @@ pub(super) async fn check(
     report(arrival, &sums, findings);
 }
 
-/// Reports on a DaemonSet by the first of the new nodes where something is wrong with it.
+/// Checks a DaemonSet on each new node, and reports the first fault.
 fn check_agent<'a>(
     arrival: &Arrival<'_>,
     agent: &'a Agent<'_>,
@@ -97,7 +97,7 @@ fn check_agent<'a>(
     sums.running += u64::from(runs);
 }
 
-/// Returns whether another DaemonSet does the same on the new node.
+/// Returns whether another DaemonSet takes its place on the new node.
 fn has_sibling(
     arrival: &Arrival<'_>,
     agent: &Agent<'_>,
@@ -126,7 +126,7 @@ fn report_broken(
         format!("take an image that has {platform} (`tolerarch inspect` shows the platforms)");
     let fix = match agent.role {
         Some(_) => image,
-        None => format!("{image}, or keep it off: docs/daemonsets.md"),
+        None => format!("{image}, or keep it off such nodes: docs/daemonsets.md"),
     };
     findings.failed(CHECK, message, fix);
 }
@@ -142,7 +142,8 @@ fn report_unsure(
     let message = format!(
         "{agent} may run on {node}, by labels on which nodes differ, and {lacking} lacks {platform}"
     );
-    let fix = format!("keep it off, or take an image that has {platform}: docs/daemonsets.md");
+    let fix =
+        format!("keep it off such nodes, or take an image that has {platform}: docs/daemonsets.md");
     findings.add(Status::Unknown, CHECK, message, fix);
 }
 
@@ -153,7 +154,7 @@ fn report_bound(
     other: &str,
     findings: &mut Findings,
 ) {
-    let mut fix = "take the architecture out of its nodeSelector or node affinity".to_owned();
+    let mut fix = "remove the architecture from its nodeSelector or node affinity".to_owned();
     fix += &and_image(arrival, agent);
     let loss = agent.loss();
     let message = format!("{agent} would be missing on {node}, as it selects {other}: {loss}");
@@ -178,7 +179,8 @@ fn report_kept_off(
     findings.failed(CHECK, message, fix);
 }
 
-/// Returns the rest of an advice that would make a DaemonSet fail if its image stayed.
+/// Returns the second half of an advice that needs another image as well, because the DaemonSet would fail with its
+/// present one.
 fn and_image(arrival: &Arrival<'_>, agent: &Agent<'_>) -> String {
     let lacking = agent.lacking(arrival);
     if lacking.is_empty() {
@@ -192,11 +194,11 @@ fn report(arrival: &Arrival<'_>, sums: &Sums<'_>, findings: &mut Findings) {
     let platform = arrival.platform;
     if !sums.unknown.is_empty() {
         let images = some_of(sums.unknown.iter().copied());
-        let message = format!(
-            "{NOT_TRIED}DaemonSets would run on the new node, and the platforms of their images are not known: {images}"
+        let why = format!(
+            "DaemonSets would run on the new node, and the platforms of their images are unknown: {images}"
         );
         let fix = "`tolerarch inspect --explain` names the cause; log in, or name the credentials in a file for --config";
-        findings.add(Status::Unknown, CHECK, message, fix);
+        findings.not_tried_with_fix(CHECK, why, fix);
     }
     if !sums.missing.is_empty() {
         let missing = some_of(sums.missing.iter().map(String::as_str));
@@ -231,7 +233,7 @@ impl<'a> Agent<'a> {
         format!("{}/{}", self.set.namespace(), self.set.name())
     }
 
-    /// Returns the images that certainly do not run on the new node; empty if none is known not to.
+    /// Returns the images that certainly do not run on the new node; empty if there are none.
     fn lacking(&self, arrival: &Arrival<'_>) -> String {
         let mut lacking = Vec::new();
         for state in &self.images {
@@ -248,7 +250,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// Writes what the DaemonSet is: `DaemonSet kube-system/calico-node, a network plug-in,`.
+/// Writes the name and the role: `DaemonSet kube-system/calico-node, a network plug-in,`.
 impl std::fmt::Display for Agent<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "DaemonSet {}", self.name())?;

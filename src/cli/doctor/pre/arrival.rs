@@ -1,19 +1,16 @@
-//! The node that is to come, and the cluster to which it comes.
+//! The new node, and the cluster to which it comes.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Namespace;
 
-use crate::cli::autoscaler::Seen;
-use crate::cli::inventory::Shown;
+use crate::cli::autoscaler::AutoscalerSearch;
+use crate::cli::inventory::ClusterNodes;
 use crate::config::Verify;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{Node, UserClient};
 use tolerarch_kubernetes::discovery::{Discovery, NewNode};
-
-/// Beginning of a message on what could not be checked.
-pub(super) const NOT_TRIED: &str = "not tried: ";
 
 pub(super) struct Arrival<'a> {
     pub(super) client: &'a UserClient,
@@ -21,17 +18,17 @@ pub(super) struct Arrival<'a> {
     pub(super) only: Option<&'a str>,
     pub(super) architecture: &'a str,
     pub(super) platform: PlatformSet,
-    /// Architectures of the nodes that are there; amd64 if none is known.
+    /// Architectures of the existing nodes; amd64 if none is known.
     pub(super) present: BTreeSet<String>,
-    pub(super) shown: &'a Shown,
-    pub(super) seen: &'a Seen,
+    pub(super) cluster: &'a ClusterNodes,
+    pub(super) search: &'a AutoscalerSearch,
     pub(super) discovery: &'a Discovery<'a>,
     /// Pools with the platform, or the one that the user names.
     pub(super) pools: Vec<&'a Pool>,
-    /// Nodes that may come, one for each source.
+    /// Possible new nodes, one for each source.
     pub(super) nodes: Vec<NewNode<'a>>,
     pub(super) namespaces: Vec<Namespace>,
-    /// Extent to which the cluster's configuration trusts an index.
+    /// How far the cluster's configuration trusts an index.
     pub(super) verify: Verify,
 }
 

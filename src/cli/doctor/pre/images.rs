@@ -1,8 +1,8 @@
-//! Images that say they have the new platform, and whose configs say another; and those of which nothing is known.
+//! Images whose index names the new platform but whose config names another, and images with unknown platforms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arrival::{Arrival, NOT_TRIED};
+use super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, Status, some_of};
 use crate::cli::output::count;
 use crate::cli::session::Session;
@@ -44,10 +44,9 @@ pub(super) fn check(
     if !unknown.is_empty() {
         let number = count(unknown.len() as u64, "image");
         let named = some_of(unknown.iter().copied());
-        let message =
-            format!("{NOT_TRIED}the platforms of {number} of Pods are not known: {named}");
-        let fix = "`tolerarch report` names the cause of each; its Pods stay where they are";
-        findings.add(Status::Unknown, CHECK, message, fix);
+        let why = format!("the platforms of {number} of Pods are unknown: {named}");
+        let fix = "`tolerarch report` names the cause for each; its Pods stay where they are";
+        findings.not_tried_with_fix(CHECK, why, fix);
     }
     if findings.0.len() == before && !images.is_empty() {
         let number = count(images.len() as u64, "image");
@@ -58,7 +57,7 @@ pub(super) fn check(
     }
 }
 
-/// Returns the platforms of a config that contradicts the index, which names the new platform.
+/// Returns the platforms of a config that contradicts the index, if the index names the new platform.
 fn contradiction(
     arrival: &Arrival<'_>,
     session: &Session,
@@ -82,12 +81,14 @@ fn report_contradiction(
 ) {
     let platform = arrival.platform;
     let message = format!(
-        "the index of {image} names {platform}, and the config behind it {actual}: its Pods fail there"
+        "the index of {image} names {platform}, but the config of that entry names {actual}: its Pods fail there"
     );
     let fix = match arrival.verify {
-        Verify::Config => "have the image built anew; with verify: config tolerarch keeps it off",
+        Verify::Config => {
+            "have the image built again; with verify: config tolerarch adds no toleration for it"
+        }
         Verify::Index | Verify::Manifests => {
-            "have the image built anew, or set verify: config, with which tolerarch keeps such images off"
+            "have the image built again, or set verify: config, with which tolerarch adds no toleration for such images"
         }
     };
     let status = Status::failed_if(arrival.verify != Verify::Config);

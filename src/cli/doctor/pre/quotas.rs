@@ -1,25 +1,23 @@
-//! Whether ResourceQuotas have room for the Pods that DaemonSets make on a new node.
+//! Whether ResourceQuotas have room for the Pods that DaemonSets create on a new node.
 
-use super::arrival::{Arrival, NOT_TRIED};
+use super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, some_of};
 use tolerarch_core::pod::Fit;
 use tolerarch_kubernetes::cluster::{DaemonSet, ResourceQuota, Shortage};
 
 const CHECK: &str = "quotas";
 
-/// Checks the quotas; `sets` are `None` if they cannot be read.
+/// Checks the quotas. `sets` is `None` if the DaemonSets cannot be read.
 pub(super) async fn check(
     arrival: &Arrival<'_>,
     sets: Option<&[DaemonSet]>,
     findings: &mut Findings,
 ) {
     if arrival.nodes.is_empty() {
-        let message = format!("{NOT_TRIED}nothing shows which node would come");
-        return findings.unknown(CHECK, message);
+        return findings.not_tried(CHECK, "nothing shows which node would come");
     }
     let Some(sets) = sets else {
-        let message = format!("{NOT_TRIED}the DaemonSets cannot be read");
-        return findings.unknown(CHECK, message);
+        return findings.not_tried(CHECK, "the DaemonSets cannot be read");
     };
     let mut coming = Vec::new();
     for set in sets {
@@ -37,11 +35,11 @@ pub(super) async fn check(
     match arrival.client.list::<ResourceQuota>(&path).await {
         Ok(quotas) => report(&quotas, &coming, findings),
         Err(error) => {
-            let message = format!(
-                "{NOT_TRIED}the ResourceQuotas cannot be read: {error}; have someone with that right run: kubectl get \
+            let why = format!(
+                "the ResourceQuotas cannot be read: {error}; have someone with that right run: kubectl get \
                  resourcequotas {scope}"
             );
-            findings.unknown(CHECK, message);
+            findings.not_tried(CHECK, why);
         }
     }
 }
@@ -66,7 +64,7 @@ fn report(quotas: &[ResourceQuota], coming: &[&DaemonSet], findings: &mut Findin
         let namespace = quota.namespace();
         let name = quota.name();
         let message = format!(
-            "the ResourceQuota {namespace}/{name} refuses Pods of a new node, of the DaemonSets {sets}: {short}"
+            "the ResourceQuota {namespace}/{name} refuses Pods of the DaemonSets {sets} on a new node: {short}"
         );
         let fix = format!(
             "raise it for as many nodes as may come: kubectl -n {namespace} edit resourcequota {name}"

@@ -1,5 +1,5 @@
-//! Whether the first node of the architecture comes: from Karpenter's NodePools, from node groups of the
-//! cluster-autoscaler, or by hand.
+//! Where the first node of the architecture would come from: a NodePool of Karpenter, a node group of the
+//! cluster-autoscaler, or a person who adds it.
 
 mod groups;
 mod makers;
@@ -7,8 +7,8 @@ mod node_classes;
 mod node_pools;
 mod overlays;
 
-use super::arrival::{Arrival, NOT_TRIED};
-use crate::cli::doctor::findings::{Findings, Status, some_of};
+use super::arrival::Arrival;
+use crate::cli::doctor::findings::{Findings, Status};
 use crate::cli::doctor::pools;
 use crate::cli::output::count;
 use node_classes::NodeClasses;
@@ -16,22 +16,22 @@ use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::discovery::{KnownPool, Origin};
 
 pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
-    for note in &arrival.shown.notes {
-        findings.unknown("nodes", format!("{NOT_TRIED}{note}"));
+    for note in &arrival.cluster.notes {
+        findings.not_tried("nodes", note);
     }
-    for note in &arrival.seen.notes {
-        findings.unknown("autoscaler", format!("{NOT_TRIED}{note}"));
+    for note in &arrival.search.notes {
+        findings.not_tried("autoscaler", note);
     }
-    let known = pools_in_question(arrival);
-    if known.is_empty() {
+    let known_pools = known_pools(arrival);
+    if known_pools.is_empty() {
         let platform = arrival.platform;
         let message = format!("no pool has {platform}: Pods get no toleration for such nodes");
         let fix = format!("add a pool with platforms: [{platform}], and taint its nodes");
         findings.failed("nodes", message, fix);
     }
-    let mut classes = NodeClasses::read(arrival, &known, findings).await;
+    let mut classes = NodeClasses::read(arrival, &known_pools, findings).await;
     let mut has_source = false;
-    for pool in &known {
+    for pool in &known_pools {
         let has_node_pools = !pool.node_pools.is_empty();
         node_pools::check(arrival, pool, &mut classes, findings);
         let has_groups = groups::check(arrival, pool, findings);
@@ -39,28 +39,29 @@ pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
             !has_node_pools && !has_groups && report_nodes(arrival, &pool.pool, findings);
         has_source |= has_node_pools || has_groups || has_nodes;
     }
-    if !has_source && !known.is_empty() {
+    if !has_source && !known_pools.is_empty() {
         report_no_source(arrival, findings);
     }
     check_untainted(arrival, &classes, findings);
-    classes.report_sound(arrival, findings);
-    overlays::check(arrival, &known, findings).await;
+    classes.report_without_fault(arrival, findings);
+    overlays::check(arrival, &known_pools, findings).await;
 }
 
-fn pools_in_question<'a>(arrival: &Arrival<'a>) -> Vec<&'a KnownPool<'a>> {
-    let mut known = Vec::new();
-    for pool in &arrival.discovery.pools {
-        let mut in_question = arrival.pools.iter();
-        if in_question.any(|other| other.name == pool.pool.name) {
-            known.push(pool);
+/// Returns the pools of the new node, with the nodes and NodePools that they open.
+fn known_pools<'a>(arrival: &Arrival<'a>) -> Vec<&'a KnownPool<'a>> {
+    let mut known_pools = Vec::new();
+    for known in &arrival.discovery.pools {
+        let mut pools = arrival.pools.iter();
+        if pools.any(|pool| pool.name == known.pool.name) {
+            known_pools.push(known);
         }
     }
-    known
+    known_pools
 }
 
 /// Reports the nodes with the platform that a pool opens; returns whether there are any.
 fn report_nodes(arrival: &Arrival<'_>, pool: &Pool, findings: &mut Findings) -> bool {
-    let inventory = &arrival.shown.inventory;
+    let inventory = &arrival.cluster.inventory;
     let nodes = inventory.count_nodes(arrival.platform, pool);
     if nodes == 0 {
         return false;
@@ -75,73 +76,73 @@ fn report_nodes(arrival: &Arrival<'_>, pool: &Pool, findings: &mut Findings) -> 
     true
 }
 
-/// Reports that nothing makes a node of any of the pools.
+/// Reports that nothing creates a node of any of the pools.
 fn report_no_source(arrival: &Arrival<'_>, findings: &mut Findings) {
     let Arrival {
-        shown, platform, ..
+        cluster, platform, ..
     } = arrival;
-    // What cannot be read may be a source; that has been said.
-    let (true, Some(_)) = (shown.knows_node_pools, &shown.nodes) else {
+    // A list that cannot be read may have a source. That it cannot be read has been reported.
+    let (true, Some(_)) = (cluster.has_read_node_pools, &cluster.nodes) else {
         return;
     };
-    let names = some_of(arrival.pools.iter().map(|pool| pool.name.as_str()));
+    let signs = pools::opened_by(&arrival.pools);
     let with_taints = with_taints(arrival);
     for pool in &arrival.pools {
-        if let Some((name, key)) = pools::half_open(pool, shown) {
+        if let Some((name, key)) = pools::half_open(pool, cluster) {
             let pool = &pool.name;
             let message = format!(
-                "{name} has a taint of pool {pool}, and also {key}, which the pool does not tolerate"
+                "{name} has a taint that pool {pool} tolerates, but also {key}, which it does not tolerate"
             );
             let fix = format!("add a toleration for {key} to pool {pool}, or remove the taint");
             return findings.failed("nodes", message, fix);
         }
     }
-    if !shown.inventory.node_pools.is_empty() {
-        let message = format!(
-            "no NodePool has a taint of {names}: Karpenter makes no {platform} node for it"
-        );
-        let fix = format!("make a NodePool for {platform} {with_taints}: docs/autoscalers.md");
+    if !cluster.inventory.node_pools.is_empty() {
+        let message =
+            format!("no NodePool has {signs}: Karpenter creates no {platform} node for it");
+        let fix = format!("create a NodePool for {platform} {with_taints}: docs/autoscalers.md");
         findings.failed("node-pools", message, fix);
-    } else if arrival.seen.autoscaler.is_some() {
+    } else if arrival.search.autoscaler.is_some() {
         let message = format!(
-            "no node group of the cluster-autoscaler has a taint of {names}: no {platform} node comes for it"
+            "no node group of the cluster-autoscaler has {signs}: it creates no {platform} node for it"
         );
-        let fix = format!("make a node group with {platform} {with_taints}: docs/autoscalers.md");
+        let fix = format!("create a node group with {platform} {with_taints}: docs/autoscalers.md");
         findings.failed("autoscaler", message, fix);
-    } else if arrival.seen.notes.is_empty() {
-        report_no_autoscaler(arrival, &names, findings);
+    } else if arrival.search.notes.is_empty() {
+        report_no_autoscaler(arrival, &signs, findings);
     }
 }
 
-fn report_no_autoscaler(arrival: &Arrival<'_>, names: &str, findings: &mut Findings) {
+fn report_no_autoscaler(arrival: &Arrival<'_>, signs: &str, findings: &mut Findings) {
     let platform = arrival.platform;
-    let nodes = arrival.shown.nodes.iter().flatten();
+    let nodes = arrival.cluster.nodes.iter().flatten();
     let nodes = nodes.filter(|node| node.architecture == arrival.architecture);
     let message = match nodes.count() {
         0 => format!(
-            "no autoscaler makes nodes here: the first {platform} node comes when you add it, {}",
+            "no autoscaler creates nodes here: the first {platform} node comes when you add it, {}",
             with_taints(arrival)
         ),
         number => format!(
-            "{} with {platform} already, none of them with a taint of {names}",
+            "{} with {platform} already, none of them with {signs}",
             count(number as u64, "node")
         ),
     };
     findings.ok("nodes", message);
 }
 
-/// Returns `with the taint a=b:NoSchedule of pool c`, or the same of several pools, also for their labels.
+/// Returns `with the taint a=b:NoSchedule of pool c`, or `with group=arm of pool d` for a pool that labels select; for
+/// several pools joined by `or`.
 fn with_taints(arrival: &Arrival<'_>) -> String {
-    let mut marks = Vec::new();
+    let mut parts = Vec::new();
     for pool in &arrival.pools {
         let name = &pool.name;
         if !pool.select.is_empty() {
-            marks.push(format!("with {} of pool {name}", pools::labels(pool)));
+            parts.push(format!("with {} of pool {name}", pools::labels(pool)));
         } else if let Some(taint) = taint_of(pool) {
-            marks.push(format!("with the taint {taint} of pool {name}"));
+            parts.push(format!("with the taint {taint} of pool {name}"));
         }
     }
-    marks.join(", or ")
+    parts.join(", or ")
 }
 
 /// Returns the first taint that a pool tolerates, as kubectl writes it.
@@ -159,7 +160,7 @@ fn taint_of(pool: &Pool) -> Option<String> {
     })
 }
 
-/// Checks whether nodes of the architecture keep Pods away whose images may not run there.
+/// Checks whether nodes of the architecture have a taint, which keeps Pods away whose images do not run there.
 fn check_untainted(arrival: &Arrival<'_>, classes: &NodeClasses<'_>, findings: &mut Findings) {
     let Arrival {
         architecture,
@@ -169,7 +170,7 @@ fn check_untainted(arrival: &Arrival<'_>, classes: &NodeClasses<'_>, findings: &
     } = arrival;
     let mut others: Vec<&str> = present.iter().map(String::as_str).collect();
     others.retain(|other| other != architecture);
-    // Where all nodes have the architecture, it is the usual one.
+    // If all nodes have the architecture, it needs no taint.
     if others.is_empty() {
         return;
     }
@@ -181,14 +182,14 @@ fn check_untainted(arrival: &Arrival<'_>, classes: &NodeClasses<'_>, findings: &
             Origin::NodePool(node_pool) if !classes.is_impossible(node_pool, architecture) => {
                 let name = node_pool.name();
                 let message = format!(
-                    "NodePool {name} may make {platform} nodes and has no taint: any Pod may go there, whatever its images"
+                    "NodePool {name} may create {platform} nodes and has no taint: any Pod may go there, whatever its images"
                 );
                 let fix = format!(
                     "restrict it in its requirements (kubernetes.io/arch In [{others}]), or taint it ({taint})"
                 );
                 findings.failed("node-pools", message, fix);
             }
-            // Which Pods of the cluster would fail there is seen from these Pods.
+            // No fault: the check of the workloads reports the Pods that would fail there.
             Origin::Node(first) => {
                 let name = first.name();
                 let message = format!(

@@ -1,8 +1,8 @@
-//! Whether the kubelets may be mixed with a new one: the version-skew policy of Kubernetes.
+//! Whether the versions of the kubelets follow the version-skew policy of Kubernetes.
 
 use k8s_openapi::apimachinery::pkg::version::Info;
 
-use super::arrival::{Arrival, NOT_TRIED};
+use super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, some_of};
 use tolerarch_kubernetes::cluster::Node;
 
@@ -17,7 +17,7 @@ struct Version {
 }
 
 impl Version {
-    /// Reads a version with or without what providers add, such as `v1.36.1-eks-abc`, `v1.36.1+k3s1` or `1.36+`.
+    /// Reads a version, which may have a suffix of a provider: `v1.36.1-eks-abc`, `v1.36.1+k3s1` or `1.36+`.
     fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let (major, rest) = text.split_once('.')?;
@@ -52,81 +52,68 @@ impl std::fmt::Display for Version {
 
 /// Checks that no kubelet is too old or too new for the API server.
 pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
-    let Some(nodes) = arrival.shown.nodes.as_deref() else {
+    let Some(nodes) = arrival.cluster.nodes.as_deref() else {
         let message = "the nodes cannot be read; have someone with that right compare kubectl get nodes with kubectl version";
-        return findings.unknown(CHECK, format!("{NOT_TRIED}{message}"));
+        return findings.not_tried(CHECK, message);
     };
     let info = match arrival.client.get::<Info>("/version").await {
         Ok(info) => info,
         Err(error) => {
-            let message = format!(
-                "{NOT_TRIED}the version of the API server cannot be read: {error}; compare kubectl get nodes with kubectl version"
+            let why = format!(
+                "the version of the API server cannot be read: {error}; compare kubectl get nodes with kubectl version"
             );
-            return findings.unknown(CHECK, message);
+            return findings.not_tried(CHECK, why);
         }
     };
     let server = Version::parse(&format!("{}.{}", info.major, info.minor));
     match server.or_else(|| Version::parse(&info.git_version)) {
         Some(server) => compare(server, nodes, findings),
         None => {
-            let message = format!(
-                "{NOT_TRIED}{:?} is no version of an API server that is known here",
+            let why = format!(
+                "{:?} is no known version of an API server",
                 info.git_version
             );
-            findings.unknown(CHECK, message);
+            findings.not_tried(CHECK, why);
         }
     }
 }
 
 fn compare(server: Version, nodes: &[Node], findings: &mut Findings) {
     let mut versions = Vec::new();
-    let mut old = Vec::new();
-    let mut new = Vec::new();
-    let mut unread = Vec::new();
+    let mut too_old = Vec::new();
+    let mut too_new = Vec::new();
+    let mut unknown = Vec::new();
     for node in nodes {
         let Some(kubelet) = Version::parse(&node.kubelet) else {
-            unread.push(node.name());
+            unknown.push(node.name());
             continue;
         };
         versions.push(kubelet);
         let named = format!("{} ({kubelet})", node.name());
         if server.is_too_new_for(kubelet) {
-            old.push(named);
+            too_old.push(named);
         } else if kubelet > server {
-            new.push(named);
+            too_new.push(named);
         }
     }
-    if !old.is_empty() {
-        let names = some_of(old.iter().map(String::as_str));
-        let allowed = server.allowance();
-        let message = format!(
-            "kubelets more than {allowed} minor versions older than the API server {server}: {names}"
-        );
-        let fix = format!(
-            "upgrade these nodes before nodes are mixed: a new node usually has the newest kubelet ({POLICY})"
-        );
-        findings.failed(CHECK, message, fix);
+    if !too_old.is_empty() {
+        report_too_old(server, &too_old, findings);
     }
-    if !new.is_empty() {
-        let names = some_of(new.iter().map(String::as_str));
-        let message = format!("kubelets newer than the API server {server}: {names}");
-        let fix = format!(
-            "upgrade the control plane, or make these nodes anew with a kubelet of {server} ({POLICY})"
-        );
-        findings.failed(CHECK, message, fix);
+    if !too_new.is_empty() {
+        report_too_new(server, &too_new, findings);
     }
-    if !unread.is_empty() {
-        let names = some_of(unread);
-        findings.unknown(
+    if !unknown.is_empty() {
+        let names = some_of(unknown);
+        findings.not_tried(
             CHECK,
-            format!("{NOT_TRIED}no version of the kubelet is known of {names}"),
+            format!("the version of the kubelet is unknown of {names}"),
         );
     }
     if nodes.is_empty() {
-        findings.unknown(CHECK, format!("{NOT_TRIED}there are no nodes"));
+        findings.not_tried(CHECK, "there are no nodes");
     }
-    if old.is_empty()
-        && new.is_empty()
+    if too_old.is_empty()
+        && too_new.is_empty()
         && let Some(range) = range(&versions)
     {
         let message = format!("kubelets {range} with an API server {server}");
@@ -134,14 +121,34 @@ fn compare(server: Version, nodes: &[Node], findings: &mut Findings) {
     }
 }
 
-/// Writes the oldest and the newest version.
+fn report_too_old(server: Version, nodes: &[String], findings: &mut Findings) {
+    let names = some_of(nodes.iter().map(String::as_str));
+    let allowed = server.allowance();
+    let message = format!(
+        "kubelets more than {allowed} minor versions older than the API server {server}: {names}"
+    );
+    let fix =
+        format!("upgrade these nodes first: a new node usually has the newest kubelet ({POLICY})");
+    findings.failed(CHECK, message, fix);
+}
+
+fn report_too_new(server: Version, nodes: &[String], findings: &mut Findings) {
+    let names = some_of(nodes.iter().map(String::as_str));
+    let message = format!("kubelets newer than the API server {server}: {names}");
+    let fix = format!(
+        "upgrade the control plane, or replace these nodes by nodes with a kubelet of {server} ({POLICY})"
+    );
+    findings.failed(CHECK, message, fix);
+}
+
+/// Renders the oldest and the newest version.
 fn range(versions: &[Version]) -> Option<String> {
-    let least = versions.iter().min()?;
-    let most = versions.iter().max()?;
-    Some(if least == most {
-        most.to_string()
+    let oldest = versions.iter().min()?;
+    let newest = versions.iter().max()?;
+    Some(if oldest == newest {
+        newest.to_string()
     } else {
-        format!("{least} to {most}")
+        format!("{oldest} to {newest}")
     })
 }
 
@@ -153,7 +160,7 @@ mod tests {
     use crate::cli::doctor::findings::{Finding, Status};
 
     #[test]
-    fn versions_of_providers_are_read() {
+    fn version_with_a_providers_suffix_is_parsed() {
         for (text, expected) in [
             ("v1.36.1", Some((1, 36))),
             ("v1.36.1-eks-abc", Some((1, 36))),
@@ -190,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn kubelets_may_be_three_minor_versions_older_and_two_before_1_28() {
+    fn kubelet_skew_is_three_minor_versions_and_two_before_1_28() {
         for (server, kubelets, status, message) in [
             (
                 "1.36+",
@@ -238,7 +245,7 @@ mod tests {
                 "1.36",
                 &["", "odd"],
                 Status::Unknown,
-                "not tried: no version of the kubelet is known of node-0, node-1",
+                "not tried: the version of the kubelet is unknown of node-0, node-1",
             ),
             (
                 "1.36",
@@ -258,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_and_nothing_is_ticked_beside_it() {
+    fn no_success_is_reported_beside_a_fault() {
         let findings = compared("1.36", &["v1.31.0", "v1.37.0", "", "v1.36.0"]);
         let status = findings.iter().map(|finding| finding.status);
         let status: Vec<Status> = status.collect();

@@ -1,8 +1,8 @@
-//! What is on the way already: Pods that may go to a new node and fail there, and Pods that stay away for no reason.
+//! Existing workloads: Pods that may go to a new node and would fail there, and Pods that avoid it without need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arrival::{Arrival, NOT_TRIED};
+use super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, Status, some_of};
 use crate::cli::output::count;
 use crate::cli::survey::Survey;
@@ -12,15 +12,15 @@ use tolerarch_engine::decide::Examined;
 use tolerarch_kubernetes::discovery::{NewNode, Origin};
 
 const CHECK: &str = "workloads";
-/// Kinds of controllers whose Pods are bound to their nodes: DaemonSets, and kubelets, whose Pods are static.
+/// Kinds of controllers whose Pods are bound to nodes: DaemonSets, and nodes, which own static Pods.
 const OF_NODES: [&str; 2] = ["DaemonSet", "Node"];
 
-/// Workloads by what is odd about them; each is named as `Deployment shop/web`.
+/// Workloads with a finding, each named as `Deployment shop/web`.
 #[derive(Default)]
-struct Found {
-    /// Workloads that would fail, with an image that lacks the platform, by the place of the new node.
+struct Workloads {
+    /// Workloads that would fail, each with an image that lacks the platform, by the index of the new node.
     failing: BTreeMap<usize, BTreeMap<String, String>>,
-    /// Workloads that may go to a new node, with an image of which nothing is known.
+    /// Workloads that may go to a new node and have an image with unknown platforms.
     unknown: BTreeSet<String>,
     /// Workloads that require another architecture, and whose images have both.
     bound: BTreeSet<String>,
@@ -34,36 +34,36 @@ pub(super) fn check(
     examined: &[Examined],
     findings: &mut Findings,
 ) {
-    let mut found = Found::default();
+    let mut workloads = Workloads::default();
     for pod in &survey.pods {
-        let Some(place) = pod.shape else {
+        let Some(index) = pod.shape else {
             continue;
         };
-        if let (Some(shape), Some(examined)) = (survey.shapes.get_index(place), examined.get(place))
+        if let (Some(shape), Some(examined)) = (survey.shapes.get_index(index), examined.get(index))
             && !OF_NODES.contains(&&*pod.workload.kind)
         {
-            found.add(arrival, pod, &shape.pod, examined);
+            workloads.add(arrival, pod, &shape.pod, examined);
         }
     }
-    for (place, failing) in &found.failing {
-        report_failing(arrival, &arrival.nodes[*place], failing, findings);
+    for (index, failing) in &workloads.failing {
+        report_failing(arrival, &arrival.nodes[*index], failing, findings);
     }
-    report_kept_away(arrival, &found, findings);
-    if !found.unknown.is_empty() {
-        let number = count(found.unknown.len() as u64, "workload");
-        let named = some_of(found.unknown.iter().map(String::as_str));
-        let message = format!(
-            "{NOT_TRIED}{number} may go to the new node, with an image of which nothing is known: {named}"
+    report_kept_away(arrival, &workloads, findings);
+    if !workloads.unknown.is_empty() {
+        let number = count(workloads.unknown.len() as u64, "workload");
+        let named = some_of(workloads.unknown.iter().map(String::as_str));
+        let why = format!(
+            "{number} may go to the new node, and an image of each has unknown platforms: {named}"
         );
-        findings.unknown(CHECK, message);
-    } else if found.failing.is_empty() && !survey.pods.is_empty() {
+        findings.not_tried(CHECK, why);
+    } else if workloads.failing.is_empty() && !survey.pods.is_empty() {
         let pods = count(survey.pods.len() as u64, "Pod");
         let message = format!("of {pods} none would fail on the new node");
         findings.ok(CHECK, message);
     }
 }
 
-impl Found {
+impl Workloads {
     fn add(
         &mut self,
         arrival: &Arrival<'_>,
@@ -83,10 +83,10 @@ impl Found {
                 node.closed_by(facts.tolerations()).is_none()
                     && facts.fits(&node.labels) == Fit::Yes
             };
-            let place = arrival.nodes.iter().position(may_go);
-            match (place, lacking) {
-                (Some(place), Some(lacking)) => {
-                    let failing = self.failing.entry(place).or_default();
+            let index = arrival.nodes.iter().position(may_go);
+            match (index, lacking) {
+                (Some(index), Some(lacking)) => {
+                    let failing = self.failing.entry(index).or_default();
                     failing.insert(name(), lacking.image.clone());
                 }
                 (Some(_), None) => {
@@ -99,7 +99,7 @@ impl Found {
         if examined.skipped.is_some() || examined.images.is_empty() {
             return;
         }
-        // What tolerarch has placed itself goes by the images.
+        // tolerarch updates its own requirements and preferences when the images change.
         if is_bound(arrival, facts) && !facts.has_annotation(REQUIRED_KEY) {
             self.bound.insert(name());
         } else if facts.prefers_an_architecture() && !facts.has_annotation(PREFERRED_KEY) {
@@ -108,7 +108,7 @@ impl Found {
     }
 }
 
-/// Returns whether a Pod goes to nodes of an architecture that is there, and never to those of the new one.
+/// Returns whether a Pod may go to nodes of an existing architecture, but never to those of the new one.
 fn is_bound(arrival: &Arrival<'_>, pod: &Pod<'_>) -> bool {
     let fits = |architecture: &str| {
         let labels = NodeLabels::default().with_architecture(architecture);
@@ -133,7 +133,7 @@ fn report_failing(
     let (why, fix) = if node.taints.is_empty() {
         let fix = match node.origin {
             Origin::NodePool(node_pool) => format!(
-                "taint NodePool {} with the taint of a pool, or take {} out of its requirements",
+                "taint NodePool {} with the taint of a pool, or remove {} from its requirements",
                 node_pool.name(),
                 arrival.architecture
             ),
@@ -145,7 +145,7 @@ fn report_failing(
     } else {
         let others = Vec::from_iter(arrival.present.iter().map(String::as_str)).join(", ");
         let fix = format!(
-            "take the toleration out of them, or keep them off: nodeSelector kubernetes.io/arch: {others}"
+            "remove the toleration from them, or keep them off such nodes: nodeSelector kubernetes.io/arch: {others}"
         );
         ("whose taints are tolerated", fix)
     };
@@ -156,26 +156,25 @@ fn report_failing(
     findings.failed(CHECK, message, fix);
 }
 
-fn report_kept_away(arrival: &Arrival<'_>, found: &Found, findings: &mut Findings) {
+fn report_kept_away(arrival: &Arrival<'_>, workloads: &Workloads, findings: &mut Findings) {
     let platform = arrival.platform;
     let others = Vec::from_iter(arrival.present.iter().map(String::as_str)).join(", ");
-    if !found.bound.is_empty() {
-        let number = count(found.bound.len() as u64, "workload");
-        let named = some_of(found.bound.iter().map(String::as_str));
+    if !workloads.bound.is_empty() {
+        let number = count(workloads.bound.len() as u64, "workload");
+        let named = some_of(workloads.bound.iter().map(String::as_str));
         let message = format!(
             "{number} bound to nodes of {others} by nodeSelector or affinity, though the images have {platform}: {named}"
         );
-        let fix = "take the architecture out of them, and they may move";
+        let fix = "remove the architecture from their nodeSelector or affinity, and they may move";
         findings.add(Status::Unknown, CHECK, message, fix);
     }
-    if !found.inclined.is_empty() {
-        let number = count(found.inclined.len() as u64, "workload");
-        let named = some_of(found.inclined.iter().map(String::as_str));
+    if !workloads.inclined.is_empty() {
+        let number = count(workloads.inclined.len() as u64, "workload");
+        let named = some_of(workloads.inclined.iter().map(String::as_str));
         let message = format!(
-            "{number} with a preference for an architecture in their affinity, which counts beside placement.prefer: {named}"
+            "{number} with a preference for an architecture in their affinity, which counts besides placement.prefer: {named}"
         );
-        let fix =
-            "take the preference out of them, and let placement.prefer decide: docs/placement.md";
+        let fix = "remove the preference, and let placement.prefer decide: docs/placement.md";
         findings.add(Status::Unknown, CHECK, message, fix);
     }
 }

@@ -1,4 +1,4 @@
-//! One fault after the other in an installation that is right otherwise.
+//! Each fault in an installation that is healthy otherwise.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,23 +7,23 @@ use testregistry::Pki;
 
 use super::world::{
     Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS,
-    READYZ, SERVICE, SLICES, WEBHOOKS, World, node, node_pool, our_taint, stored,
+    READYZ, SERVICE, SLICES, TestCluster, WEBHOOKS, node, node_pool, our_taint, stored,
 };
 use super::{Finding, Status, failed};
 
-type Break = fn(&mut World);
+type Break = fn(&mut TestCluster);
 /// A failed check, with parts of its message and of its fix.
 type Expected = (&'static str, &'static str, &'static str);
 
-/// Makes the webhook's Pod unavailable, with every consequence that can be seen.
-fn unavailable(world: &mut World, status: &Value) {
-    world.at(PODS)[0]["status"] = status.clone();
-    *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
-    world.webhook()["clientConfig"]["caBundle"] = Value::Null;
-    world.call = Call::Fails;
+/// Makes the webhook's Pod unavailable, with all visible consequences.
+fn unavailable(cluster: &mut TestCluster, status: &Value) {
+    cluster.at(PODS)[0]["status"] = status.clone();
+    *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
+    cluster.webhook()["clientConfig"]["caBundle"] = Value::Null;
+    cluster.call = Call::Fails;
 }
 
-/// Makes the Deployment of a process of the installation.
+/// Returns the Deployment of a process of the installation.
 fn deployment(component: &str) -> Value {
     let image = concat!("ghcr.io/tolerarch/tolerarch:", env!("CARGO_PKG_VERSION"));
     json!({
@@ -35,11 +35,11 @@ fn deployment(component: &str) -> Value {
     })
 }
 
-/// Adds a cluster-autoscaler with this command and these priorities, and a group for each node, `plain` and `arm`, and
-/// takes Karpenter away.
-fn with_cluster_autoscaler(world: &mut World, words: &[&str], priorities: Option<&str>) {
-    world.objects.remove(NODE_POOLS);
-    *world.at(NODES) = json!([
+/// Replaces Karpenter by a cluster-autoscaler with this command and these priorities, and a node group for each node,
+/// `plain` and `arm`.
+fn with_cluster_autoscaler(cluster: &mut TestCluster, words: &[&str], priorities: Option<&str>) {
+    cluster.objects.remove(NODE_POOLS);
+    *cluster.at(NODES) = json!([
         node("plain-1", "amd64", &json!([])),
         node("arm-1", "arm64", &our_taint()),
     ]);
@@ -52,7 +52,7 @@ fn with_cluster_autoscaler(world: &mut World, words: &[&str], priorities: Option
     let container = json!({"name": "a", "image": "example.com/a:1", "command": words});
     let deployment =
         json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
-    let mut insert = |path: &str, object: Value| world.objects.insert(path.to_owned(), object);
+    let mut insert = |path: &str, object: Value| cluster.objects.insert(path.to_owned(), object);
     insert("/api/v1/configmaps", json!([status]));
     insert(
         "/apis/apps/v1/namespaces/kube-system/deployments",
@@ -64,14 +64,14 @@ fn with_cluster_autoscaler(world: &mut World, words: &[&str], priorities: Option
     }
 }
 
-/// What is right is said, and what a pool at zero hides is no fault.
+/// The right choice is reported, and what a pool scaled to zero hides is no fault.
 #[tokio::test]
-async fn a_cluster_autoscaler_that_takes_the_pool_first_is_right() {
+async fn autoscaler_that_takes_the_pool_first_is_ok() {
     let words = ["cluster-autoscaler", "--expander=priority,least-waste"];
     let first = Some("{100: [arm], 10: ['.*']}");
-    let mut world = World::healthy();
-    with_cluster_autoscaler(&mut world, &words, first);
-    let findings = world.examine(None).await;
+    let mut cluster = TestCluster::healthy();
+    with_cluster_autoscaler(&mut cluster, &words, first);
+    let findings = cluster.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
     let right = "pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)";
     assert!(
@@ -81,33 +81,36 @@ async fn a_cluster_autoscaler_that_takes_the_pool_first_is_right() {
             .any(|finding| finding.message == right && finding.status == Status::Ok)
     );
 
-    let mut world = World::healthy();
-    with_cluster_autoscaler(&mut world, &words, first);
-    *world.at(NODES) = json!([node("plain-1", "amd64", &json!([]))]);
-    let findings = world.examine(None).await;
+    let mut cluster = TestCluster::healthy();
+    with_cluster_autoscaler(&mut cluster, &words, first);
+    *cluster.at(NODES) = json!([node("plain-1", "amd64", &json!([]))]);
+    let findings = cluster.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
     for expected in [
-        "no node has a taint of pool multi-arch now",
+        "no node has a taint of multi-arch now",
         "the taints of `arm` are not known",
     ] {
-        let is_said = |finding: &Finding| {
+        let is_expected = |finding: &Finding| {
             finding.message.contains(expected) && finding.status == Status::Unknown
         };
-        assert!(findings.0.iter().any(is_said), "{expected}: {findings:#?}");
+        assert!(
+            findings.0.iter().any(is_expected),
+            "{expected}: {findings:#?}"
+        );
     }
 }
 
-/// A group that is scaled to zero may have another architecture than all nodes that are there.
+/// A group that is scaled to zero may have another architecture than all existing nodes.
 #[tokio::test]
-async fn platforms_that_discovery_cannot_see_are_named() {
+async fn empty_node_groups_hide_platforms_from_discovery() {
     let words = ["cluster-autoscaler", "--expander=priority"];
     for (platforms, is_named) in [("discovered", true), ("[linux/amd64, linux/arm64]", false)] {
-        let mut world = World::healthy();
-        with_cluster_autoscaler(&mut world, &words, Some("{100: [arm], 10: ['.*']}"));
-        world.config(&format!(
+        let mut cluster = TestCluster::healthy();
+        with_cluster_autoscaler(&mut cluster, &words, Some("{100: [arm], 10: ['.*']}"));
+        cluster.config(&format!(
             "discover: {{nodes: true}}\nplacement: {{require: affinity, platforms: {platforms}}}\n"
         ));
-        let findings = world.examine(None).await;
+        let findings = cluster.examine(None).await;
         let expected = "does not see the architecture of node groups without nodes: plain, arm";
         assert_eq!(
             findings
@@ -120,12 +123,12 @@ async fn platforms_that_discovery_cannot_see_are_named() {
     }
 }
 
-/// The first line of the table is what to mend, also where the fault was found last.
+/// The first line of the table is a fault, even if the fault was found last.
 #[tokio::test]
-async fn the_first_line_is_a_fault() {
-    let mut world = World::healthy();
-    with_cluster_autoscaler(&mut world, &["cluster-autoscaler"], None);
-    let table = world.examine(None).await.table();
+async fn table_begins_with_a_fault() {
+    let mut cluster = TestCluster::healthy();
+    with_cluster_autoscaler(&mut cluster, &["cluster-autoscaler"], None);
+    let table = cluster.examine(None).await.table();
     let first = table.lines().next().unwrap();
     assert!(
         first.contains("pools") && first.contains("not by priority"),
@@ -133,14 +136,31 @@ async fn the_first_line_is_a_fault() {
     );
 }
 
+/// Examines the installation with each fault, and compares the failed checks.
+async fn assert_faults(cases: &[(&str, Break, &[Expected])]) {
+    for (what, make, expected) in cases {
+        let mut cluster = TestCluster::healthy();
+        make(&mut cluster);
+        let findings = cluster.examine(None).await;
+        let failed = failed(&findings);
+        assert_eq!(failed.len(), expected.len(), "{what}: {:#?}", findings.0);
+        for (finding, (check, message, fix)) in failed.iter().zip(*expected) {
+            assert_eq!(finding.check, *check, "{what}: {finding:#?}");
+            assert!(finding.message.contains(message), "{what}: {finding:#?}");
+            assert!(finding.fix.contains(fix), "{what}: {finding:#?}");
+        }
+        assert_eq!(findings.json()["healthy"], false, "{what}");
+    }
+}
+
 #[tokio::test]
-async fn each_fault_is_found_and_its_fix_is_named() {
-    let cases: &[(&str, Break, &[Expected])] = &[
+async fn faults_of_certificates_and_components_are_reported() {
+    assert_faults(&[
         (
             "the caBundle is empty",
-            |world| {
-                world.webhook()["clientConfig"]["caBundle"] = Value::Null;
-                world.call = Call::Fails;
+            |cluster| {
+                cluster.webhook()["clientConfig"]["caBundle"] = Value::Null;
+                cluster.call = Call::Fails;
             },
             &[
                 ("ca-bundle", "is empty", "cert-manager.io/inject-ca-from"),
@@ -149,40 +169,52 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the caBundle is another CA's",
-            |world| {
-                world.webhook()["clientConfig"]["caBundle"] =
+            |cluster| {
+                cluster.webhook()["clientConfig"]["caBundle"] =
                     BASE64_STANDARD.encode(Pki::new().ca_pem()).into();
-                world.call = Call::Fails;
+                cluster.call = Call::Fails;
             },
             &[("dry-run", "refuses their certificate", "caBundle")],
         ),
         (
-            "the path is another one",
-            |world| {
-                world.webhook()["clientConfig"]["service"]["path"] = "/other".into();
-                world.call = Call::Fails;
-            },
-            &[
-                ("webhook", "calls the path \"/other\"", "/mutate"),
-                (
-                    "dry-run",
-                    "the Pods answer no reviews at its path",
-                    "/mutate",
-                ),
-            ],
-        ),
-        (
             "the caBundle holds garbage",
-            |world| {
-                world.webhook()["clientConfig"]["caBundle"] =
+            |cluster| {
+                cluster.webhook()["clientConfig"]["caBundle"] =
                     BASE64_STANDARD.encode("garbage").into();
             },
             &[("ca-bundle", "holds no certificate", "cainjector")],
         ),
         (
+            "a leaf has expired",
+            |cluster| {
+                *cluster.at(READYZ) =
+                    json!("[-]certificate failed: it has expired\nreadyz check passed\n");
+                *cluster.at(POD_METRICS) =
+                    json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
+            },
+            &[(
+                "certificate",
+                "Pod tolerarch-1: certificate failed: it has expired",
+                "renew it",
+            )],
+        ),
+        (
+            "a leaf is for another name",
+            |cluster| {
+                *cluster.at(READYZ) = json!(
+                    "[-]certificate failed: it is not for the name in tls.serverName\nreadyz check passed\n"
+                );
+            },
+            &[(
+                "certificate",
+                "it is not for the name in tls.serverName",
+                "DNS names",
+            )],
+        ),
+        (
             "a component has failed",
-            |world| {
-                *world.at(READYZ) = json!(
+            |cluster| {
+                *cluster.at(READYZ) = json!(
                     "[-]configuration failed: its file is not valid; the old one goes on\n[+]serving ok\nreadyz check passed\n"
                 );
             },
@@ -194,10 +226,10 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "a component has failed, without which it is not ready",
-            |world| {
-                *world.at(READYZ) =
+            |cluster| {
+                *cluster.at(READYZ) =
                     json!("[-]certificate failed: there is none yet\nreadyz check failed\n");
-                world.ready = 503;
+                cluster.ready = 503;
             },
             &[(
                 "certificate",
@@ -205,11 +237,18 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 "`tolerarch certificates`",
             )],
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_the_pods_are_reported() {
+    assert_faults(&[
         (
             "the image cannot be pulled",
-            |world| {
+            |cluster| {
                 unavailable(
-                    world,
+                    cluster,
                     &json!({"containerStatuses": [{"state": {"waiting":
                     {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]}),
                 );
@@ -227,15 +266,15 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "no node has room",
-            |world| {
+            |cluster| {
                 let condition = json!({"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"});
-                unavailable(world, &json!({"conditions": [condition]}));
+                unavailable(cluster, &json!({"conditions": [condition]}));
             },
             &[
                 (
                     "pods",
                     "tolerarch-1 cannot start: no node has room: 0/3 nodes",
-                    "make room",
+                    "free resources",
                 ),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
@@ -244,9 +283,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the Pods crash",
-            |world| {
+            |cluster| {
                 unavailable(
-                    world,
+                    cluster,
                     &json!({"containerStatuses": [{
                         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
                         "lastState": {"terminated": {"reason": "Error", "exitCode": 2}},
@@ -266,9 +305,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the Deployment has no replicas",
-            |world| {
-                *world.at(PODS) = json!([]);
-                world.objects.insert(DEPLOYMENTS.into(), json!([
+            |cluster| {
+                *cluster.at(PODS) = json!([]);
+                cluster.objects.insert(DEPLOYMENTS.into(), json!([
                     {"metadata": {"name": "other", "labels": {"app": "other"}}, "spec": {"replicas": 0}},
                     {"metadata": {"name": "tolerarch", "labels": {"app": "tolerarch"}}, "spec": {"replicas": 0}},
                 ]));
@@ -281,21 +320,183 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the Service's selector matches no Pod",
-            |world| *world.at(PODS) = json!([]),
+            |cluster| *cluster.at(PODS) = json!([]),
             &[(
                 "pods",
                 "the selector of Service tolerarch/tolerarch matches no Pod",
                 "get events",
             )],
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_the_service_are_reported() {
+    assert_faults(&[
+        (
+            "no endpoint is ready",
+            |cluster| {
+                *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}])
+            },
+            &[(
+                "endpoints",
+                "no endpoint that is ready",
+                "kubectl -n tolerarch describe pods -l app=tolerarch",
+            )],
+        ),
+        (
+            "the Service leads to a port that no Pod has, and a kept connection still answers",
+            |cluster| cluster.at(SLICES)[0]["ports"] = json!([{"port": 9999}, {"port": 8080}]),
+            &[(
+                "endpoints",
+                "leads to port 8080, 9999 of its Pods; the webhook listens at 8443",
+                "targetPort",
+            )],
+        ),
+        (
+            "the Service does not exist",
+            |cluster| drop(cluster.objects.remove(SERVICE)),
+            &[("service", "does not exist", "clientConfig")],
+        ),
+        (
+            "the Service has another port",
+            |cluster| {
+                *cluster.at(SERVICE) =
+                    json!({"spec": {"ports": [{"port": 8443}], "selector": {"app": "tolerarch"}}});
+            },
+            &[("service", "calls port 443", "clientConfig.service.port")],
+        ),
+        (
+            "a black hole between the API server and the webhook",
+            |cluster| cluster.call = Call::HangsUntilTheTimeout,
+            &[("dry-run", "waited 5 s", "firewall")],
+        ),
+        (
+            "the Pods do not listen",
+            |cluster| {
+                cluster.call = Call::Fails;
+                let path = "/api/v1/namespaces/tolerarch/services/https:tolerarch:443/proxy/mutate";
+                cluster
+                    .objects
+                    .insert(path.into(), json!("connection refused"));
+                cluster.proxied = 503;
+            },
+            &[(
+                "dry-run",
+                "cannot reach the Service: connection refused",
+                "targetPort",
+            )],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_selectors_are_reported() {
+    assert_faults(&[
+        (
+            "the selector excludes everything",
+            |cluster| cluster.webhook()["namespaceSelector"] = json!({"matchLabels": {"team": "none"}}),
+            &[(
+                "scope",
+                "excludes every namespace, all 4",
+                "namespaceSelector",
+            )],
+        ),
+        (
+            "no Pod can have the labels",
+            |cluster| {
+                cluster.webhook()["objectSelector"] = json!({
+                    "matchLabels": {"a": "b"},
+                    "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}],
+                });
+            },
+            &[("scope", "contradicts itself", "objectSelector")],
+        ),
+        (
+            "no Pod has the labels",
+            |cluster| {
+                cluster.webhook()["objectSelector"]["matchLabels"] = json!({"team": "none"});
+                let pods = json!([
+                    stored("team", &json!({"app": "a"})),
+                    stored("kube-system", &json!({"team": "none"}))
+                ]);
+                cluster.objects.insert(EVERY_POD.into(), pods);
+            },
+            &[(
+                "scope",
+                "excludes every Pod (1 exist): it requires team=none",
+                "docs/runbooks/TolerarchNotCalled.md",
+            )],
+        ),
+        (
+            "no Deployment's Pod would have the labels",
+            |cluster| {
+                cluster.webhook()["objectSelector"] = json!({"matchLabels": {"team": "none"}});
+                cluster.objects.insert(EVERY_POD.into(), json!([]));
+            },
+            &[(
+                "scope",
+                "excludes every Pod (0 exist): it requires team=none",
+                "objectSelector",
+            )],
+        ),
+        (
+            "a condition that always fails",
+            |cluster| {
+                cluster.webhook()["matchConditions"] =
+                    json!([{"name": "team", "expression": "namespaceObject.metadata.name == 'a'"}]);
+            },
+            &[(
+                "webhook",
+                "is never called: its matchCondition team",
+                "namespaceSelector",
+            )],
+        ),
+        (
+            "it is not called",
+            |cluster| {
+                cluster.call = Call::IsNotMade;
+                cluster.webhook()["matchConditions"] =
+                    json!([{"name": "only-mine", "expression": "false"}]);
+            },
+            &[(
+                "dry-run",
+                "did not call it; its matchCondition only-mine requires `false`",
+                "matchConditions (webhook.matchConditions in the chart); docs/runbooks/TolerarchNotCalled.md",
+            )],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_webhooks_are_reported() {
+    assert_faults(&[
+        (
+            "the path is another one",
+            |cluster| {
+                cluster.webhook()["clientConfig"]["service"]["path"] = "/other".into();
+                cluster.call = Call::Fails;
+            },
+            &[
+                ("webhook", "calls the path \"/other\"", "/mutate"),
+                (
+                    "dry-run",
+                    "the Pods answer no reviews at its path",
+                    "/mutate",
+                ),
+            ],
+        ),
         (
             "the entry for DaemonSets is wrong",
-            |world| {
-                let mut entry = world.webhook().clone();
+            |cluster| {
+                let mut entry = cluster.webhook().clone();
                 entry["name"] = "daemonsets.tolerarch.io".into();
                 entry["rules"] = json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
                 entry["clientConfig"] = json!({"service": {"name": "gone", "namespace": "tolerarch", "path": "/daemonsets"}});
-                world.at(WEBHOOKS)[1]["webhooks"]
+                cluster.at(WEBHOOKS)[1]["webhooks"]
                     .as_array_mut()
                     .unwrap()
                     .push(entry);
@@ -319,159 +520,20 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             ],
         ),
         (
-            "a leaf has expired",
-            |world| {
-                *world.at(READYZ) =
-                    json!("[-]certificate failed: it has expired\nreadyz check passed\n");
-                *world.at(POD_METRICS) =
-                    json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
-            },
-            &[(
-                "certificate",
-                "Pod tolerarch-1: certificate failed: it has expired",
-                "renew it",
-            )],
-        ),
-        (
-            "a leaf is for another name",
-            |world| {
-                *world.at(READYZ) = json!(
-                    "[-]certificate failed: it is not for the name in tls.serverName\nreadyz check passed\n"
-                );
-            },
-            &[(
-                "certificate",
-                "it is not for the name in tls.serverName",
-                "DNS names",
-            )],
-        ),
-        (
-            "no endpoint is ready",
-            |world| *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]),
-            &[(
-                "endpoints",
-                "no endpoint that is ready",
-                "kubectl -n tolerarch describe pods -l app=tolerarch",
-            )],
-        ),
-        (
-            "the Service leads to a port that no Pod has, and a kept connection still answers",
-            |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}, {"port": 8080}]),
-            &[(
-                "endpoints",
-                "leads to port 8080, 9999 of its Pods; the webhook listens at 8443",
-                "targetPort",
-            )],
-        ),
-        (
-            "the Service does not exist",
-            |world| drop(world.objects.remove(SERVICE)),
-            &[("service", "does not exist", "clientConfig")],
-        ),
-        (
-            "the Service has another port",
-            |world| {
-                *world.at(SERVICE) =
-                    json!({"spec": {"ports": [{"port": 8443}], "selector": {"app": "tolerarch"}}});
-            },
-            &[("service", "calls port 443", "clientConfig.service.port")],
-        ),
-        (
-            "the selector excludes everything",
-            |world| world.webhook()["namespaceSelector"] = json!({"matchLabels": {"team": "none"}}),
-            &[(
-                "scope",
-                "excludes every namespace, all 4",
-                "namespaceSelector",
-            )],
-        ),
-        (
-            "no Pod can have the labels",
-            |world| {
-                world.webhook()["objectSelector"] = json!({
-                    "matchLabels": {"a": "b"},
-                    "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}],
-                });
-            },
-            &[("scope", "contradicts itself", "objectSelector")],
-        ),
-        (
-            "no Pod has the labels",
-            |world| {
-                world.webhook()["objectSelector"]["matchLabels"] = json!({"team": "none"});
-                let pods = json!([
-                    stored("team", &json!({"app": "a"})),
-                    stored("kube-system", &json!({"team": "none"}))
-                ]);
-                world.objects.insert(EVERY_POD.into(), pods);
-            },
-            &[(
-                "scope",
-                "excludes every Pod (1 are there): one needs team=none",
-                "docs/runbooks/TolerarchNotCalled.md",
-            )],
-        ),
-        (
-            "no Deployment's Pod would have the labels",
-            |world| {
-                world.webhook()["objectSelector"] = json!({"matchLabels": {"team": "none"}});
-                world.objects.insert(EVERY_POD.into(), json!([]));
-            },
-            &[(
-                "scope",
-                "excludes every Pod (0 are there): one needs team=none",
-                "objectSelector",
-            )],
-        ),
-        (
-            "a black hole between the API server and the webhook",
-            |world| world.call = Call::HangsUntilTheTimeout,
-            &[("dry-run", "waited 5 s", "firewall")],
-        ),
-        (
-            "the Pods do not listen",
-            |world| {
-                world.call = Call::Fails;
-                let path = "/api/v1/namespaces/tolerarch/services/https:tolerarch:443/proxy/mutate";
-                world
-                    .objects
-                    .insert(path.into(), json!("connection refused"));
-                world.proxied = 503;
-            },
-            &[(
-                "dry-run",
-                "cannot reach the Service: connection refused",
-                "targetPort",
-            )],
-        ),
-        (
-            "it is not called",
-            |world| {
-                world.call = Call::IsNotMade;
-                world.webhook()["matchConditions"] =
-                    json!([{"name": "only-mine", "expression": "false"}]);
-            },
-            &[(
-                "dry-run",
-                "did not call it; its matchCondition only-mine wants `false`",
-                "matchConditions (webhook.matchConditions in the chart); docs/runbooks/TolerarchNotCalled.md",
-            )],
-        ),
-        (
             "it comes before an injector and is not called again",
-            |world| world.webhook()["reinvocationPolicy"] = "Never".into(),
+            |cluster| cluster.webhook()["reinvocationPolicy"] = "Never".into(),
             &[("order", "zzz-injector may add containers", "IfNeeded")],
         ),
         (
             "a profile has no entry",
-            |world| {
-                world.webhook()["namespaceSelector"]["matchExpressions"][1] = json!({"key": "tolerarch.io/profile", "operator": "NotIn", "values": ["batch"]});
-                let mut entry = world.webhook().clone();
+            |cluster| {
+                cluster.webhook()["namespaceSelector"]["matchExpressions"][1] = json!({"key": "tolerarch.io/profile", "operator": "NotIn", "values": ["batch"]});
+                let mut entry = cluster.webhook().clone();
                 entry["name"] = "batch.pods.tolerarch.io".into();
                 entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
                 entry["namespaceSelector"] =
                     json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
-                world.at(WEBHOOKS)[1]["webhooks"]
+                cluster.at(WEBHOOKS)[1]["webhooks"]
                     .as_array_mut()
                     .unwrap()
                     .push(entry);
@@ -483,10 +545,54 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             )],
         ),
         (
+            "two installations",
+            |cluster| {
+                let mut other = cluster.at(WEBHOOKS)[1].clone();
+                other["metadata"]["name"] = "zz-second".into();
+                cluster.at(WEBHOOKS).as_array_mut().unwrap().push(other);
+            },
+            &[(
+                "installations",
+                "are both called for Pods in team",
+                "uninstall one",
+            )],
+        ),
+        (
+            "Pods would fail with it",
+            |cluster| cluster.webhook()["failurePolicy"] = "Fail".into(),
+            &[("webhook", "failurePolicy Fail", "Ignore")],
+        ),
+        (
+            "no time for lookups",
+            |cluster| cluster.webhook()["timeoutSeconds"] = 1.into(),
+            &[("webhook", "timeoutSeconds 1: that leaves no time", "5")],
+        ),
+        (
+            "no Pod is reviewed",
+            |cluster| cluster.webhook()["rules"] = json!([]),
+            &[("webhook", "no rule covers it", "resources [pods]")],
+        ),
+        (
+            "nothing is installed",
+            |cluster| drop(cluster.at(WEBHOOKS).as_array_mut().unwrap().remove(1)),
+            &[(
+                "webhook",
+                "no MutatingWebhookConfiguration calls tolerarch",
+                "helm upgrade --install",
+            )],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_pools_are_reported() {
+    assert_faults(&[
+        (
             "no node has the pool's taint",
-            |world| {
-                *world.at(NODES) = json!([node("plain", "amd64", &json!([]))]);
-                world.objects.remove(NODE_POOLS);
+            |cluster| {
+                *cluster.at(NODES) = json!([node("plain", "amd64", &json!([]))]);
+                cluster.objects.remove(NODE_POOLS);
             },
             &[(
                 "pools",
@@ -496,10 +602,10 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the pool has another taint as well",
-            |world| {
+            |cluster| {
                 let taints = json!([our_taint()[0], {"key": "gpu", "effect": "NoSchedule"}]);
-                *world.at(NODES) = json!([node("arm", "arm64", &taints)]);
-                world.objects.remove(NODE_POOLS);
+                *cluster.at(NODES) = json!([node("arm", "arm64", &taints)]);
+                cluster.objects.remove(NODE_POOLS);
             },
             &[(
                 "pools",
@@ -509,7 +615,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the pool has nodes of another architecture",
-            |world| *world.at(NODES) = json!([node("big", "s390x", &our_taint())]),
+            |cluster| *cluster.at(NODES) = json!([node("big", "s390x", &our_taint())]),
             &[(
                 "pools",
                 "opens nodes with linux/s390x, which its platforms do not name",
@@ -518,10 +624,10 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the pool has a NodePool of another architecture",
-            |world| {
+            |cluster| {
                 let requirement =
                     json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]});
-                world.at(NODE_POOLS)[1]["spec"]["template"]["spec"]["requirements"] =
+                cluster.at(NODE_POOLS)[1]["spec"]["template"]["spec"]["requirements"] =
                     json!([requirement]);
             },
             &[(
@@ -532,8 +638,8 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "Karpenter never chooses the pool, by weight",
-            |world| {
-                *world.at(NODE_POOLS) = json!([
+            |cluster| {
+                *cluster.at(NODE_POOLS) = json!([
                     node_pool("default", 10, &json!([])),
                     node_pool("multi-arch", 1, &our_taint())
                 ]);
@@ -546,8 +652,8 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "Karpenter never chooses the pool, by name",
-            |world| {
-                *world.at(NODE_POOLS) = json!([
+            |cluster| {
+                *cluster.at(NODE_POOLS) = json!([
                     node_pool("spot", 0, &json!([])),
                     node_pool("arm", 0, &our_taint())
                 ]);
@@ -558,9 +664,16 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 "change the weights",
             )],
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_an_autoscaler_are_reported() {
+    assert_faults(&[
         (
             "a cluster-autoscaler with its default flags takes any group",
-            |world| with_cluster_autoscaler(world, &["./cluster-autoscaler", "--v=4"], None),
+            |cluster| with_cluster_autoscaler(cluster, &["./cluster-autoscaler", "--v=4"], None),
             &[(
                 "pools",
                 "by its default expander and not by priority",
@@ -569,9 +682,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the cluster-autoscaler has no priorities",
-            |world| {
+            |cluster| {
                 with_cluster_autoscaler(
-                    world,
+                    cluster,
                     &["cluster-autoscaler", "--expander=priority"],
                     None,
                 );
@@ -584,9 +697,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the priorities of the cluster-autoscaler put another group first",
-            |world| {
+            |cluster| {
                 let words = ["cluster-autoscaler", "--expander=priority"];
-                with_cluster_autoscaler(world, &words, Some("{10: [arm], 50: [plain]}"));
+                with_cluster_autoscaler(cluster, &words, Some("{10: [arm], 50: [plain]}"));
             },
             &[(
                 "pools",
@@ -596,25 +709,25 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the cluster-autoscaler ignores the pool's taint",
-            |world| {
+            |cluster| {
                 let words = [
                     "cluster-autoscaler",
                     "--expander=priority",
                     "--startup-taint=tolerarch.io/multi-arch",
                 ];
-                with_cluster_autoscaler(world, &words, Some("{50: [arm]}"));
+                with_cluster_autoscaler(cluster, &words, Some("{50: [arm]}"));
             },
             &[(
                 "pools",
                 "ignores the taint tolerarch.io/multi-arch",
-                "take it out of --startup-taint",
+                "remove it from --startup-taint",
             )],
         ),
         (
             "the priorities of the cluster-autoscaler name no group of the pool",
-            |world| {
+            |cluster| {
                 let words = ["cluster-autoscaler", "--expander=priority"];
-                with_cluster_autoscaler(world, &words, Some("{50: [plain]}"));
+                with_cluster_autoscaler(cluster, &words, Some("{50: [plain]}"));
             },
             &[(
                 "pools",
@@ -622,19 +735,26 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 "the highest priority",
             )],
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_rights_are_reported() {
+    assert_faults(&[
         (
             "the right to read pull secrets is missing",
-            |world| {
-                world.config("credentials: {pullSecrets: true}\n");
-                world.allowed = |_| false;
+            |cluster| {
+                cluster.config("credentials: {pullSecrets: true}\n");
+                cluster.allowed = |_| false;
             },
             &[("rights", "no right to get secrets in team", "RoleBinding")],
         ),
         (
             "the right to follow nodes is missing",
-            |world| {
-                world.config("discover: {nodes: true, nodePools: true}\n");
-                world.allowed = |_| false;
+            |cluster| {
+                cluster.config("discover: {nodes: true, nodePools: true}\n");
+                cluster.allowed = |_| false;
             },
             &[(
                 "rights",
@@ -644,9 +764,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the right to issue certificates is missing",
-            |world| {
-                world.config("tls: {mode: managed}\n");
-                world.allowed = |namespace| namespace == "tolerarch";
+            |cluster| {
+                cluster.config("tls: {mode: managed}\n");
+                cluster.allowed = |namespace| namespace == "tolerarch";
             },
             &[(
                 "rights",
@@ -655,10 +775,51 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             )],
         ),
         (
+            "the webhook may do what the issuer does",
+            |cluster| {
+                cluster.config("tls: {mode: managed}\n");
+                cluster.excess = true;
+            },
+            &[(
+                "rights",
+                "tolerarch may get secrets tolerarch-certificates, patch mutatingwebhookconfigurations zz-tolerarch: whoever takes over",
+                "revoke these rights",
+            )],
+        ),
+        (
+            "no token is mounted",
+            |cluster| {
+                cluster.config("credentials: {pullSecrets: true}\n");
+                cluster.at(PODS)[0]["spec"]["automountServiceAccountToken"] = false.into();
+            },
+            &[(
+                "rights",
+                "no token is mounted",
+                "automountServiceAccountToken",
+            )],
+        ),
+        (
+            "PodTolerationRestriction",
+            |cluster| {
+                cluster.restricted = true;
+                cluster.at(NAMESPACES)[1]["metadata"]["annotations"] = json!({
+                    "scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]",
+                });
+            },
+            &[("toleration-restriction", "in team", "tolerationsWhitelist")],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_other_processes_are_reported() {
+    assert_faults(&[
+        (
             "nothing issues certificates",
-            |world| {
-                world.config("tls: {mode: managed}\n");
-                *world.at(ISSUERS) = json!([]);
+            |cluster| {
+                cluster.config("tls: {mode: managed}\n");
+                *cluster.at(ISSUERS) = json!([]);
             },
             &[(
                 "rights",
@@ -668,10 +829,10 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "what issues certificates has no replica",
-            |world| {
-                world.config("tls: {mode: managed}\n");
-                *world.at(ISSUERS) = json!([]);
-                world
+            |cluster| {
+                cluster.config("tls: {mode: managed}\n");
+                *cluster.at(ISSUERS) = json!([]);
+                cluster
                     .objects
                     .insert(DEPLOYMENTS.into(), json!([deployment("certificates")]));
             },
@@ -683,9 +844,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "the controller has no replica",
-            |world| {
+            |cluster| {
                 drop(
-                    world
+                    cluster
                         .objects
                         .insert(DEPLOYMENTS.into(), json!([deployment("controller")])),
                 );
@@ -696,58 +857,18 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 "scale deployment tolerarch-controller --replicas=2",
             )],
         ),
-        (
-            "the webhook may do what the issuer does",
-            |world| {
-                world.config("tls: {mode: managed}\n");
-                world.excess = true;
-            },
-            &[(
-                "rights",
-                "tolerarch may get secrets tolerarch-certificates, patch mutatingwebhookconfigurations zz-tolerarch: who takes over",
-                "take that away",
-            )],
-        ),
-        (
-            "no token is mounted",
-            |world| {
-                world.config("credentials: {pullSecrets: true}\n");
-                world.at(PODS)[0]["spec"]["automountServiceAccountToken"] = false.into();
-            },
-            &[(
-                "rights",
-                "no token is mounted",
-                "automountServiceAccountToken",
-            )],
-        ),
-        (
-            "PodTolerationRestriction",
-            |world| {
-                world.restricted = true;
-                world.at(NAMESPACES)[1]["metadata"]["annotations"] = json!({
-                    "scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]",
-                });
-            },
-            &[("toleration-restriction", "in team", "tolerationsWhitelist")],
-        ),
-        (
-            "two installations",
-            |world| {
-                let mut other = world.at(WEBHOOKS)[1].clone();
-                other["metadata"]["name"] = "zz-second".into();
-                world.at(WEBHOOKS).as_array_mut().unwrap().push(other);
-            },
-            &[(
-                "installations",
-                "are both called for Pods in team",
-                "uninstall one",
-            )],
-        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn faults_of_versions_and_configuration_are_reported() {
+    assert_faults(&[
         (
             "an old version, by its metrics",
-            |world| {
-                let metrics = world.at(POD_METRICS).as_str().unwrap().to_owned();
-                *world.at(POD_METRICS) =
+            |cluster| {
+                let metrics = cluster.at(POD_METRICS).as_str().unwrap().to_owned();
+                *cluster.at(POD_METRICS) =
                     json!(metrics + "tolerarch_build_info{version=\"0.0.9\"} 1\n");
             },
             &[(
@@ -758,7 +879,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "an old version, by its answer",
-            |world| world.call = Call::AnswersOtherwise,
+            |cluster| cluster.call = Call::AnswersOtherwise,
             &[(
                 "dry-run",
                 "not answer as tolerarch of this version",
@@ -767,117 +888,71 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "an old cluster",
-            |world| *world.at("/version") = json!({"minor": "29", "gitVersion": "v1.29.3"}),
+            |cluster| *cluster.at("/version") = json!({"minor": "29", "gitVersion": "v1.29.3"}),
             &[("version", "Kubernetes v1.29.3 is too old", "1.30")],
         ),
         (
-            "Pods would fail with it",
-            |world| world.webhook()["failurePolicy"] = "Fail".into(),
-            &[("webhook", "failurePolicy Fail", "Ignore")],
-        ),
-        (
-            "no time for lookups",
-            |world| world.webhook()["timeoutSeconds"] = 1.into(),
-            &[("webhook", "timeoutSeconds 1: no time", "5")],
-        ),
-        (
-            "no Pod is reviewed",
-            |world| world.webhook()["rules"] = json!([]),
-            &[("webhook", "no rule covers it", "resources [pods]")],
-        ),
-        (
-            "a condition that always fails",
-            |world| {
-                world.webhook()["matchConditions"] =
-                    json!([{"name": "team", "expression": "namespaceObject.metadata.name == 'a'"}]);
-            },
-            &[(
-                "webhook",
-                "is never called: its matchCondition team",
-                "namespaceSelector",
-            )],
-        ),
-        (
             "a configuration with faults",
-            |world| world.config("mode: enforced\n"),
+            |cluster| cluster.config("mode: enforced\n"),
             &[(
                 "configuration",
                 "ConfigMap tolerarch/tolerarch is not valid",
                 "correct it",
             )],
         ),
-        (
-            "nothing is installed",
-            |world| drop(world.at(WEBHOOKS).as_array_mut().unwrap().remove(1)),
-            &[(
-                "webhook",
-                "no MutatingWebhookConfiguration calls tolerarch",
-                "helm upgrade --install",
-            )],
-        ),
-    ];
-    for (what, make, expected) in cases {
-        let mut world = World::healthy();
-        make(&mut world);
-        let findings = world.examine(None).await;
-        let failed = failed(&findings);
-        assert_eq!(failed.len(), expected.len(), "{what}: {:#?}", findings.0);
-        for (finding, (check, message, fix)) in failed.iter().zip(*expected) {
-            assert_eq!(finding.check, *check, "{what}: {finding:#?}");
-            assert!(finding.message.contains(message), "{what}: {finding:#?}");
-            assert!(finding.fix.contains(fix), "{what}: {finding:#?}");
-        }
-        assert_eq!(findings.json()["healthy"], false, "{what}");
-    }
+    ])
+    .await;
 }
 
-/// A tick says that something is shown: not by a CA that may be anybody's, nor by a connection of former times.
+/// An unknown CA or an answer over an old connection proves nothing.
 #[tokio::test]
-async fn where_nothing_is_shown_there_is_no_tick() {
+async fn unproven_checks_are_unknown() {
     let cases: [(Break, _); 4] = [
         (
-            |world| {
-                *world.at(POD_METRICS) =
+            |cluster| {
+                *cluster.at(POD_METRICS) =
                     json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
             },
-            &[("certificate", "ends at 2017-07-14")][..],
+            &[("certificate", "expires at 2017-07-14")][..],
         ),
         (
-            |world| {
+            |cluster| {
                 let foreign = BASE64_STANDARD.encode(Pki::new().ca_pem());
-                world.webhook()["clientConfig"]["caBundle"] = foreign.into();
-                world.call = Call::Fails;
+                cluster.webhook()["clientConfig"]["caBundle"] = foreign.into();
+                cluster.call = Call::Fails;
             },
             &[("ca-bundle", "no dry run shows that it is the right one")][..],
         ),
         (
-            |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}]),
+            |cluster| cluster.at(SLICES)[0]["ports"] = json!([{"port": 9999}]),
             &[
-                ("dry-run", "by a connection from before"),
+                ("dry-run", "over a connection that was open before"),
                 ("ca-bundle", "no dry run shows"),
             ],
         ),
         (
-            |world| *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]),
+            |cluster| {
+                *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}])
+            },
             &[
-                ("dry-run", "by a connection from before"),
+                ("dry-run", "over a connection that was open before"),
                 ("ca-bundle", "no dry run shows"),
             ],
         ),
     ];
-    for (breaks, expected) in cases {
-        let mut world = World::healthy();
-        breaks(&mut world);
-        let findings = world.examine(None).await;
+    for (make, expected) in cases {
+        let mut cluster = TestCluster::healthy();
+        make(&mut cluster);
+        let findings = cluster.examine(None).await;
         for (check, message) in expected {
-            let found: Vec<_> = findings
+            let matching: Vec<_> = findings
                 .0
                 .iter()
                 .filter(|finding| finding.check == *check)
                 .collect();
             assert!(
-                matches!(found[..], [found] if found.status == Status::Unknown && found.message.contains(message)),
-                "{message}: {found:#?}"
+                matches!(matching[..], [finding] if finding.status == Status::Unknown && finding.message.contains(message)),
+                "{message}: {matching:#?}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! A cluster, as its API server presents it.
+//! A cluster with an installation, as its API server presents it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const RULE: &str = r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Call {
     Answers,
-    /// An answer without the warning that proves tolerarch's answer.
+    /// An answer without the warning that only tolerarch sends.
     AnswersOtherwise,
     Fails,
     HangsUntilTheTimeout,
@@ -32,9 +32,9 @@ pub(super) enum Call {
     IsRefusedElsewhere,
 }
 
-/// A cluster, as its API server presents it.
-pub(super) struct World {
-    /// Objects by path; a missing one is 404.
+/// A cluster with an installation, as its API server presents it.
+pub(super) struct TestCluster {
+    /// Objects by path. Other paths are answered with 404.
     pub(super) objects: BTreeMap<String, Value>,
     /// Paths that are forbidden.
     pub(super) forbidden: Vec<&'static str>,
@@ -101,7 +101,7 @@ pub(super) const BINDINGS: &str =
 pub(super) const EVERY_POD: &str = "/api/v1/pods";
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 
-impl World {
+impl TestCluster {
     pub(super) fn healthy() -> Self {
         let webhook = json!({
             "name": "pods.tolerarch.io",
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Installs the controller, too.
+    /// Installs the controller as well.
     pub(super) fn with_controller(mut self) -> Self {
         self.at(PODS)[0]["metadata"]["labels"] =
             json!({"app.kubernetes.io/component": "controller"});
@@ -239,7 +239,7 @@ impl World {
         self.objects.get_mut(path).unwrap()
     }
 
-    /// Returns our only webhook.
+    /// Returns the only webhook of tolerarch.
     pub(super) fn webhook(&mut self) -> &mut Value {
         &mut self.at(WEBHOOKS)[1]["webhooks"][0]
     }
@@ -253,79 +253,13 @@ impl World {
             return Reply::refused(403, "forbidden to you");
         }
         if asked.path == "/metrics" {
-            let called = !matches!(self.call, Call::IsNotMade);
-            let failed = matches!(self.call, Call::Fails | Call::HangsUntilTheTimeout);
-            let calls = made.load(Ordering::SeqCst);
-            let count = |so| if so { calls } else { 0 };
-            return Reply::of(
-                200,
-                json!(format!(
-                    "apiserver_admission_webhook_request_total{{code=\"200\",name=\"pods.tolerarch.io\"}} {}\n\
-                     apiserver_admission_webhook_fail_open_count{{name=\"pods.tolerarch.io\"}} {}\n",
-                    count(called && !failed),
-                    count(failed)
-                )),
-            );
+            return self.metrics(made);
         }
         if asked.method == Method::GET {
-            let status = match &*asked.path {
-                path if path.contains("/services/https:") => self.proxied,
-                READYZ => self.ready,
-                _ => 200,
-            };
-            // A review is asked for by POST only.
-            let missing = if asked.path.contains("/proxy/mutate") {
-                405
-            } else {
-                404
-            };
-            let component = asked
-                .query
-                .split("component%3D")
-                .nth(1)
-                .and_then(|rest| rest.split(['&', '%']).next());
-            let issuers = asked.path == PODS && component == Some("certificates");
-            let mut known = self
-                .objects
-                .get(if issuers { ISSUERS } else { &asked.path })
-                .cloned();
-            if let (Some(Value::Array(all)), Some(component)) = (&mut known, component) {
-                all.retain(|object| {
-                    object["metadata"]["labels"]["app.kubernetes.io/component"] == component
-                });
-            }
-            if let (DEPLOYMENTS, Some(Value::Array(all)), None) =
-                (&*asked.path, &mut known, component)
-            {
-                let is_selected = |object: &Value| {
-                    object["metadata"]["labels"]["app"]
-                        .as_str()
-                        .is_some_and(|app| asked.query.contains(&format!("app%3D{app}")))
-                };
-                all.retain(is_selected);
-            }
-            return known.map_or_else(
-                || Reply::refused(missing, "not found"),
-                |object| Reply::of(status, object),
-            );
+            return self.get(asked);
         }
         if asked.path.ends_with("/subjectaccessreviews") {
-            let namespace = asked.body["spec"]["resourceAttributes"]["namespace"]
-                .as_str()
-                .unwrap();
-            let asks = |field: &str| {
-                asked.body["spec"]["resourceAttributes"][field]
-                    .as_str()
-                    .unwrap()
-            };
-            let is_issuers = asks("name") == "tolerarch-certificates"
-                || (asks("verb"), asks("resource")) == ("patch", "mutatingwebhookconfigurations");
-            let issuer = "system:serviceaccount:tolerarch:tolerarch-certificates";
-            let may = !is_issuers || self.excess || asked.body["spec"]["user"] == issuer;
-            return Reply::of(
-                201,
-                json!({"status": {"allowed": may && (self.allowed)(namespace)}}),
-            );
+            return self.review_access(asked);
         }
         assert!(
             asked.query.contains("dryRun=All"),
@@ -336,8 +270,77 @@ impl World {
         self.create(made, asked)
     }
 
+    /// Returns the API server's metrics.
+    fn metrics(&self, made: &AtomicUsize) -> Reply {
+        let calls = made.load(Ordering::SeqCst);
+        let (answered, failed) = match self.call {
+            Call::IsNotMade => (0, 0),
+            Call::Fails | Call::HangsUntilTheTimeout => (0, calls),
+            _ => (calls, 0),
+        };
+        let metrics = format!(
+            "apiserver_admission_webhook_request_total{{code=\"200\",name=\"pods.tolerarch.io\"}} {answered}\n\
+             apiserver_admission_webhook_fail_open_count{{name=\"pods.tolerarch.io\"}} {failed}\n"
+        );
+        Reply::of(200, json!(metrics))
+    }
+
+    fn get(&self, asked: &Asked) -> Reply {
+        let status = match &*asked.path {
+            path if path.contains("/services/https:") => self.proxied,
+            READYZ => self.ready,
+            _ => 200,
+        };
+        // The path of reviews accepts only POST.
+        let missing = if asked.path.contains("/proxy/mutate") {
+            405
+        } else {
+            404
+        };
+        let component = asked
+            .query
+            .split("component%3D")
+            .nth(1)
+            .and_then(|rest| rest.split(['&', '%']).next());
+        let path = if asked.path == PODS && component == Some("certificates") {
+            ISSUERS
+        } else {
+            &asked.path
+        };
+        let Some(object) = self.objects.get(path) else {
+            return Reply::refused(missing, "not found");
+        };
+        let mut object = object.clone();
+        if let Value::Array(items) = &mut object {
+            if let Some(component) = component {
+                let label = "app.kubernetes.io/component";
+                items.retain(|item| item["metadata"]["labels"][label] == component);
+            } else if asked.path == DEPLOYMENTS {
+                let is_selected = |item: &Value| {
+                    let app = item["metadata"]["labels"]["app"].as_str();
+                    app.is_some_and(|app| asked.query.contains(&format!("app%3D{app}")))
+                };
+                items.retain(is_selected);
+            }
+        }
+        Reply::of(status, object)
+    }
+
+    /// Answers a SubjectAccessReview.
+    fn review_access(&self, asked: &Asked) -> Reply {
+        let spec = &asked.body["spec"];
+        let attribute = |field: &str| spec["resourceAttributes"][field].as_str().unwrap();
+        let needs_issuer = attribute("name") == "tolerarch-certificates"
+            || attribute("verb") == "patch"
+                && attribute("resource") == "mutatingwebhookconfigurations";
+        let issuer = "system:serviceaccount:tolerarch:tolerarch-certificates";
+        let has_right = !needs_issuer || self.excess || spec["user"] == issuer;
+        let is_allowed = has_right && (self.allowed)(attribute("namespace"));
+        Reply::of(201, json!({"status": {"allowed": is_allowed}}))
+    }
+
     fn create(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
-        // A selector that excludes the Pods of Deployments has to exclude the dry-run Pod, too.
+        // A condition that excludes the Pods of Deployments has to exclude the dry-run Pod as well.
         assert_eq!(
             asked.body["metadata"]["ownerReferences"][0]["kind"],
             "ReplicaSet"
@@ -368,21 +371,21 @@ impl World {
         }
     }
 
-    /// Returns the configuration that other commands find, and the paths that they request.
+    /// Returns the configuration that other commands read, and the paths that they request.
     pub(super) async fn configured(self) -> (Result<Installed, Unconfigured>, Vec<String>) {
         let made = AtomicUsize::new(0);
         let paths = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&paths);
+        let requested = Arc::clone(&paths);
         let api = FakeApi::start(move |asked| {
-            seen.lock().push(asked.path.clone());
+            requested.lock().push(asked.path.clone());
             self.answer(&made, &asked)
         })
         .await;
-        let found = Installed::read(&api.client()).await;
+        let installed = Installed::read(&api.client()).await;
         let mut paths = paths.lock().clone();
         // A list has several pages.
         paths.dedup();
-        (found, paths)
+        (installed, paths)
     }
 
     pub(super) async fn examine(self, only: Option<&str>) -> Findings {

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::super::arrival::Arrival;
 use super::super::{quotas, versions};
 use super::WHITE_LIST;
-use crate::cli::autoscaler::Seen;
+use crate::cli::autoscaler::AutoscalerSearch;
 use crate::cli::doctor::findings::{Exam, Finding, Findings, Status};
 use crate::cli::doctor::installation;
-use crate::cli::inventory::Shown;
+use crate::cli::inventory::ClusterNodes;
 use crate::config::{Config, Discover, Verify};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
@@ -26,7 +26,7 @@ const QUOTAS: &str = "/api/v1/resourcequotas";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies";
 
-/// What an API server answers to a Pod in a dry run.
+/// Returns the API server's answer to a dry-run Pod.
 type Admission = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
 struct World {
@@ -154,25 +154,27 @@ async fn check(client: &UserClient, only: Option<&str>, sets: &[DaemonSet]) -> V
         findings: Findings::default(),
     };
     let namespaces = installation::namespaces(&mut exam).await;
-    let shown = Shown::read(client, Discover::ALL, &[]).await.unwrap();
+    let cluster = ClusterNodes::read(client, Discover::ALL, &[])
+        .await
+        .unwrap();
     let config = Config::default();
-    let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+    let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
     let platform = PlatformSet::of_architecture("arm64");
     let pools: Vec<&Pool> = discovery.pools.iter().map(|known| &known.pool).collect();
-    let nodes = shown.nodes.as_deref().unwrap_or_default();
+    let nodes = cluster.nodes.as_deref().unwrap_or_default();
     let arrival = Arrival {
         client,
         only,
         architecture: "arm64",
         platform,
         present: BTreeSet::new(),
-        shown: &shown,
-        seen: &Seen::default(),
+        cluster: &cluster,
+        search: &AutoscalerSearch::default(),
         discovery: &discovery,
         nodes: NewNode::all(
             "arm64",
             platform,
-            &shown.inventory,
+            &cluster.inventory,
             nodes,
             pools.iter().copied(),
         ),
@@ -187,7 +189,7 @@ async fn check(client: &UserClient, only: Option<&str>, sets: &[DaemonSet]) -> V
     findings.0
 }
 
-/// Returns the only finding that is no tick.
+/// Returns the only finding that is not ok.
 fn only(findings: &[Finding]) -> &Finding {
     let mut others = Vec::new();
     for finding in findings {
@@ -216,7 +218,7 @@ fn assert_has(finding: &Finding, status: Status, check: &str, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_healthy_cluster_has_only_ticks() {
+async fn healthy_cluster_passes_every_check() {
     let findings = World::healthy().check().await;
     let told = findings
         .iter()
@@ -255,7 +257,7 @@ fn refusing(namespace: &'static str, status: u16, message: &'static str) -> Admi
 }
 
 #[tokio::test]
-async fn what_refuses_the_toleration_is_named() {
+async fn refusal_of_the_toleration_is_a_fault() {
     let policy = "ValidatingAdmissionPolicy 'no-arm' with binding 'all' denied request";
     let webhook = "admission webhook \"guard.example.com\" denied the request: no";
     for (status, refusal) in [(422, policy), (403, webhook), (500, webhook)] {
@@ -273,7 +275,7 @@ async fn what_refuses_the_toleration_is_named() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_refuses_the_toleration_without_an_annotation_is_named() {
+async fn refusal_by_the_admission_plugin_is_a_fault() {
     let mut world = World::healthy();
     let message = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
     world.admission = refusing("default", 500, message);
@@ -283,7 +285,7 @@ async fn a_plugin_that_refuses_the_toleration_without_an_annotation_is_named() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_cannot_ask_a_webhook_has_refused_nothing() {
+async fn failed_webhook_call_is_not_a_refusal() {
     let mut world = World::healthy();
     world.admission = refusing("default", 500, "failed calling webhook");
     let findings = world.check().await;
@@ -292,7 +294,7 @@ async fn an_api_server_that_cannot_ask_a_webhook_has_refused_nothing() {
 }
 
 #[tokio::test]
-async fn what_takes_the_toleration_away_is_looked_for() {
+async fn suspects_of_a_removed_toleration_are_named() {
     let rule = |resource: &str| json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
     let mut world = World::healthy();
     world.admission = Box::new(stripped);
@@ -314,13 +316,13 @@ async fn what_takes_the_toleration_away_is_looked_for() {
     let parts = [
         "in default comes back without the toleration of tolerarch.io/multi-arch",
         "(pool multi-arch)",
-        "one of these takes it away: the webhook mutators/a.example.com, the MutatingAdmissionPolicy rewrite →",
+        "one of these removes it: the webhook mutators/a.example.com, the MutatingAdmissionPolicy rewrite →",
     ];
     assert_has(only(&findings), Status::Failed, "tolerations", &parts);
 }
 
 #[tokio::test]
-async fn a_toleration_that_comes_back_changed_is_a_fault() {
+async fn changed_toleration_is_a_fault() {
     let narrower = json!({"key": KEY, "value": "true", "effect": "NoSchedule"});
     let wider = json!({"operator": "Exists"});
     for (toleration, is_fault) in [(narrower, true), (wider, false)] {
@@ -351,7 +353,7 @@ async fn a_toleration_that_comes_back_changed_is_a_fault() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_create_pods_nothing_is_ticked() {
+async fn missing_right_to_create_pods_is_not_tried() {
     let mut world = World::healthy();
     world.admission =
         Box::new(|_| Reply::refused(403, "pods is forbidden: User \"x\" cannot create"));
@@ -381,7 +383,7 @@ async fn without_the_right_to_create_pods_nothing_is_ticked() {
 }
 
 #[tokio::test]
-async fn a_white_list_that_refuses_the_toleration_is_named() {
+async fn refusal_by_a_white_list_is_a_fault() {
     let mut world = World::healthy();
     let message = "pod tolerations conflict with its namespace whitelist";
     world.admission = refusing("team", 500, message);
@@ -396,7 +398,7 @@ async fn a_white_list_that_refuses_the_toleration_is_named() {
 }
 
 #[tokio::test]
-async fn only_some_namespaces_are_tried() {
+async fn number_of_tried_namespaces_is_bounded() {
     let mut world = World::healthy();
     let mut namespaces = Vec::new();
     for index in 0..40 {
@@ -421,7 +423,7 @@ async fn only_some_namespaces_are_tried() {
 }
 
 #[tokio::test]
-async fn a_quota_without_room_is_named() {
+async fn quota_without_room_is_a_fault() {
     let mut world = World::healthy();
     world.objects.insert(
         QUOTAS,
@@ -446,14 +448,14 @@ async fn a_quota_without_room_is_named() {
     let findings = world.check_with(&sets).await;
     let parts = [
         "ops/tight",
-        "DaemonSets logs, metrics: pods 8 of 9 used, 2 more needed",
+        "DaemonSets logs, metrics on a new node: pods 8 of 9 used, 2 more needed",
         "kubectl -n ops edit resourcequota tight",
     ];
     assert_has(only(&findings), Status::Failed, "quotas", &parts);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_tried() {
+async fn unreadable_objects_are_not_tried() {
     for (path, check, parts) in [
         (
             QUOTAS,
@@ -480,7 +482,7 @@ async fn what_cannot_be_read_is_not_tried() {
 }
 
 #[tokio::test]
-async fn with_a_namespace_only_that_one_is_looked_at() {
+async fn namespace_limits_the_dry_runs() {
     const PATH: &str = "/api/v1/namespaces/ops/resourcequotas";
     let mut world = World::healthy();
     world.forbidden = vec![QUOTAS, NAMESPACES, "/api/v1/namespaces/default/pods"];

@@ -1,19 +1,20 @@
 //! Node groups of a cluster-autoscaler that a pool opens.
 
-use super::super::arrival::{Arrival, NOT_TRIED};
+use super::super::arrival::Arrival;
 use crate::cli::doctor::findings::{Findings, some_of};
-use crate::cli::doctor::pools::choice_fix;
+use crate::cli::doctor::pools::{choice_fix, opened_by};
+use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::autoscaler::{Choice, Grouped, NodeGroup, Outlook};
 use tolerarch_kubernetes::discovery::KnownPool;
 
 const CHECK: &str = "autoscaler";
 
-/// Checks what the cluster-autoscaler makes of a pool; returns whether it may make nodes of the pool.
+/// Checks the node groups of a pool; returns whether the cluster-autoscaler may create nodes of the pool.
 pub(super) fn check(arrival: &Arrival<'_>, known: &KnownPool<'_>, findings: &mut Findings) -> bool {
-    let Some(autoscaler) = &arrival.seen.autoscaler else {
+    let Some(autoscaler) = &arrival.search.autoscaler else {
         return false;
     };
-    let nodes = arrival.shown.nodes.as_deref().unwrap_or_default();
+    let nodes = arrival.cluster.nodes.as_deref().unwrap_or_default();
     let grouped = autoscaler.grouped(nodes);
     let outlook = grouped.outlook(&known.pool);
     let choice = &outlook.choice;
@@ -25,9 +26,9 @@ pub(super) fn check(arrival: &Arrival<'_>, known: &KnownPool<'_>, findings: &mut
     if choice.is_wrong() {
         findings.failed(CHECK, message, choice_fix(name, autoscaler, choice));
     } else if let Choice::Unseen { .. } = choice {
-        findings.unknown(CHECK, format!("{NOT_TRIED}{message}"));
-    } else if !is_of_another_architecture(arrival, &grouped, &outlook, name, findings)
-        && !is_stopped(&outlook.own, name, findings)
+        findings.not_tried(CHECK, message);
+    } else if !report_other_architecture(arrival, &grouped, &outlook, &known.pool, findings)
+        && !report_no_growth(&outlook.own, name, findings)
     {
         findings.ok(CHECK, message);
     }
@@ -37,12 +38,12 @@ pub(super) fn check(arrival: &Arrival<'_>, known: &KnownPool<'_>, findings: &mut
     true
 }
 
-/// Reports that the group which is taken first has no node of the architecture.
-fn is_of_another_architecture(
+/// Reports a group that is taken first and has only nodes of other architectures; returns whether there is one.
+fn report_other_architecture(
     arrival: &Arrival<'_>,
     grouped: &Grouped<'_>,
     outlook: &Outlook<'_>,
-    name: &str,
+    pool: &Pool,
     findings: &mut Findings,
 ) -> bool {
     let (Choice::First { own, .. } | Choice::Alone { own }) = &outlook.choice else {
@@ -52,20 +53,22 @@ fn is_of_another_architecture(
     if architectures.is_empty() || architectures.contains(arrival.architecture) {
         return false;
     }
+    let name = &pool.name;
     let platform = arrival.platform;
     let others = some_of(architectures);
     let message = format!(
-        "pool {name}: the node group `{own}`, which the cluster-autoscaler takes first, makes {others} and no {platform}"
+        "pool {name}: the node group `{own}`, which the cluster-autoscaler takes first, creates {others} and no {platform}"
     );
+    let sign = opened_by(&[pool]);
     let fix = format!(
-        "make a node group with {platform} and the taint of pool {name}, and give it the highest priority: docs/autoscalers.md"
+        "create a node group with {platform} and {sign}, and give it the highest priority: docs/autoscalers.md"
     );
     findings.failed(CHECK, message, fix);
     true
 }
 
-/// Reports that no group of a pool may grow for now.
-fn is_stopped(own: &[&NodeGroup], name: &str, findings: &mut Findings) -> bool {
+/// Reports if no group of a pool may grow now; returns whether that is so.
+fn report_no_growth(own: &[&NodeGroup], name: &str, findings: &mut Findings) -> bool {
     let mut obstacles = Vec::new();
     for group in own {
         let Some(obstacle) = group.obstacle() else {

@@ -1,4 +1,4 @@
-//! NodePools that make nodes of the platform.
+//! NodePools that create nodes of the platform.
 
 use super::super::arrival::Arrival;
 use tolerarch_kubernetes::cluster::NodePool;
@@ -7,7 +7,7 @@ use tolerarch_kubernetes::discovery::KnownPool;
 /// Returns the NodePools of a pool whose requirements allow the platform.
 pub(super) fn makers<'a>(arrival: &Arrival<'_>, known: &KnownPool<'a>) -> Vec<&'a NodePool> {
     let mut makers = known.node_pools.clone();
-    let inventory = &arrival.shown.inventory;
+    let inventory = &arrival.cluster.inventory;
     makers.retain(|node_pool| inventory.platforms_of(node_pool).contains(arrival.platform));
     makers
 }

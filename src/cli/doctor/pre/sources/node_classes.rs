@@ -1,8 +1,8 @@
-//! Classes of Karpenter's nodes, each read once.
+//! Node classes of Karpenter, each read once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::arrival::{Arrival, NOT_TRIED};
+use super::super::arrival::Arrival;
 use super::makers::makers;
 use crate::cli::doctor::findings::{Findings, some_of};
 use tolerarch_kubernetes::cluster::{
@@ -13,20 +13,21 @@ use tolerarch_kubernetes::discovery::{KnownPool, Obstacle, Origin, without_insta
 const CHECK: &str = "node-classes";
 const EC2: &str = "EC2NodeClass";
 
-/// Classes by the reference to them; those that could not be read are left out.
+/// Node classes by their references, without those that could not be read.
 pub(super) struct NodeClasses<'a> {
-    all: BTreeMap<&'a NodeClassRef, Found>,
+    all: BTreeMap<&'a NodeClassRef, Lookup>,
     /// Classes whose faults were reported.
     reported: BTreeSet<&'a NodeClassRef>,
 }
 
-enum Found {
+enum Lookup {
     Class(NodeClass),
     Missing,
 }
 
 impl<'a> NodeClasses<'a> {
-    /// Reads the classes of NodePools that may make nodes of the platform: those of these pools, and untainted ones.
+    /// Reads the classes of NodePools that may create nodes of the platform: the NodePools of these pools, and those
+    /// without a taint.
     pub(super) async fn read(
         arrival: &Arrival<'a>,
         pools: &[&KnownPool<'a>],
@@ -52,16 +53,16 @@ impl<'a> NodeClasses<'a> {
             return classes;
         }
         let kinds = ServedKinds::read(arrival.client).await;
-        let what = format!("{NOT_TRIED}the kinds of node classes");
-        let Some(kinds) = findings.read(CHECK, &what, kinds) else {
+        let Some(kinds) = findings.read_or_not_tried(CHECK, "the kinds of node classes", kinds)
+        else {
             return classes;
         };
         for class in wanted {
             match read(arrival.client, &kinds, class).await {
-                Ok(found) => {
-                    classes.all.insert(class, found);
+                Ok(lookup) => {
+                    classes.all.insert(class, lookup);
                 }
-                Err(why) => findings.unknown(CHECK, format!("{NOT_TRIED}{}: {why}", named(class))),
+                Err(why) => findings.not_tried(CHECK, format!("{}: {why}", named(class))),
             }
         }
         classes
@@ -69,18 +70,17 @@ impl<'a> NodeClasses<'a> {
 
     pub(super) fn has_fault(&self, node_pool: &NodePool, architecture: &str) -> bool {
         match self.all.get(&node_pool.node_class) {
-            Some(Found::Class(class)) => class.fault.is_some() || lacks(class, architecture),
-            Some(Found::Missing) => true,
+            Some(Lookup::Class(class)) => class.fault.is_some() || lacks(class, architecture),
+            Some(Lookup::Missing) => true,
             None => false,
         }
     }
 
-    /// Returns whether a NodePool can make no node of the architecture, whatever happens to it short of a change of its
-    /// specification or of its class.
+    /// Returns whether a NodePool can create no node of the architecture unless its specification or its class is changed.
     pub(super) fn is_impossible(&self, node_pool: &NodePool, architecture: &str) -> bool {
         let is_lacking = match self.all.get(&node_pool.node_class) {
-            Some(Found::Class(class)) => lacks(class, architecture),
-            Some(Found::Missing) | None => false,
+            Some(Lookup::Class(class)) => lacks(class, architecture),
+            Some(Lookup::Missing) | None => false,
         };
         let obstacle = Obstacle::of(node_pool);
         is_lacking
@@ -97,33 +97,34 @@ impl<'a> NodeClasses<'a> {
     ) -> bool {
         let class_ref = &node_pool.node_class;
         let architecture = arrival.architecture;
-        let Some(found) = self.all.get(class_ref) else {
+        let Some(lookup) = self.all.get(class_ref) else {
             return false;
         };
         let class = named(class_ref);
         let kind = class_ref.kind.to_ascii_lowercase();
         let name = &class_ref.name;
         let node_pool = node_pool.name();
-        let (message, fix) = match found {
-            Found::Missing => (
+        let (message, fix) = match lookup {
+            Lookup::Missing => (
                 format!("NodePool {node_pool} names {class}, which does not exist"),
                 format!("create {class}, or correct nodeClassRef in NodePool {node_pool}"),
             ),
-            Found::Class(NodeClass {
+            Lookup::Class(NodeClass {
                 fault: Some(why), ..
             }) => (
                 format!("{class} of NodePool {node_pool} is not ready: {why}"),
                 format!("see its conditions: kubectl describe {kind} {name}"),
             ),
-            Found::Class(read) if lacks(read, architecture) => (
-                format!(
-                    "{class} has machine images for {} only: NodePool {node_pool} makes no {} node",
-                    some_of(read.architectures.iter().flatten().map(String::as_str)),
-                    arrival.platform
-                ),
-                images_fix(class_ref, architecture),
-            ),
-            Found::Class(_) => return false,
+            Lookup::Class(read) if lacks(read, architecture) => {
+                let architectures = read.architectures.iter().flatten();
+                let others = some_of(architectures.map(String::as_str));
+                let platform = arrival.platform;
+                let message = format!(
+                    "{class} has machine images only for {others}: NodePool {node_pool} creates no {platform} node"
+                );
+                (message, images_fix(class_ref, architecture))
+            }
+            Lookup::Class(_) => return false,
         };
         if self.reported.insert(class_ref) {
             findings.failed(CHECK, message, fix);
@@ -131,11 +132,10 @@ impl<'a> NodeClasses<'a> {
         true
     }
 
-    /// Reports the classes without a fault.
-    pub(super) fn report_sound(&self, arrival: &Arrival<'_>, findings: &mut Findings) {
+    pub(super) fn report_without_fault(&self, arrival: &Arrival<'_>, findings: &mut Findings) {
         let architecture = arrival.architecture;
-        for (class_ref, found) in &self.all {
-            let Found::Class(class) = found else {
+        for (class_ref, lookup) in &self.all {
+            let Lookup::Class(class) = lookup else {
                 continue;
             };
             if class.fault.is_some() || lacks(class, architecture) {
@@ -156,22 +156,22 @@ async fn read(
     client: &UserClient,
     kinds: &ServedKinds,
     class: &NodeClassRef,
-) -> Result<Found, String> {
+) -> Result<Lookup, String> {
     let NodeClassRef { group, kind, name } = class;
     let Ok(kind_name) = format!("{kind}.{group}").parse::<KindName>() else {
-        return Ok(Found::Missing);
+        return Ok(Lookup::Missing);
     };
     let served = match kinds.find(&kind_name) {
         Ok(served) => served,
         Err(missing) if missing.may_be_unavailable() => return Err(missing.to_string()),
-        Err(_) => return Ok(Found::Missing),
+        Err(_) => return Ok(Lookup::Missing),
     };
     if served.is_namespaced || !is_name(name) {
-        return Ok(Found::Missing);
+        return Ok(Lookup::Missing);
     }
     match client.get(&served.path("", name)).await {
-        Ok(class) => Ok(Found::Class(class)),
-        Err(error) if error.is_missing() => Ok(Found::Missing),
+        Ok(class) => Ok(Lookup::Class(class)),
+        Err(error) if error.is_missing() => Ok(Lookup::Missing),
         Err(error @ RequestError::Malformed(_)) => Err(error.to_string()),
         Err(error) => Err(format!("it cannot be read: {error}")),
     }
@@ -190,9 +190,9 @@ fn images_fix(class: &NodeClassRef, architecture: &str) -> String {
     let NodeClassRef { kind, name, .. } = class;
     if kind == EC2 {
         format!(
-            "let amiSelectorTerms of {kind} {name} select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for {architecture}"
+            "have amiSelectorTerms of {kind} {name} select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for {architecture}"
         )
     } else {
-        format!("let {kind} {name} select machine images for {architecture} as well")
+        format!("have {kind} {name} select machine images for {architecture} as well")
     }
 }

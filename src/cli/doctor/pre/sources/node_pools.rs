@@ -1,4 +1,4 @@
-//! NodePools of Karpenter that a pool opens.
+//! Checks of the NodePools of Karpenter that a pool opens.
 
 use super::super::arrival::Arrival;
 use super::makers::makers;
@@ -27,13 +27,7 @@ pub(super) fn check<'a>(
     };
     let makers = makers(arrival, known);
     if makers.is_empty() {
-        let names = some_of(known.node_pools.iter().map(|node_pool| node_pool.name()));
-        let message = format!("no NodePool of pool {name} makes {platform} ({names})");
-        let first = first.name();
-        let fix = format!(
-            "add {architecture} to kubernetes.io/arch in the requirements of NodePool {first}"
-        );
-        return findings.failed(CHECK, message, fix);
+        return report_no_maker(arrival, known, first, findings);
     }
     let before = findings.0.len();
     let mut usable = makers.clone();
@@ -44,8 +38,8 @@ pub(super) fn check<'a>(
             continue;
         }
         if let Some((message, fix)) = fault(maker, arrival) {
-            // Where another NodePool makes the node, limits and the like are meant.
-            let is_fault = usable.is_empty() || !is_ordinary(maker);
+            // If another NodePool creates the node, limits and the like are intended.
+            let is_fault = usable.is_empty() || !may_be_intended(maker);
             findings.add(Status::failed_if(is_fault), CHECK, message, fix);
         }
     }
@@ -59,20 +53,41 @@ pub(super) fn check<'a>(
         let names = some_of(usable.iter().map(|node_pool| node_pool.name()));
         findings.ok(
             CHECK,
-            format!("pool {name}: NodePool {names} makes {platform}"),
+            format!("pool {name}: NodePool {names} creates {platform}"),
         );
     }
 }
 
-/// Returns whether a NodePool makes no nodes for a reason that is no mistake.
-fn is_ordinary(node_pool: &NodePool) -> bool {
+/// Reports that the requirements of no NodePool of the pool allow the platform.
+fn report_no_maker(
+    arrival: &Arrival<'_>,
+    known: &KnownPool<'_>,
+    first: &NodePool,
+    findings: &mut Findings,
+) {
+    let Arrival {
+        architecture,
+        platform,
+        ..
+    } = arrival;
+    let name = &known.pool.name;
+    let names = some_of(known.node_pools.iter().map(|node_pool| node_pool.name()));
+    let message = format!("no NodePool of pool {name} creates {platform} ({names})");
+    let first = first.name();
+    let fix =
+        format!("add {architecture} to kubernetes.io/arch in the requirements of NodePool {first}");
+    findings.failed(CHECK, message, fix);
+}
+
+/// Returns whether the reason why a NodePool creates no nodes may be intended.
+fn may_be_intended(node_pool: &NodePool) -> bool {
     match Obstacle::of(node_pool) {
         Some(Obstacle::Deleted | Obstacle::Static | Obstacle::Limits) => true,
         Some(Obstacle::NotReady | Obstacle::Contradiction) | None => false,
     }
 }
 
-/// Returns what keeps a NodePool from making nodes of the platform, and the advice.
+/// Returns why a NodePool creates no nodes of the platform, and advice.
 fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)> {
     let Arrival {
         architecture,
@@ -80,10 +95,10 @@ fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)
         ..
     } = arrival;
     let name = node_pool.name();
-    let message = |why: &str| format!("NodePool {name} {why}: it makes no {platform} node");
+    let message = |why: &str| format!("NodePool {name} {why}: it creates no {platform} node");
     if let Some(why) = without_instance(node_pool, architecture) {
         let fix = format!(
-            "allow instance types of {architecture} there, such as m7g, or leave the requirement out"
+            "allow instance types of {architecture} there, such as m7g, or remove the requirement"
         );
         return Some((
             message(&format!("has no instance type of {architecture}, as {why}")),
@@ -92,9 +107,9 @@ fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)
     }
     let obstacle = Obstacle::of(node_pool)?;
     let fix = match obstacle {
-        Obstacle::Deleted => "make another NodePool with its taints, or create it again".to_owned(),
+        Obstacle::Deleted => "create another NodePool with its taints, or create it again".to_owned(),
         Obstacle::Static => {
-            "make another NodePool with its taints: one with spec.replicas makes no node for Pods that wait".to_owned()
+            "create another NodePool with its taints: one with spec.replicas creates no node for Pods that wait".to_owned()
         }
         Obstacle::NotReady => format!("see its conditions: kubectl describe nodepool {name}"),
         Obstacle::Limits => format!("raise spec.limits of NodePool {name}"),
@@ -103,7 +118,7 @@ fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)
     Some((message(&obstacle.to_string()), fix))
 }
 
-/// Checks whether Karpenter takes another NodePool before those that make the platform.
+/// Checks whether Karpenter takes another NodePool before those that create the platform.
 fn check_rank(
     arrival: &Arrival<'_>,
     known: &KnownPool<'_>,
@@ -120,7 +135,7 @@ fn check_rank(
             let first = first.name();
             let others = some_of(makers.iter().map(|maker| maker.name()));
             let message = format!(
-                "pool {name}: new nodes come from `{first}`, which makes no {platform}, before `{others}`"
+                "pool {name}: new nodes come from `{first}`, which creates no {platform}, before `{others}`"
             );
             findings.failed(CHECK, message, RANK_FIX);
         }

@@ -1,6 +1,6 @@
 //! NodeOverlays, which change the prices by which Karpenter compares architectures within a NodePool.
 
-use super::super::arrival::{Arrival, NOT_TRIED};
+use super::super::arrival::Arrival;
 use super::makers::makers;
 use crate::cli::doctor::findings::Findings;
 use crate::cli::output::count;
@@ -23,9 +23,9 @@ pub(super) async fn check(
     }
     let overlays = arrival.client.list::<NodeOverlay>(NodeOverlay::PATH).await;
     let overlays = match overlays {
-        // Karpenter has no overlays there.
+        // This version of Karpenter has no overlays.
         Err(error) if error.is_missing() => return,
-        overlays => findings.read(CHECK, &format!("{NOT_TRIED}the NodeOverlays"), overlays),
+        overlays => findings.read_or_not_tried(CHECK, "the NodeOverlays", overlays),
     };
     let overlays = overlays.unwrap_or_default();
     let before = findings.0.len();
@@ -37,7 +37,7 @@ pub(super) async fn check(
         let architecture = arrival.architecture;
         findings.ok(
             CHECK,
-            format!("{number}, and none makes {architecture} dearer"),
+            format!("{number}, and none makes {architecture} more expensive"),
         );
     }
 }
@@ -64,10 +64,11 @@ fn check_overlay(
         Some(Price::Fixed(price)) => format!("price: {price}"),
         None => return,
     };
-    let what =
-        format!("NodeOverlay {name} ({price}) makes {architecture} dearer in NodePool {node_pool}");
+    let what = format!(
+        "NodeOverlay {name} ({price}) makes {architecture} more expensive in NodePool {node_pool}"
+    );
     let fix = format!(
-        "take NodeOverlay {name} away, or make it one for {architecture} that lowers the price"
+        "delete NodeOverlay {name}, or change it into one for {architecture} that lowers the price"
     );
     match (overlay.is_ready, shift) {
         (Some(true), Shift::Certain) => findings.failed(
@@ -77,12 +78,12 @@ fn check_overlay(
         ),
         (Some(true), Shift::Possible) => {
             let message = format!(
-                "{what}, or less cheap than it was: whether Karpenter takes it first depends on the prices"
+                "{what}, or reduces its price advantage: whether Karpenter takes it first depends on the prices"
             );
             findings.unknown(CHECK, message);
         }
         (Some(false) | None, _) => {
-            let message = format!("{what}, as soon as Karpenter takes it: it is not ready");
+            let message = format!("{what} as soon as Karpenter applies it: it is not ready");
             findings.unknown(CHECK, message);
         }
     }

@@ -1,4 +1,4 @@
-//! A cluster to which the first node of arm64 comes, and one with each of the faults that keep it away.
+//! Clusters to which a first node of arm64 would come, and clusters with each fault that prevents it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::super::arrival::{Arrival, present};
 use super::check;
-use crate::cli::autoscaler::Seen;
+use crate::cli::autoscaler::AutoscalerSearch;
 use crate::cli::doctor::findings::{Finding, Findings, Status};
-use crate::cli::inventory::Shown;
+use crate::cli::inventory::ClusterNodes;
 use crate::config::{Config, Discover};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
@@ -22,7 +22,7 @@ const OTHER_CLASS: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses/amd64";
 const TAINT: &str = "tolerarch.io/multi-arch";
 const FAMILY: &str = "karpenter.k8s.aws/instance-family";
 
-/// Objects by path; a missing one is 404, and `null` is forbidden.
+/// Objects by path. Other paths are answered with 404, and `null` with 403.
 type Cluster = BTreeMap<&'static str, Value>;
 
 fn taints() -> Value {
@@ -60,7 +60,7 @@ fn class(architectures: &[&str]) -> Value {
     json!({"metadata": {"name": "default"}, "status": {"amis": images, "conditions": [ready]}})
 }
 
-/// Makes a cluster with one node, and Karpenter with a NodePool for others.
+/// Returns a cluster with one node, and with Karpenter and a NodePool for others.
 fn with_karpenter() -> Cluster {
     let resource = json!({
         "resource": "ec2nodeclasses", "responseKind": {"kind": "EC2NodeClass"},
@@ -86,7 +86,7 @@ fn with_karpenter() -> Cluster {
     ])
 }
 
-/// Makes a cluster with a cluster-autoscaler that has these priorities, and a group for each node, `plain` and `arm`.
+/// Returns a cluster with a cluster-autoscaler that has these priorities, and a group for each node, `plain` and `arm`.
 fn with_autoscaler(priorities: &str, arm: Value) -> Cluster {
     let health = json!({"maxSize": 9, "nodeCounts": {"registered": {"total": 1}}});
     let groups = ["plain", "arm"].map(|name| json!({"name": name, "health": health}));
@@ -128,17 +128,19 @@ async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
     let client = api.client();
     let config = Config::parse(config).unwrap();
     let platform = PlatformSet::of_architecture("arm64");
-    let shown = Shown::read(&client, Discover::ALL, &[]).await.unwrap();
-    let seen = Seen::read(&client, shown.nodes.as_deref()).await;
-    let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+    let cluster = ClusterNodes::read(&client, Discover::ALL, &[])
+        .await
+        .unwrap();
+    let search = AutoscalerSearch::read(&client, cluster.nodes.as_deref()).await;
+    let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
     let mut pools = Vec::new();
     for known in &discovery.pools {
         if known.pool.platforms.contains(platform) {
             pools.push(&known.pool);
         }
     }
-    let nodes = shown.nodes.as_deref().unwrap_or_default();
-    let new = NewNode::all("arm64", platform, &shown.inventory, nodes, pools.clone());
+    let nodes = cluster.nodes.as_deref().unwrap_or_default();
+    let new = NewNode::all("arm64", platform, &cluster.inventory, nodes, pools.clone());
     let arrival = Arrival {
         client: &client,
         only: None,
@@ -146,8 +148,8 @@ async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
         platform,
         present: present(nodes),
         namespaces: Vec::new(),
-        shown: &shown,
-        seen: &seen,
+        cluster: &cluster,
+        search: &search,
         discovery: &discovery,
         nodes: new,
         pools,
@@ -174,7 +176,7 @@ fn with_status(findings: &[Finding], status: Status) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_cluster_to_which_the_node_comes_has_only_ticks() {
+async fn cluster_with_a_source_passes_every_check() {
     let mut with_overlay = with_karpenter();
     with_overlay.insert(OVERLAYS, overlay("arm64", "-10%", Some("True")));
     let other_priorities = "{100: [arm], 10: ['.*']}";
@@ -185,16 +187,16 @@ async fn a_cluster_to_which_the_node_comes_has_only_ticks() {
         (
             with_karpenter(),
             vec![
-                "node-pools: pool multi-arch: NodePool multi makes linux/arm64",
+                "node-pools: pool multi-arch: NodePool multi creates linux/arm64",
                 "node-classes: EC2NodeClass default has machine images for arm64",
             ],
         ),
         (
             with_overlay,
             vec![
-                "node-pools: pool multi-arch: NodePool multi makes linux/arm64",
+                "node-pools: pool multi-arch: NodePool multi creates linux/arm64",
                 "node-classes: EC2NodeClass default has machine images for arm64",
-                "overlays: 1 NodeOverlay, and none makes arm64 dearer",
+                "overlays: 1 NodeOverlay, and none makes arm64 more expensive",
             ],
         ),
         (
@@ -210,10 +212,10 @@ async fn a_cluster_to_which_the_node_comes_has_only_ticks() {
         (
             fixed(json!([plain])),
             vec![
-                "nodes: no autoscaler makes nodes here: the first linux/arm64 node comes when you add it, with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch",
+                "nodes: no autoscaler creates nodes here: the first linux/arm64 node comes when you add it, with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch",
             ],
         ),
-        // Where all nodes have the architecture, none needs a taint.
+        // If all nodes have the architecture, none needs a taint.
         (
             fixed(json!([node("arm", "arm64", &json!([]))])),
             vec!["nodes: 1 node with linux/arm64 already, none of them with a taint of multi-arch"],
@@ -252,30 +254,30 @@ fn add_requirement(node_pool: &mut Value, requirement: Value) {
 }
 
 #[tokio::test]
-async fn each_fault_of_karpenter_is_named_with_its_fix() {
+async fn faults_of_karpenter_are_reported_with_fixes() {
     type Break = fn(&mut Cluster);
     let cases: &[(Break, &str)] = &[
         (
             |cluster| *multi(cluster) = node_pool("multi", &["amd64"], &taints()),
-            "node-pools: no NodePool of pool multi-arch makes linux/arm64 (multi) → add arm64 to kubernetes.io/arch in the requirements of NodePool multi",
+            "node-pools: no NodePool of pool multi-arch creates linux/arm64 (multi) → add arm64 to kubernetes.io/arch in the requirements of NodePool multi",
         ),
         (
             |cluster| {
                 multi(cluster)["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             },
-            "node-pools: NodePool multi is being deleted: it makes no linux/arm64 node → make another NodePool with its taints, or create it again",
+            "node-pools: NodePool multi is being deleted: it creates no linux/arm64 node → create another NodePool with its taints, or create it again",
         ),
         (
             |cluster| multi(cluster)["spec"]["replicas"] = 2.into(),
-            "node-pools: NodePool multi has a fixed number of nodes: it makes no linux/arm64 node → make another NodePool with its taints: one with spec.replicas makes no node for Pods that wait",
+            "node-pools: NodePool multi has a fixed number of nodes: it creates no linux/arm64 node → create another NodePool with its taints: one with spec.replicas creates no node for Pods that wait",
         ),
         (
             |cluster| multi(cluster)["status"]["conditions"][0]["status"] = "False".into(),
-            "node-pools: NodePool multi is not ready: it makes no linux/arm64 node → see its conditions: kubectl describe nodepool multi",
+            "node-pools: NodePool multi is not ready: it creates no linux/arm64 node → see its conditions: kubectl describe nodepool multi",
         ),
         (
             |cluster| multi(cluster)["spec"]["limits"] = json!({"cpu": "0"}),
-            "node-pools: NodePool multi has reached its limits: it makes no linux/arm64 node → raise spec.limits of NodePool multi",
+            "node-pools: NodePool multi has reached its limits: it creates no linux/arm64 node → raise spec.limits of NodePool multi",
         ),
         (
             |cluster| {
@@ -284,11 +286,11 @@ async fn each_fault_of_karpenter_is_named_with_its_fix() {
                     json!({"key": "kubernetes.io/os", "operator": "DoesNotExist"}),
                 );
             },
-            "node-pools: NodePool multi requires what contradicts itself: it makes no linux/arm64 node → correct the requirements and labels of NodePool multi, which leave a label no value",
+            "node-pools: NodePool multi requires what contradicts itself: it creates no linux/arm64 node → correct the requirements and labels of NodePool multi, which leave a label no value",
         ),
         (
             |cluster| add_requirement(multi(cluster), requirement(FAMILY, &["m5", "c5"])),
-            "node-pools: NodePool multi has no instance type of arm64, as karpenter.k8s.aws/instance-family allows only c5, m5: it makes no linux/arm64 node → allow instance types of arm64 there, such as m7g, or leave the requirement out",
+            "node-pools: NodePool multi has no instance type of arm64, as karpenter.k8s.aws/instance-family allows only c5, m5: it creates no linux/arm64 node → allow instance types of arm64 there, such as m7g, or remove the requirement",
         ),
         (
             |cluster| {
@@ -296,7 +298,7 @@ async fn each_fault_of_karpenter_is_named_with_its_fix() {
                 let conditions = &mut multi(cluster)["status"]["conditions"];
                 conditions.as_array_mut().unwrap().push(unhealthy);
             },
-            "node-pools: pool multi-arch: Karpenter gets no nodes of NodePool multi, and Pods that fit there wait for them → see its NodeRegistrationHealthy: kubectl describe nodepool multi; a limit of cpu 0 makes Karpenter take others",
+            "node-pools: pool multi-arch: Karpenter gets no nodes of NodePool multi, and Pods that fit there wait for them → see its condition NodeRegistrationHealthy: kubectl describe nodepool multi; with a limit of cpu 0 Karpenter takes others",
         ),
         (
             |cluster| multi(cluster)["metadata"]["name"] = "arm".into(),
@@ -308,20 +310,20 @@ async fn each_fault_of_karpenter_is_named_with_its_fix() {
                 let all = cluster.get_mut(NODE_POOLS).unwrap();
                 all.as_array_mut().unwrap().push(x86);
             },
-            "node-pools: pool multi-arch: new nodes come from `x86`, which makes no linux/arm64, before `multi` → change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one",
+            "node-pools: pool multi-arch: new nodes come from `x86`, which creates no linux/arm64, before `multi` → change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one",
         ),
         (
             |cluster| {
                 let all = cluster.get_mut(NODE_POOLS).unwrap();
                 all[0] = node_pool("default", &["amd64", "arm64"], &json!([]));
             },
-            "node-pools: NodePool default may make linux/arm64 nodes and has no taint: any Pod may go there, whatever its images → restrict it in its requirements (kubernetes.io/arch In [amd64]), or taint it (tolerarch.io/multi-arch:NoSchedule)",
+            "node-pools: NodePool default may create linux/arm64 nodes and has no taint: any Pod may go there, whatever its images → restrict it in its requirements (kubernetes.io/arch In [amd64]), or taint it (tolerarch.io/multi-arch:NoSchedule)",
         ),
         (
             |cluster| {
                 multi(cluster)["spec"]["template"]["spec"]["taints"][0]["key"] = "team".into();
             },
-            "node-pools: no NodePool has a taint of multi-arch: Karpenter makes no linux/arm64 node for it → make a NodePool for linux/arm64 with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch: docs/autoscalers.md",
+            "node-pools: no NodePool has a taint of multi-arch: Karpenter creates no linux/arm64 node for it → create a NodePool for linux/arm64 with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch: docs/autoscalers.md",
         ),
         (
             |cluster| {
@@ -329,13 +331,13 @@ async fn each_fault_of_karpenter_is_named_with_its_fix() {
                 let taints = &mut multi(cluster)["spec"]["template"]["spec"]["taints"];
                 taints.as_array_mut().unwrap().push(team);
             },
-            "nodes: multi has a taint of pool multi-arch, and also team, which the pool does not tolerate → add a toleration for team to pool multi-arch, or remove the taint",
+            "nodes: multi has a taint that pool multi-arch tolerates, but also team, which it does not tolerate → add a toleration for team to pool multi-arch, or remove the taint",
         ),
         (
             |cluster| {
                 cluster.insert(CLASS, class(&["amd64"]));
             },
-            "node-classes: EC2NodeClass default has machine images for amd64 only: NodePool multi makes no linux/arm64 node → let amiSelectorTerms of EC2NodeClass default select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for arm64",
+            "node-classes: EC2NodeClass default has machine images only for amd64: NodePool multi creates no linux/arm64 node → have amiSelectorTerms of EC2NodeClass default select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for arm64",
         ),
         (
             |cluster| {
@@ -367,7 +369,7 @@ async fn each_fault_of_karpenter_is_named_with_its_fix() {
             |cluster| {
                 cluster.insert(OVERLAYS, overlay("arm64", "+25%", Some("True")));
             },
-            "overlays: NodeOverlay price (priceAdjustment: +25%) makes arm64 dearer in NodePool multi: by usual prices Karpenter takes other architectures first → take NodeOverlay price away, or make it one for arm64 that lowers the price",
+            "overlays: NodeOverlay price (priceAdjustment: +25%) makes arm64 more expensive in NodePool multi: by usual prices Karpenter takes other architectures first → delete NodeOverlay price, or change it into one for arm64 that lowers the price",
         ),
     ];
     for (breaks, expected) in cases {
@@ -386,9 +388,9 @@ async fn each_fault_of_karpenter_is_named_with_its_fix() {
     }
 }
 
-/// Limits beside another NodePool that makes the node are meant; a machine image of another architecture is not.
+/// Limits of a NodePool are intended if another one creates the node; a machine image of another architecture is not.
 #[tokio::test]
-async fn what_another_node_pool_makes_up_for_is_no_failure() {
+async fn intended_limits_beside_a_usable_node_pool_are_no_fault() {
     let mut cluster = with_karpenter();
     let mut full = node_pool("aaa", &["arm64"], &taints());
     full["spec"]["limits"] = json!({"cpu": "0"});
@@ -404,13 +406,13 @@ async fn what_another_node_pool_makes_up_for_is_no_failure() {
     let failed = with_status(&findings, Status::Failed);
     assert_eq!(failed.len(), 1, "{findings:#?}");
     assert!(
-        failed[0].contains("EC2NodeClass amd64 has machine images for amd64 only: NodePool bbb")
+        failed[0].contains("EC2NodeClass amd64 has machine images only for amd64: NodePool bbb")
     );
 }
 
-/// An untainted NodePool makes none of the architecture if no instance type or no machine image has it.
+/// An untainted NodePool creates no node of the architecture if no instance type or no machine image has it.
 #[tokio::test]
-async fn an_untainted_node_pool_that_makes_none_is_no_fault() {
+async fn untainted_node_pool_without_the_platform_is_no_fault() {
     let mut by_family = with_karpenter();
     let mut by_image = with_karpenter();
     for cluster in [&mut by_family, &mut by_image] {
@@ -432,11 +434,11 @@ async fn an_untainted_node_pool_that_makes_none_is_no_fault() {
 }
 
 #[tokio::test]
-async fn overlays_whose_effect_is_not_certain_fail_nothing() {
+async fn overlays_with_an_uncertain_effect_are_no_fault() {
     for (adjustment, ready, part) in [
         ("+5%", Some("True"), "depends on the prices"),
-        ("+50%", Some("False"), "as soon as Karpenter takes it"),
-        ("+50%", None, "as soon as Karpenter takes it"),
+        ("+50%", Some("False"), "as soon as Karpenter applies it"),
+        ("+50%", None, "as soon as Karpenter applies it"),
     ] {
         let mut cluster = with_karpenter();
         cluster.insert(OVERLAYS, overlay("arm64", adjustment, ready));
@@ -456,7 +458,7 @@ async fn overlays_whose_effect_is_not_certain_fail_nothing() {
 }
 
 #[tokio::test]
-async fn each_fault_of_a_cluster_autoscaler_is_named() {
+async fn faults_of_the_cluster_autoscaler_are_reported() {
     let arm = || node("arm-1", "arm64", &taints());
     let first = "{100: [arm], 10: ['.*']}";
     let map = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
@@ -477,7 +479,7 @@ async fn each_fault_of_a_cluster_autoscaler_is_named() {
         (unordered, "has no priorities of node groups"),
         (
             with_autoscaler(first, node("arm-1", "amd64", &taints())),
-            "the node group `arm`, which the cluster-autoscaler takes first, makes amd64 and no linux/arm64",
+            "the node group `arm`, which the cluster-autoscaler takes first, creates amd64 and no linux/arm64",
         ),
         (
             full,
@@ -496,7 +498,7 @@ async fn each_fault_of_a_cluster_autoscaler_is_named() {
             "{part}: {failed:?}"
         );
     }
-    // The taints of a group at zero cannot be seen.
+    // The taints of a group that is scaled to zero cannot be seen.
     let mut empty = with_autoscaler(first, arm());
     empty.insert(NODES, json!([node("plain-1", "amd64", &json!([]))]));
     let findings = examine(empty, "").await;
@@ -509,7 +511,7 @@ async fn each_fault_of_a_cluster_autoscaler_is_named() {
 }
 
 #[tokio::test]
-async fn nodes_without_a_taint_take_any_pod() {
+async fn untainted_nodes_of_the_platform_are_reported() {
     let nodes = json!([
         node("plain", "amd64", &json!([])),
         node("arm", "arm64", &json!([]))
@@ -520,9 +522,52 @@ async fn nodes_without_a_taint_take_any_pod() {
     assert_eq!(findings.len(), 2, "{findings:#?}");
 }
 
-/// One pool with a source is enough; without any, each is named.
 #[tokio::test]
-async fn pools_without_a_source_are_no_fault_beside_one_that_has_one() {
+async fn pool_selected_by_labels_is_described_by_its_labels() {
+    const POOLS: &str = "pools:\n- {name: arm, platforms: [linux/arm64], tolerations: [{key: a}], select: {labels: {group: arm}}}\n";
+    const BOTH: &str = "pools:\n- {name: arm, platforms: [linux/arm64], tolerations: [{key: a}], select: {labels: {group: arm}}}\n- {name: b, platforms: [linux/arm64], tolerations: [{key: b}]}\n";
+    let mut karpenter = with_karpenter();
+    let node_pools = karpenter.get_mut(NODE_POOLS).unwrap();
+    node_pools.as_array_mut().unwrap().pop();
+    let nodes = |architecture: &str| {
+        let node = node("plain", architecture, &json!([]));
+        BTreeMap::from([(NODES, json!([node]))])
+    };
+    for (cluster, config, expected) in [
+        (
+            karpenter.clone(),
+            POOLS,
+            "node-pools: no NodePool has the label group=arm of arm: Karpenter creates no linux/arm64 node for it → create a NodePool for linux/arm64 with group=arm of pool arm: docs/autoscalers.md",
+        ),
+        (
+            karpenter,
+            BOTH,
+            "node-pools: no NodePool has a taint of b or the label group=arm of arm: Karpenter creates no linux/arm64 node for it → create a NodePool for linux/arm64 with group=arm of pool arm, or with the taint b:NoSchedule of pool b: docs/autoscalers.md",
+        ),
+        (
+            nodes("arm64"),
+            POOLS,
+            "nodes: 1 node with linux/arm64 already, none of them with the label group=arm of arm → ",
+        ),
+        (
+            nodes("amd64"),
+            POOLS,
+            "nodes: no autoscaler creates nodes here: the first linux/arm64 node comes when you add it, with group=arm of pool arm → ",
+        ),
+    ] {
+        let findings = examine(cluster, config).await;
+        let all = [Status::Failed, Status::Ok].map(|status| with_status(&findings, status));
+        let all = all.concat();
+        assert!(
+            all.iter().any(|one| one == expected),
+            "{expected}: {all:#?}"
+        );
+    }
+}
+
+/// One pool with a source is enough. If none has a source, all are named.
+#[tokio::test]
+async fn pool_without_a_source_beside_one_with_it_is_no_fault() {
     const POOLS: &str = "pools:\n- {name: a, platforms: [linux/arm64], tolerations: [{key: a}]}\n- {name: multi-arch, platforms: [linux/amd64, linux/arm64], tolerations: [{key: tolerarch.io/multi-arch, operator: Exists}]}\n";
     let findings = examine(with_karpenter(), POOLS).await;
     assert!(
@@ -553,8 +598,8 @@ async fn pools_without_a_source_are_no_fault_beside_one_that_has_one() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_not_tried() {
-    let mut seen = BTreeSet::new();
+async fn forbidden_objects_are_not_tried() {
+    let mut checks = BTreeSet::new();
     for path in [
         NODES,
         NODE_POOLS,
@@ -574,10 +619,10 @@ async fn what_may_not_be_read_is_not_tried() {
         assert!(!unknown.is_empty(), "{path}");
         unknown.retain(|one| !one.contains(": not tried: ") || !one.contains("forbidden to you"));
         assert!(unknown.is_empty(), "{path}: {findings:#?}");
-        seen.extend(findings.iter().map(|finding| finding.check));
+        checks.extend(findings.iter().map(|finding| finding.check));
     }
-    assert_eq!(seen.len(), 5, "{seen:?}");
-    // Where nothing is seen to make nodes, what is unread may.
+    assert_eq!(checks.len(), 5, "{checks:?}");
+    // An unread object may create the node, so its absence elsewhere is no fault.
     for path in [NODES, NODE_POOLS, "/api/v1/configmaps"] {
         let plain = json!([node("plain", "amd64", &json!([]))]);
         let cluster = BTreeMap::from([(NODES, plain), (path, Value::Null)]);
