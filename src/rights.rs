@@ -52,7 +52,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 pub(crate) const WEBHOOKS: &str = "mutatingwebhookconfigurations";
 pub(crate) const PULL_SECRETS: &str = "credentials.pullSecrets";
 
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 15] = [
     Need {
         process: Process::Webhook,
         key: "discover",
@@ -105,6 +105,13 @@ const NEEDS: [Need; 14] = [
             to("get patch", "coordination.k8s.io", "leases")
                 .only(|config| vec![config.controller.lease.clone()]),
         ],
+    },
+    // The controller decides with the same credentials as the webhook.
+    Need {
+        process: Process::Controller,
+        key: PULL_SECRETS,
+        is_on: |config| config.credentials.pull_secrets,
+        access: &[to("get", CORE, "secrets")],
     },
     Need {
         process: Process::Controller,

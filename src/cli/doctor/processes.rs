@@ -170,16 +170,16 @@ impl Account<'_> {
         let lacking = some_of(lacking.iter().map(String::as_str));
         if lacking.is_empty() {
             let message = format!("{may}, and no Pod in other namespaces has one");
-            exam.findings.ok("rights", message);
+            exam.findings.ok(self.check, message);
         } else if !held.is_empty() {
             let message = format!("{may}, but not in {lacking}");
-            exam.findings.unknown("rights", message);
+            exam.findings.unknown(self.check, message);
         } else {
             let message = format!(
                 "ServiceAccount {name} has no right to get secrets in {lacking}: {PULL_SECRETS} needs it"
             );
             let fix = "give it a Role and a RoleBinding in the namespaces whose pull secrets it is to use (the chart renders them)";
-            exam.findings.failed("rights", message, fix);
+            exam.findings.failed(self.check, message, fix);
         }
         Some(())
     }

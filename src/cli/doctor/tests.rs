@@ -528,6 +528,23 @@ async fn faults_of_the_controller_are_reported() {
 }
 
 #[tokio::test]
+async fn controller_needs_the_right_to_read_pull_secrets() {
+    let mut cluster = TestCluster::healthy().with_controller();
+    cluster.config("credentials: {pullSecrets: true}\n");
+    cluster.allowed = |namespace| namespace == "tolerarch";
+    let findings = cluster.examine(None).await;
+    let expected = "has no right to get secrets in team: credentials.pullSecrets needs it";
+    for check in ["rights", "controller"] {
+        let mut failed = failed(&findings).into_iter();
+        assert!(
+            failed.any(|finding| finding.check == check && finding.message.ends_with(expected)),
+            "{check}: {:#?}",
+            findings.0
+        );
+    }
+}
+
+#[tokio::test]
 async fn unproven_state_is_not_ok() {
     type Change = fn(&mut TestCluster);
     let cases: [(&str, Change); 4] = [
