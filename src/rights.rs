@@ -1,5 +1,6 @@
-//! Rights of the processes in the cluster: the one declaration of what each needs, and of the setting that needs it.
-//! `doctor` checks accounts by it; tests compare the manifests, the documentation and the processes' reports with it.
+//! Rights of the processes in the cluster: the only declaration of the rights that each process needs, and of the setting
+//! that needs them. `doctor` checks accounts by it. Tests compare the manifests, the documentation and the processes'
+//! reports with it.
 
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::ObjectName;
@@ -28,7 +29,7 @@ pub(crate) struct Right {
     pub(crate) name: String,
 }
 
-/// What a process does in the cluster under one setting.
+/// Access of a process to the cluster that one setting needs.
 struct Need {
     process: Process,
     key: &'static str,
@@ -39,11 +40,11 @@ struct Need {
 type Names = fn(&Config) -> Vec<ObjectName>;
 
 struct Access {
-    /// Verbs without which what needs them does not work.
+    /// Required verbs, separated by spaces.
     verbs: &'static str,
     group: &'static str,
     resource: &'static str,
-    /// Names of the only objects; `None` for all.
+    /// Names of the objects; `None` for all objects.
     names: Option<Names>,
 }
 
@@ -195,7 +196,7 @@ impl Access {
         let Some(names) = self.names else {
             return vec![(String::new(), String::new())];
         };
-        // A webhook configuration has no namespace; all others are those of the installation.
+        // A webhook configuration has no namespace. All other named objects are in that of the installation.
         let namespace = if self.group == ADMISSION {
             ""
         } else {
@@ -208,7 +209,7 @@ impl Access {
 }
 
 impl Process {
-    /// Returns the component that labels its Pods.
+    /// Returns the component in the labels of its Pods.
     pub(crate) const fn component(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -217,7 +218,7 @@ impl Process {
         }
     }
 
-    /// Returns the rights that it needs with this configuration, in an installation in this namespace.
+    /// Returns the rights that the process needs with this configuration, if it is installed in this namespace.
     pub(crate) fn rights(self, config: &Config, namespace: &str) -> Vec<Right> {
         let mut rights = Vec::new();
         for Need {

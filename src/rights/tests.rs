@@ -8,28 +8,28 @@ use tolerarch_text::yaml::{self, Dialect};
 
 use super::*;
 
-/// Process, API group, resource, name or nothing, and verb.
+/// Process, API group, resource, name (empty for any), and verb.
 type Given = (Process, String, String, String, String);
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the files below a folder with this extension, without those of the folder `helm`.
+/// Returns the files below a folder with this extension, except those in folders named `helm`.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("helm") {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|own| own == extension) {
-            found.push(path);
+            paths.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|other| other == extension) {
+            paths.push(path);
         }
     }
-    found
+    paths
 }
 
-/// Returns the objects of all manifests but the chart, of which they are rendered.
+/// Returns the objects of all manifests except the chart, from which they are rendered.
 fn manifests() -> Vec<Value> {
     let mut objects = Vec::new();
     for file in files(&repository().join("manifests"), "yaml") {
@@ -53,10 +53,10 @@ fn given(objects: &[Value]) -> BTreeSet<Given> {
             continue;
         };
         let role = &binding["roleRef"];
-        let is_it = |object: &&Value| {
+        let is_role = |object: &&Value| {
             object["kind"] == role["kind"] && object["metadata"]["name"] == role["name"]
         };
-        let role = objects.iter().find(is_it).unwrap();
+        let role = objects.iter().find(is_role).unwrap();
         for subject in subjects {
             let process = match subject["name"].as_str().unwrap() {
                 "tolerarch" => Process::Webhook,
@@ -86,14 +86,14 @@ fn given(objects: &[Value]) -> BTreeSet<Given> {
     given
 }
 
-/// Returns these verbs, and those that are given besides: to get what is watched, and to create an object of the
-/// installation that is patched, once somebody has deleted it.
-fn given_verbs(verbs: &'static str, are_own: bool) -> Vec<&'static str> {
+/// Returns these verbs, and those that are given in addition: `get` for objects that are watched, and `create` for objects
+/// of the installation that are patched, in case somebody has deleted them.
+fn given_verbs(verbs: &'static str, is_of_installation: bool) -> Vec<&'static str> {
     let mut given: Vec<&str> = verbs.split(' ').collect();
     if given.contains(&"watch") && !given.contains(&"get") {
         given.push("get");
     }
-    if given.contains(&"patch") && are_own {
+    if given.contains(&"patch") && is_of_installation {
         given.push("create");
     }
     given
@@ -117,9 +117,9 @@ fn needed(config: &Config) -> BTreeSet<Given> {
     needed
 }
 
-/// `e2e/manifests` checks rendered charts by this file, whatever their values.
+/// `e2e/manifests` checks rendered charts with any values by this file.
 #[test]
-fn the_rights_that_charts_are_checked_by_are_up_to_date() {
+fn rights_json_is_up_to_date() {
     let mut declared = Vec::new();
     for need in &NEEDS {
         for access in need.access {
@@ -142,7 +142,7 @@ fn the_rights_that_charts_are_checked_by_are_up_to_date() {
     assert!(current == declared, "{update}");
 }
 
-/// What the manifests switch on, in the components that do.
+/// Settings that the manifests and their components switch on.
 const SWITCHED_ON: &str = "
     discover: {nodePools: true, nodes: true}
     cache: {warm: {fromPods: true}}
@@ -153,7 +153,7 @@ const SWITCHED_ON: &str = "
 ";
 
 #[test]
-fn the_manifests_give_each_account_what_its_process_needs_and_no_more() {
+fn manifests_give_exactly_the_needed_rights() {
     let config = Config::parse(SWITCHED_ON).unwrap();
     let given = given(&manifests());
     let mut needed = needed(&config);
@@ -166,15 +166,15 @@ fn the_manifests_give_each_account_what_its_process_needs_and_no_more() {
     assert_eq!((missing, excess), (Vec::new(), Vec::new()));
 }
 
-/// Returns the configuration that needs all rights there are.
+/// Returns a configuration that needs every right.
 fn everything() -> Config {
     let text = SWITCHED_ON.replace("nodeTaints", "podLogs: true, evictFailed: true, nodeTaints");
     Config::parse(&text).unwrap()
 }
 
-/// The chart has more than the manifests that are rendered of it with its defaults.
+/// The chart has more rights than the manifests, which are rendered from it with its defaults.
 #[test]
-fn the_chart_gives_what_each_process_may_need_and_no_more() {
+fn chart_gives_exactly_the_needed_rights() {
     let everything = needed(&everything());
     for (process, templates) in [
         (Process::Webhook, &["discovery", "warm", "pullsecrets"][..]),
@@ -203,7 +203,7 @@ fn the_chart_gives_what_each_process_may_need_and_no_more() {
             }
         }
         let needed = everything.iter().filter(|right| right.0 == process);
-        // The ConfigMap of images that failed comes with the controller, whose account may do more with it.
+        // The right to the ConfigMap of failed images is in the template of the controller.
         let needed = needed.filter(|right| process != Process::Webhook || right.2 != "configmaps");
         let needed: BTreeSet<_> = needed
             .map(|right| (right.2.clone(), right.4.clone()))
@@ -213,22 +213,21 @@ fn the_chart_gives_what_each_process_may_need_and_no_more() {
 }
 
 #[test]
-fn the_security_page_has_a_row_for_what_is_off_by_default() {
+fn security_page_lists_optional_rights() {
     let page = include_str!("../../SECURITY.md");
     let (_, section) = page
         .split_once("\n## What an installation may do\n")
         .unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let default = Config::default();
-    // What the text before the table is about, and what is on.
-    let mut elsewhere = vec!["tls.mode", "discover"];
-    elsewhere.extend(
-        NEEDS
-            .iter()
-            .filter(|need| (need.is_on)(&default))
-            .map(|need| need.key),
-    );
-    for need in NEEDS.iter().filter(|need| !elsewhere.contains(&need.key)) {
+    // The text before the table describes these and the settings that are on by default.
+    let mut described = vec!["tls.mode", "discover"];
+    for need in &NEEDS {
+        if (need.is_on)(&default) {
+            described.push(need.key);
+        }
+    }
+    for need in NEEDS.iter().filter(|need| !described.contains(&need.key)) {
         let mut rows = section.lines();
         let row = rows.find(|row| row.starts_with(&format!("| `{}`", need.key)));
         let row = row.unwrap_or_else(|| panic!("{} has no row", need.key));
@@ -240,7 +239,7 @@ fn the_security_page_has_a_row_for_what_is_off_by_default() {
     }
 }
 
-/// Returns the texts between these marks, in the code of a crate without its tests.
+/// Returns the texts between `begin` and `end` in the code of a crate.
 fn reported(krate: &str, begin: &str, end: &str) -> Vec<String> {
     let mut texts = Vec::new();
     for file in files(&repository().join("crates").join(krate).join("src"), "rs") {
@@ -252,7 +251,7 @@ fn reported(krate: &str, begin: &str, end: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_rights_whose_lack_the_processes_report_are_those_that_they_need() {
+fn reported_missing_rights_are_needed_ones() {
     let needed = needed(&everything());
     let needs = |process: Process, verb: &str, resource: &str| {
         let mut rights = needed.iter();
