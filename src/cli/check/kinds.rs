@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn kinds_match_upstream() {
-        let upstream: Vec<Own> = upstream::cases("ownkinds");
+        let upstream: Vec<Own> = conformance::cases("ownkinds");
         let missing: Vec<String> = upstream
             .iter()
             .filter(|own| !is_of_kubernetes(&own.group, &own.kind))

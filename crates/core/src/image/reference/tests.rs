@@ -274,7 +274,7 @@ struct Case {
 
 #[test]
 fn agrees_with_upstream() {
-    let cases = upstream::cases("references").into_iter();
+    let cases = conformance::cases("references").into_iter();
     assert_agreement(cases.map(|case: Case| {
         let parsed = case.image.parse::<ImageRef>().ok();
         let parsed = parsed.map(|image| image.to_string());

@@ -36,7 +36,7 @@ const REQUEST: usize = 1536;
 /// The sizes are those of the API server's encoder.
 #[test]
 fn bound_is_at_least_the_size_in_etcd() {
-    let cases: Vec<Stored> = upstream::cases("stored");
+    let cases: Vec<Stored> = conformance::cases("stored");
     for case in &cases {
         let json = case.json();
         let Stored {
@@ -86,7 +86,7 @@ struct Field {
 
 #[test]
 fn no_empty_message_is_larger_than_the_maximum() {
-    for Field { field, empty } in upstream::cases("fields") {
+    for Field { field, empty } in conformance::cases("fields") {
         assert!(empty + 2 + 4 <= MESSAGE, "{field}: {empty}");
     }
 }

@@ -88,7 +88,7 @@ fn names_are_unclear_where_go_may_differ() {
 /// The same rules through Go's `regexp`: `e2e/conformance`. Unclear names are not compared.
 #[test]
 fn clear_names_equal_those_of_go() {
-    let answers = ::upstream::cases("rewrites").into_iter().filter_map(
+    let answers = ::conformance::cases("rewrites").into_iter().filter_map(
         |Case {
              rules,
              repository,
