@@ -77,7 +77,7 @@ impl Tool {
     /// Whether the tool finds the Kubernetes API only in a Pod.
     fn runs_as_in_a_pod(self) -> bool {
         match self {
-            // k8smultiarcher does not use the API; noe reads KUBECONFIG.
+            // These do not use the API, or use it by KUBECONFIG.
             Self::K8smultiarcher | Self::Noe => false,
             // registry_auth.go:92; cmd/webhook/main.go:32.
             Self::K8smultiarcherFork | Self::Archy => true,

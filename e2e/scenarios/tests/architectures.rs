@@ -10,7 +10,7 @@ use crate::nodes::{replicas, roll_out, runs};
 /// Pods of each Deployment; half of those with images for both architectures are wanted on each.
 const PODS: u32 = 6;
 
-pub(crate) async fn pods_run_on_every_architecture_that_their_images_have(cluster: &Cluster) {
+pub(crate) async fn pods_run_on_all_architectures_of_their_images(cluster: &Cluster) {
     let arm64 = &cluster.kind().emulated_node();
     let [plain, _] = cluster.node_names();
     exchange(cluster, &[], &[arm64]).await;
@@ -57,7 +57,7 @@ pub(crate) async fn pods_run_on_every_architecture_that_their_images_have(cluste
 }
 
 /// Its replicas are the only ones for a while.
-pub(crate) async fn a_replica_for_arm64_decides_for_all_pods(cluster: &Cluster) {
+pub(crate) async fn arm64_replica_decides_for_all_pods(cluster: &Cluster) {
     let arm64 = &cluster.kind().emulated_node();
     let amd64 = cluster.node_names();
     exchange(cluster, &amd64, &[arm64]).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const TOLERARCH: [&str; 2] = ["--namespace", "tolerarch"];
 const CONFIGURATION: &str = "mutatingwebhookconfiguration/zz-tolerarch";
 
-pub(crate) async fn doctor_names_what_was_broken_by_hand(cluster: &Cluster) {
+pub(crate) async fn doctor_names_the_fault_of_a_broken_installation(cluster: &Cluster) {
     let kind = cluster.kind();
     let nobody = json!({"matchLabels": {"e2e.tolerarch.io/nobody": "has-it"}});
     for (object, field, value, check) in [

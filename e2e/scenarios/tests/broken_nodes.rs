@@ -30,7 +30,7 @@ struct Place<'c> {
     architecture: &'static str,
 }
 
-pub(crate) async fn a_program_of_the_node_that_fails_is_blamed_on_no_image(cluster: &Cluster) {
+pub(crate) async fn broken_node_program_is_not_blamed_on_an_image(cluster: &Cluster) {
     let [node, _] = cluster.node_names();
     break_programs(&Place {
         cluster,
@@ -41,7 +41,7 @@ pub(crate) async fn a_program_of_the_node_that_fails_is_blamed_on_no_image(clust
     .await;
 }
 
-pub(crate) async fn nor_is_one_of_a_node_for_arm64(cluster: &Cluster) {
+pub(crate) async fn broken_arm64_node_program_is_not_blamed_on_an_image(cluster: &Cluster) {
     let node = &cluster.kind().emulated_node();
     exchange(cluster, &[], &[node]).await;
     break_programs(&Place {

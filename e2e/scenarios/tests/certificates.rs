@@ -37,9 +37,7 @@ const SERVING: &str = "arm-tolerarch-serving";
 /// What the chart calls its objects in the rendering that the rights are taken from.
 pub(crate) const RELEASE: &str = "arm-tolerarch";
 
-pub(crate) async fn managed_certificates_are_issued_and_replaced_without_one_failed_call(
-    cluster: &Cluster,
-) {
+pub(crate) async fn managed_certificates_are_replaced_without_a_failed_call(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("managed", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
@@ -67,7 +65,7 @@ pub(crate) async fn managed_certificates_are_issued_and_replaced_without_one_fai
     .await;
 }
 
-pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster: &Cluster) {
+pub(crate) async fn managed_certificates_rotate_without_a_failed_call(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("rotated", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
@@ -102,7 +100,7 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
     .await;
 }
 
-pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster: &Cluster) {
+pub(crate) async fn damaged_managed_certificates_are_replaced(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("damaged", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
@@ -175,7 +173,7 @@ async fn calling<T>(cluster: &Cluster, namespace: &Namespace, event: impl Future
 }
 
 /// What an older release has left, in which each replica signed for itself: its replicas are called until they end.
-pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cluster) {
+pub(crate) async fn older_release_is_called_until_it_is_replaced(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("upgraded", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;

@@ -26,9 +26,7 @@ const WITHIN: &str = r#"kinds=$(kubectl api-resources --verbs=list --namespaced 
     kubectl get "$kinds" --namespace tolerarch --ignore-not-found --output name |
         grep -vE '^(configmap/kube-root-ca.crt|serviceaccount/default)$' || true"#;
 
-pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it(
-    cluster: &Cluster,
-) {
+pub(crate) async fn chart_is_installed_upgraded_and_removed_as_documented(cluster: &Cluster) {
     let kind = cluster.kind();
     push_images(kind).await;
     node_files::write(cluster).await;

@@ -16,7 +16,7 @@ use crate::failed_images::brokers_are_known;
 const PODS: usize = 50;
 const ROUNDS: usize = 5;
 
-pub(crate) async fn only_an_operator_that_deletes_its_pods_is_recorded(cluster: &Cluster) {
+pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Cluster) {
     let home = cluster.namespace_opted_out("churned").await;
     let account = give_rights(cluster, &home).await;
     let lease = format!("{RELEASE}-controller");

@@ -19,7 +19,7 @@ const MANY: u32 = 100;
 pub(crate) const MOST: &str = "3";
 const PLAIN_FIRST: &str = "100:\n  - ^plain$\n10:\n  - .*\n";
 
-pub(crate) async fn nodes_appear_in_the_group_that_the_images_allow(cluster: &Cluster) {
+pub(crate) async fn nodes_are_created_in_the_group_that_the_images_allow(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let autoscaler = ClusterAutoscaler::start(cluster).await;
     let namespace = cluster.namespace("autoscaled").await;
@@ -54,7 +54,7 @@ pub(crate) async fn nodes_appear_in_the_group_that_the_images_allow(cluster: &Cl
 }
 
 /// A mix, created at once.
-pub(crate) async fn none_of_two_hundred_pods_comes_to_a_wrong_architecture(cluster: &Cluster) {
+pub(crate) async fn none_of_two_hundred_pods_runs_on_a_wrong_architecture(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let autoscaler = ClusterAutoscaler::start(cluster).await;
     let namespace = cluster.namespace("many").await;
@@ -88,7 +88,7 @@ pub(crate) async fn none_of_two_hundred_pods_comes_to_a_wrong_architecture(clust
 
 /// Its simulation has the scheduler's filters, and none of the scores. So a preference neither chooses the group nor keeps one away, and
 /// counts once nodes are there.
-pub(crate) async fn preferences_choose_nodes_and_no_group(cluster: &Cluster) {
+pub(crate) async fn preferences_choose_nodes_but_no_group(cluster: &Cluster) {
     let arm64 = json!({"prefer": [{"platform": "linux/arm64", "weight": 100}]});
     let pool = json!({
         "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"],
@@ -145,7 +145,7 @@ pub(crate) async fn preferences_choose_nodes_and_no_group(cluster: &Cluster) {
 }
 
 /// Where no group has a taint, and the one for arm64 comes first.
-pub(crate) async fn what_is_required_chooses_the_group_of_an_unknown_image(cluster: &Cluster) {
+pub(crate) async fn required_architecture_chooses_the_group_of_unknown_images(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let groups = ["amd64", "arm64"].map(|name| NodeGroup::untainted(name, name));
     let priorities = Some("100:\n  - ^arm64$\n10:\n  - .*\n");
@@ -195,9 +195,7 @@ pub(crate) async fn what_is_required_chooses_the_group_of_an_unknown_image(clust
 }
 
 /// `least-waste` decides where the priorities leave more than one group, and would take `plain`, whose nodes are smaller.
-pub(crate) async fn priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits(
-    cluster: &Cluster,
-) {
+pub(crate) async fn priorities_count_only_if_valid_and_if_a_group_matches(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let multi = NodeGroup {
         cores: 5,
@@ -270,9 +268,7 @@ pub(crate) async fn priorities_filter_only_if_they_can_be_read_and_name_a_group_
 }
 
 /// It does not compare taints. Half of the Pods go to the untainted group of the same architecture, although the other one comes first.
-pub(crate) async fn groups_of_one_architecture_are_balanced_whatever_their_taints(
-    cluster: &Cluster,
-) {
+pub(crate) async fn groups_of_one_architecture_are_balanced_despite_taints(cluster: &Cluster) {
     for (architecture, expected) in [
         ("arm64", all_in("multi", 4)),
         (
@@ -314,7 +310,7 @@ pub(crate) async fn groups_of_one_architecture_are_balanced_whatever_their_taint
 
 /// Its simulation leaves out taints that nodes are said to have for a while, so it makes nodes that the Pod cannot use: one that it then
 /// waits for, or, with a taint that is said to mean nothing, one after the other.
-pub(crate) async fn the_taint_of_the_pool_is_no_startup_taint(cluster: &Cluster) {
+pub(crate) async fn pool_taint_must_not_be_a_startup_taint(cluster: &Cluster) {
     for (flag, least) in [
         ("--startup-taint=tolerarch.io/multi-arch", 1),
         ("--status-taint=tolerarch.io/multi-arch", 3),

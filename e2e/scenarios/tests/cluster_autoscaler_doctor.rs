@@ -18,7 +18,7 @@ use crate::documentation::all_commands_of;
 const FLAG: &str = "--expander=priority,least-waste";
 
 /// The first thing that `doctor` says is what is missing, and once that is there nothing is.
-pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster) {
+pub(crate) async fn doctor_names_what_is_missing_to_fill_the_pool(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let namespace = cluster.namespace("autoscaled").await;
     cluster.until_called(&namespace).await;
@@ -95,7 +95,7 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
 }
 
 /// With the commands of docs/autoscalers.md, as they are written, in a cluster whose autoscaler has its default flags.
-pub(crate) async fn the_documentation_brings_pods_to_the_pool(cluster: &Cluster) {
+pub(crate) async fn documented_commands_bring_pods_to_the_pool(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let namespace = cluster.namespace("autoscaled").await;
     cluster.until_called(&namespace).await;

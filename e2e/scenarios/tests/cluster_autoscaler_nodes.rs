@@ -30,7 +30,7 @@ const SCALES_DOWN: [&str; 5] = [
 ];
 
 /// The untainted group is at its maximum, so the Pods wait until they may go elsewhere.
-pub(crate) async fn nodes_come_for_repaired_pods(cluster: &Cluster) {
+pub(crate) async fn nodes_are_created_for_repaired_pods(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let full = NodeGroup {
         maximum: 0,
@@ -108,7 +108,7 @@ async fn until_not_triggered(cluster: &Cluster, namespace: &Namespace) {
     .await;
 }
 
-pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_is_at_its_maximum(cluster: &Cluster) {
+pub(crate) async fn pods_run_on_plain_nodes_while_the_pool_is_at_its_maximum(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let small = NodeGroup {
         maximum: 1,
@@ -140,7 +140,7 @@ pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_is_at_its_maximum(cl
 }
 
 /// What a cloud says that has run out of machines: the group may grow, and each attempt fails.
-pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_cannot_grow(cluster: &Cluster) {
+pub(crate) async fn pods_run_on_plain_nodes_while_the_pool_cannot_grow(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = vec![
         "--expander=priority",
@@ -179,9 +179,7 @@ pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_cannot_grow(cluster:
 
 /// What a cloud does that is silent about it: the group grows, and its machines never become ready. The first Pods wait for
 /// `--max-node-provision-time`, a quarter of an hour by default.
-pub(crate) async fn pods_come_to_plain_nodes_after_machines_that_never_become_ready(
-    cluster: &Cluster,
-) {
+pub(crate) async fn pods_run_on_plain_nodes_if_pool_machines_never_get_ready(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = vec!["--expander=priority", "--max-node-provision-time=10s"];
     let settings = AutoscalerSettings {
@@ -248,7 +246,7 @@ async fn refuse_nodes(cluster: &Cluster, group: &str) {
 }
 
 /// Its Pods need one node of each group, and one of them could go to the other group's.
-pub(crate) async fn nodes_go_whose_pods_can_go_elsewhere(cluster: &Cluster) {
+pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = SCALES_DOWN.to_vec();
     let settings = AutoscalerSettings {
@@ -311,7 +309,7 @@ pub(crate) async fn nodes_go_whose_pods_can_go_elsewhere(cluster: &Cluster) {
 }
 
 /// With the rights that the chart gives for it, and no others. A group without nodes is not seen: what the pool itself names counts.
-pub(crate) async fn pools_follow_the_nodes_that_come_and_go(cluster: &Cluster) {
+pub(crate) async fn discovered_pools_follow_created_and_removed_nodes(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let taints = json!([{"key": WIDE, "value": "true", "effect": "NoSchedule"}]);
     let groups = ["amd64", "arm64"].map(|architecture| NodeGroup {

@@ -42,7 +42,7 @@ impl Outage {
     }
 }
 
-pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Cluster) {
+pub(crate) async fn pods_are_repaired_when_their_registry_returns(cluster: &Cluster) {
     let local = cluster.local();
     let Outage {
         registry,
@@ -107,9 +107,7 @@ pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Clus
 /// The plugin merges the tolerations of an update as well, unless the Pod is BestEffort: of two of which one covers the other, the
 /// wider one is left, and then validation misses the other one (MergeTolerations, validateOnlyAddedTolerations of
 /// k8s.io/kubernetes).
-pub(crate) async fn a_repair_that_pod_toleration_restriction_refuses_is_given_up_and_hurts_no_other(
-    cluster: &Cluster,
-) {
+pub(crate) async fn refused_repair_is_given_up_and_other_pods_are_repaired(cluster: &Cluster) {
     let Outage {
         registry,
         webhook: _webhook,
@@ -215,7 +213,7 @@ fn leads(controller: &Tolerarch) -> bool {
 }
 
 /// And repairs what the other one has not.
-pub(crate) async fn another_controller_takes_over_from_one_that_was_killed(cluster: &Cluster) {
+pub(crate) async fn standby_controller_takes_over_after_a_kill(cluster: &Cluster) {
     let local = cluster.local();
     let Outage {
         registry,
@@ -255,7 +253,7 @@ pub(crate) async fn another_controller_takes_over_from_one_that_was_killed(clust
         .await;
 }
 
-pub(crate) async fn karpenter_makes_nodes_for_repaired_pods(cluster: &Cluster) {
+pub(crate) async fn karpenter_creates_nodes_for_repaired_pods(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let local = cluster.local();
@@ -294,7 +292,7 @@ pub(crate) async fn karpenter_makes_nodes_for_repaired_pods(cluster: &Cluster) {
     }
 }
 
-pub(crate) async fn pods_show_by_events_what_is_wrong_with_their_images(cluster: &Cluster) {
+pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Cluster) {
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
     let repo = registry.repo("app");

@@ -1,4 +1,4 @@
-//! What DaemonSets get, on the real controller, and that nothing is rolled out that the user did not change.
+//! DaemonSets with the real controller: what tolerarch adds, and that it causes no rollouts.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ fn agent(image: &str, labels: &Value) -> Value {
     })
 }
 
-fn is_open(set: &DaemonSet) -> bool {
+fn tolerates_pool(set: &DaemonSet) -> bool {
     let spec = set
         .spec
         .as_ref()
@@ -30,14 +30,13 @@ fn is_open(set: &DaemonSet) -> bool {
         .any(|toleration| toleration.key.as_deref() == Some(scenarios::POOL))
 }
 
+/// Returns the generation of the DaemonSet, and whether it has the pool's toleration.
 async fn generation(namespace: &Namespace) -> (Option<i64>, bool) {
     let set = namespace.api::<DaemonSet>().get("agent").await.unwrap();
-    (set.metadata.generation, is_open(&set))
+    (set.metadata.generation, tolerates_pool(&set))
 }
 
-pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves(
-    cluster: &Cluster,
-) {
+pub(crate) async fn daemon_sets_run_in_the_pool_without_extra_rollouts(cluster: &Cluster) {
     let tolerarch = cluster.local().tolerarch(json!({"daemonSets": true})).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
@@ -54,7 +53,7 @@ pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themse
             .create(&dry_run, &set)
             .await
             .ok()?;
-        is_open(&stored).then_some(())
+        tolerates_pool(&stored).then_some(())
     })
     .await;
 
@@ -64,7 +63,7 @@ pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themse
         .await;
     assert_eq!(generation(&namespace).await, (Some(1), true));
 
-    // Who applies this owns the tolerations that came of its first request, and so takes them away.
+    // Its applier owns the tolerations that its first request got, so this request removes them.
     namespace
         .apply(&agent(&multi, &json!({"team": "blue"})))
         .await;
@@ -85,7 +84,7 @@ pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themse
     assert_eq!(
         generation(&namespace).await,
         (Some(2), true),
-        "kept, as the image is not known"
+        "kept, as the image is unknown"
     );
 
     namespace.apply(&agent(&amd64, &json!({}))).await;
@@ -104,15 +103,18 @@ fn template(set: &DaemonSet) -> Value {
     })
 }
 
-/// The pool has two tolerations, of which the user's own list has one.
-pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it(
-    cluster: &Cluster,
-) {
-    let own = json!([
+fn unix_seconds() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.unwrap().as_secs()
+}
+
+/// The pool has two tolerations. The user's list has one of them.
+pub(crate) async fn managed_fields_of_a_daemon_set_survive_partial_updates(cluster: &Cluster) {
+    let pool_tolerations = json!([
         {"key": "team", "operator": "Exists", "effect": "NoSchedule"},
         {"key": scenarios::POOL, "operator": "Exists", "effect": "NoSchedule"},
     ]);
-    let pool = json!({"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": own});
+    let pool = json!({"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": pool_tolerations});
     let settings =
         json!({"daemonSets": true, "pools": [pool], "placement": {"require": "affinity"}});
     let tolerarch = cluster.local().tolerarch(settings).await;
@@ -123,7 +125,7 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     let with = |images: &[&str]| {
         let mut set = agent(images[0], &json!({}));
         set["spec"]["template"]["spec"] = pod(images)["spec"].clone();
-        set["spec"]["template"]["spec"]["tolerations"] = json!([own[0]]);
+        set["spec"]["template"]["spec"]["tolerations"] = json!([pool_tolerations[0]]);
         set
     };
     until("the webhook is called", async || {
@@ -137,7 +139,7 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
             .create(&dry_run, &set)
             .await
             .ok()?;
-        is_open(&stored).then_some(())
+        tolerates_pool(&stored).then_some(())
     })
     .await;
     let stored = async || namespace.api::<DaemonSet>().get("agent").await.unwrap();
@@ -153,7 +155,11 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     let first = stored().await;
     assert_eq!(
         template(&first)["tolerations"],
-        json!([own[0], own[0], own[1]])
+        json!([
+            pool_tolerations[0],
+            pool_tolerations[0],
+            pool_tolerations[1]
+        ])
     );
     namespace.apply(&with(&[&multi])).await;
     assert_eq!(
@@ -172,7 +178,7 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
         (Some(1), template(&first))
     );
 
-    // In one change the annotation goes, and an image comes that is for one architecture.
+    // One change removes the annotation and sets an image for one architecture.
     let container = |image: &str| json!([{"name": "c0", "image": image}]);
     merge(json!({
         "metadata": {"annotations": {"tolerarch.io/pools": null}}, "spec": {"containers": container(&amd64)},
@@ -181,8 +187,8 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     let placed = template(&stored().await);
     assert_eq!(
         placed["tolerations"],
-        json!([own[0]]),
-        "the user's own stays"
+        json!([pool_tolerations[0]]),
+        "the user's toleration stays"
     );
     assert_eq!(
         placed["annotations"],
@@ -190,7 +196,7 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     );
     assert!(placed["affinity"].to_string().contains("amd64"), "{placed}");
 
-    // One that is not known beside one that is known to lack an architecture.
+    // An unknown image beside one that lacks an architecture.
     namespace
         .apply(&with(&[&amd64, &format!("{multi}-not-pushed-yet")]))
         .await;
@@ -199,8 +205,8 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     assert_eq!(template(&stored().await), template(&first));
 }
 
-/// By whom lists are owned, and since when, is what the API server says in `managedFields`.
-pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(cluster: &Cluster) {
+/// `managedFields` tells who owns a list, and since when.
+pub(crate) async fn fields_applied_by_the_owner_of_a_daemon_set_stay(cluster: &Cluster) {
     let settings = json!({"daemonSets": true, "placement": {"require": "affinity"}});
     let tolerarch = cluster.local().tolerarch(settings).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
@@ -225,7 +231,7 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
             .unwrap_or_default()
     };
     let stored = async || namespace.api::<DaemonSet>().get("agent").await.unwrap();
-    let marks = |set: &DaemonSet| template(set)["annotations"]["tolerarch.io/required"].clone();
+    let required = |set: &DaemonSet| template(set)["annotations"]["tolerarch.io/required"].clone();
     until("the webhook is called", async || {
         let set: DaemonSet = serde_json::from_value(agent(&amd64, &json!({}))).unwrap();
         let dry_run = PostParams {
@@ -237,22 +243,25 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
             .create(&dry_run, &set)
             .await
             .ok()?;
-        (marks(&set) == "amd64").then_some(())
+        (required(&set) == "amd64").then_some(())
     })
     .await;
 
-    // The owner applies what was added: the template stays, and nobody is asked.
+    // The owner applies what was added: the template stays the same, so the webhook is not called.
     namespace.apply(&agent(&amd64, &json!({}))).await;
     assert_eq!(
-        (expressions(&stored().await), marks(&stored().await)),
+        (expressions(&stored().await), required(&stored().await)),
         (json!([arch]), json!("amd64"))
     );
     namespace.apply(&requiring(&amd64, json!([arch]))).await;
     assert_eq!(
-        (stored().await.metadata.generation, marks(&stored().await)),
+        (
+            stored().await.metadata.generation,
+            required(&stored().await)
+        ),
         (Some(1), json!("amd64"))
     );
-    // An image for both, by another one.
+    // Another client sets an image for both architectures.
     let change =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "c0", "image": multi}]}}}});
     namespace
@@ -261,7 +270,7 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
         .await
         .unwrap();
     assert_eq!(
-        (expressions(&stored().await), marks(&stored().await)),
+        (expressions(&stored().await), required(&stored().await)),
         (json!([arch]), Value::Null)
     );
     namespace
@@ -270,34 +279,26 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
         .await
         .unwrap();
 
-    // The owner has a list of terms, and completes it by what was added; an entry says to the second when it was applied.
-    let begun = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs();
+    // The owner has a list of terms, and adds what tolerarch added. `managedFields` has times in whole seconds.
+    let begun = unix_seconds();
     namespace.apply(&requiring(&amd64, json!([zone]))).await;
     assert_eq!(
-        (expressions(&stored().await), marks(&stored().await)),
+        (expressions(&stored().await), required(&stored().await)),
         (json!([zone, arch]), json!("amd64"))
     );
     until("another second has begun", async || {
-        (SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap()
-            .as_secs()
-            > begun + 1)
-            .then_some(())
+        (unix_seconds() > begun + 1).then_some(())
     })
     .await;
     namespace
         .apply(&requiring(&multi, json!([zone, arch])))
         .await;
     assert_eq!(
-        (expressions(&stored().await), marks(&stored().await)),
+        (expressions(&stored().await), required(&stored().await)),
         (json!([zone, arch]), Value::Null)
     );
 
-    // An empty list is owned as well.
+    // An empty list is owned, too.
     let mut set = agent(&multi, &json!({}));
     set["metadata"]["name"] = json!("empty");
     set["spec"]["template"]["spec"]["tolerations"] = json!([]);

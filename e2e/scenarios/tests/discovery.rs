@@ -20,7 +20,7 @@ fn taint(key: &str, effect: &str) -> Value {
 }
 
 /// With the rights that the chart gives for it, and no others.
-pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
+pub(crate) async fn discovered_pools_follow_the_node_pools(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let wide = |architectures| node_pool("wide", architectures, taint(WIDE, "NoSchedule"), 0);
@@ -215,7 +215,7 @@ fn constellations() -> Vec<Constellation> {
     ]
 }
 
-pub(crate) async fn the_next_node_comes_from_where_it_was_predicted(cluster: &Cluster) {
+pub(crate) async fn next_node_comes_from_the_predicted_node_pool(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("verdicts").await;

@@ -20,7 +20,7 @@ const PASSED: &[&str] = &[
     "fail-open",
 ];
 
-pub(crate) async fn doctor_proves_a_right_installation_and_names_what_is_broken(cluster: &Cluster) {
+pub(crate) async fn doctor_accepts_a_sound_installation_and_names_faults(cluster: &Cluster) {
     let tolerarch = cluster.local().tolerarch(json!({})).await;
     let namespace = cluster.namespace_with("doctor", &tolerarch.url).await;
     cluster.until_called(&namespace).await;

@@ -25,7 +25,7 @@ struct World<'a> {
     config: PathBuf,
 }
 
-pub(crate) async fn what_keeps_the_first_node_away_is_named_first(cluster: &Cluster) {
+pub(crate) async fn doctor_names_first_what_keeps_the_first_node_away(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let nodes = Api::<Node>::all(cluster.client.clone());
     let [amd64, arm64] = cluster.node_names();

@@ -8,7 +8,7 @@ const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 /// Checks on whether Pods are admitted.
 const CHECKS: [&str; 3] = ["tolerations", "toleration-restriction", "quotas"];
 
-pub(crate) async fn doctor_names_what_refuses_pods_before_a_node_comes(cluster: &Cluster) {
+pub(crate) async fn doctor_names_admission_faults_before_a_node_exists(cluster: &Cluster) {
     let namespace = cluster.namespace_opted_out("pre").await;
     assert_admitted(cluster, &namespace).await;
     a_policy_refuses(cluster, &namespace).await;

@@ -54,7 +54,7 @@ const OUTPUTS: [(&str, &str); 5] = [
     ("openssl x509", "DNS:tolerarch.tolerarch.svc"),
 ];
 
-pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
+pub(crate) async fn every_documented_command_works(cluster: &Cluster) {
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
     let limited = Registry::builder().pki(local.pki.clone()).start().await;

@@ -22,9 +22,7 @@ const HOOK: &str = "failed to create containerd task: failed to create shim task
 /// Keys of two nodes for arm64, which Pods select and tolerate: an extended resource would be another reason to doubt.
 const NODES: [&str; 2] = ["e2e.test/first", "e2e.test/second"];
 
-pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run(
-    cluster: &Cluster,
-) {
+pub(crate) async fn failed_image_is_kept_away_and_tenants_affect_no_others(cluster: &Cluster) {
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
     let repo = registry.repo("app");

@@ -5,7 +5,7 @@ use scenarios::{Cluster, Karpenter, Namespace, POOL, PodExt, deployment, node_po
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Cluster) {
+pub(crate) async fn nodes_are_created_in_the_pool_that_the_images_allow(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("karpenter").await;
@@ -18,7 +18,7 @@ pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Clu
 }
 
 /// To zero and back, both at once. Karpenter takes its time to remove a node.
-pub(crate) async fn nodes_go_with_their_pods_and_come_again(cluster: &Cluster) {
+pub(crate) async fn nodes_are_removed_with_their_pods_and_created_again(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("karpenter").await;
@@ -45,7 +45,7 @@ pub(crate) async fn nodes_go_with_their_pods_and_come_again(cluster: &Cluster) {
 }
 
 /// Where no machine for arm64 is to be had, Pods that may run there, or prefer to, run on amd64 all the same.
-pub(crate) async fn a_preference_stays_a_preference(cluster: &Cluster) {
+pub(crate) async fn pods_run_on_amd64_if_the_preferred_arm64_is_out_of_stock(cluster: &Cluster) {
     let arm64 = json!({"prefer": [{"platform": "linux/arm64", "weight": 80}]});
     let pool = json!({
         "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"],

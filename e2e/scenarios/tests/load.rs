@@ -21,7 +21,7 @@ const RATE: u32 = 50;
 const UNSEEN_RATE: u32 = 10;
 const SECONDS: u32 = 60;
 
-pub(crate) async fn no_creation_fails_or_waits_while_everything_is_restarted(cluster: &Cluster) {
+pub(crate) async fn no_creation_fails_or_waits_while_everything_restarts(cluster: &Cluster) {
     let registry = start_registry(Registry::builder().pki(cluster.local().pki.clone())).await;
     let settings = json!({"lookup": {"budget": format!("{}ms", BUDGET.as_millis())}, "server": {"drain": "1s"}});
     let replicas = [

@@ -1,5 +1,5 @@
-//! What `manifests/` installs. The cluster has been started with it: applied by the server, validated strictly. It is
-//! rendered from the Helm chart; the check of the manifests compares.
+//! What `manifests/` installs. The cluster was started with it, by a server-side apply with strict validation. It is
+//! rendered from the Helm chart; the tests of the manifests compare the two.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use kube::api::{DeleteParams, ListParams};
 use scenarios::{Cluster, PodExt, pod, until};
 use serde_json::json;
 
-pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
-    // Its namespace enforces the restricted Pod security standard, and tolerarch is not called for itself.
+pub(crate) async fn pods_of_the_manifests_are_created_unchanged(cluster: &Cluster) {
+    // The namespace enforces the restricted Pod security standard. The API server does not call tolerarch for its Pods.
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), "tolerarch");
-    let its = ListParams::default().labels(
+    let labelled = ListParams::default().labels(
         "app.kubernetes.io/name=tolerarch,app.kubernetes.io/component in (webhook, certificates)",
     );
-    // Two of the webhook, and the one that issues its certificates.
+    // Two replicas of the webhook, and the issuer of its certificates.
     let pods = until("three Pods of tolerarch", async || {
-        let pods = pods.list(&its).await.unwrap().items;
+        let pods = pods.list(&labelled).await.unwrap().items;
         (pods.len() == 3).then_some(pods)
     })
     .await;
@@ -29,12 +29,12 @@ pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     );
 }
 
-/// By the shipped Deployment, on nodes that have no zone, the emptier of which the scheduler would otherwise choose for both.
-pub(crate) async fn replicas_run_on_different_nodes_where_there_are_no_zones(cluster: &Cluster) {
-    const OWN: &str = "e2e.tolerarch.io/spread";
+/// The shipped Deployment, on nodes without a zone. Otherwise the scheduler would choose the emptier node for both replicas.
+pub(crate) async fn replicas_run_on_different_nodes_without_zones(cluster: &Cluster) {
+    const SPREAD: &str = "e2e.tolerarch.io/spread";
     let namespace = cluster.namespace_opted_out("spread").await;
     for node in ["spread-a", "spread-b"] {
-        cluster.add_node(node, OWN).await;
+        cluster.add_node(node, SPREAD).await;
     }
     let mut full = pod(&["busybox"]);
     full["spec"]["nodeName"] = "spread-a".into();
@@ -45,15 +45,15 @@ pub(crate) async fn replicas_run_on_different_nodes_where_there_are_no_zones(clu
     let mut spec = serde_json::to_value(deployments.get("tolerarch").await.unwrap().spec).unwrap();
     let template = &mut spec["template"]["spec"];
     template["serviceAccountName"] = "default".into();
-    template["nodeSelector"] = json!({OWN: ""});
-    template["tolerations"] = json!([{"key": OWN, "operator": "Exists"}]);
+    template["nodeSelector"] = json!({SPREAD: ""});
+    template["tolerations"] = json!([{"key": SPREAD, "operator": "Exists"}]);
     let metadata = json!({"name": "spread"});
     namespace
         .apply(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}))
         .await;
-    let its = ListParams::default().labels("app.kubernetes.io/name=tolerarch");
+    let labelled = ListParams::default().labels("app.kubernetes.io/name=tolerarch");
     let mut nodes = until("both replicas have a node", async || {
-        let pods = namespace.pods().list(&its).await.ok()?.items;
+        let pods = namespace.pods().list(&labelled).await.ok()?.items;
         let nodes: Vec<String> = pods
             .iter()
             .filter_map(|pod| pod.node().map(str::to_owned))
@@ -78,14 +78,14 @@ pub(crate) async fn replicas_run_on_different_nodes_where_there_are_no_zones(clu
 }
 
 /// The expected renderings of the chart: `default.yaml`, and what each value file in the chart's `ci` changes.
-pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster: &Cluster) {
+pub(crate) async fn api_server_accepts_the_chart_with_every_value_file(cluster: &Cluster) {
     let local = cluster.local();
     local.define_cert_manager().await;
-    // That of the release, and those whose pull secrets are read.
+    // The namespace of the release, and those whose pull secrets are read.
     for namespace in ["platform", "shop", "team-a"] {
         local.kubectl(&["create", "namespace", namespace]).await;
     }
-    // The chart's test is a Pod, which needs its account also in a dry run.
+    // The chart's test is a Pod, which needs its service account even in a dry run.
     local
         .kubectl(&[
             "create",
@@ -98,25 +98,25 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
     let mut files = Vec::new();
     for file in std::fs::read_dir(&renderings).unwrap() {
         let file = file.unwrap().path();
-        // The kinds of the Prometheus operator are not installed here; they are decoded strictly by the check.
+        // The kinds of the Prometheus operator are not defined here; the tests of the manifests decode them strictly.
         if file.ends_with("monitors.yaml") || file.ends_with("prometheus-rule.yaml") {
             continue;
         }
         files.push(file.display().to_string());
     }
     assert!(files.len() > 10, "{files:?}");
-    let as_is = [
+    let mut apply = vec![
         "apply",
         "--server-side",
         "--dry-run=server",
         "--validate=strict",
     ];
-    let named = files.iter().flat_map(|file| ["-f", file.as_str()]);
-    local
-        .kubectl(&as_is.into_iter().chain(named).collect::<Vec<_>>())
-        .await;
-    // The components of the kustomization, in the namespace where it has been installed. The webhook configuration by another
-    // name: what is installed has a URL in place of the Service, and the two cannot be merged.
+    for file in &files {
+        apply.extend(["-f", file]);
+    }
+    local.kubectl(&apply).await;
+    // The overlays of the kustomization, in the namespace where it is installed. The webhook configuration gets another
+    // name: the installed one has a URL instead of the Service, and the two cannot be merged.
     for overlay in ["cert-manager", "tls-secret", "pull-secrets"] {
         let folder = renderings.join("..").join(overlay).display().to_string();
         let rendered = local.kubectl(&["kustomize", &folder]).await;
@@ -124,16 +124,16 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
         let file = local.directory().join(format!("{overlay}.yaml"));
         std::fs::write(&file, rendered.replace("zz-tolerarch", "zz-rendered")).unwrap();
         let file = file.display().to_string();
-        let as_is = [
+        let apply = [
+            "apply",
             "--server-side",
             "--force-conflicts",
             "--dry-run=server",
             "--validate=strict",
             "-f",
+            &file,
         ];
-        local
-            .kubectl(&[&["apply"], &as_is[..], &[&file]].concat())
-            .await;
+        local.kubectl(&apply).await;
     }
     for namespace in ["platform", "shop", "team-a"] {
         local

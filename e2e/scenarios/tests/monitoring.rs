@@ -17,7 +17,7 @@ use crate::prometheus::{Prometheus, dashboard, encoded, filled};
 /// How long a picture for people is watched.
 const STORY: Duration = Duration::from_secs(180);
 
-pub(crate) async fn alerts_fire_while_the_api_server_goes_on_without_tolerarch(cluster: &Cluster) {
+pub(crate) async fn alerts_fire_while_tolerarch_is_not_called(cluster: &Cluster) {
     let local = cluster.local();
     let mut tolerarch = local.tolerarch(json!({})).await;
     let called = cluster.namespace_with("alerts", &tolerarch.url).await;

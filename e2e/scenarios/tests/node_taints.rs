@@ -21,7 +21,7 @@ const MARK: &str = "tolerarch.io/node-taints";
 const OWN: &str = "example.com/team:NoSchedule";
 const OTHERS: &str = "example.com/others=x:NoSchedule";
 
-pub(crate) async fn nodes_get_their_taints_and_lose_only_these(cluster: &Cluster) {
+pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("taints").await;

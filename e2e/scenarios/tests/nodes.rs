@@ -37,7 +37,7 @@ pub(crate) const ROLLED_OUT: [&str; 6] = [
     "--timeout=240s",
 ];
 
-pub(crate) async fn pods_run_where_their_images_do(cluster: &Cluster) {
+pub(crate) async fn pods_run_only_where_their_images_run(cluster: &Cluster) {
     let namespace = cluster.namespace("run").await;
     let run = async |name: &str, image: &str, node: &str| {
         let mut pod = pod(&[&cluster.images.program(image)]);
@@ -63,7 +63,7 @@ pub(crate) async fn pods_run_where_their_images_do(cluster: &Cluster) {
 }
 
 /// As containerd and runc tell it today: a program of another architecture, and an index without the node's.
-pub(crate) async fn what_dies_on_a_wrong_node_is_told_by_events(cluster: &Cluster) {
+pub(crate) async fn events_name_containers_that_fail_on_a_wrong_node(cluster: &Cluster) {
     let namespace = cluster.namespace("wrong").await;
     for image in ["lies", "arm64"] {
         let mut pod = pod(&[&cluster.images.program(image)]);
@@ -93,9 +93,7 @@ pub(crate) async fn what_dies_on_a_wrong_node_is_told_by_events(cluster: &Cluste
 }
 
 /// The same secret opens the registry to both; without it, and with a wrong one, neither gets in.
-pub(crate) async fn pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike(
-    cluster: &Cluster,
-) {
+pub(crate) async fn pull_secrets_work_for_kubelet_and_webhook_alike(cluster: &Cluster) {
     let kind = cluster.kind();
     let namespace = cluster.namespace("secrets").await;
     let rights = concat!(
@@ -165,7 +163,7 @@ pub(crate) async fn pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike
     }
 }
 
-pub(crate) async fn doctor_is_content(cluster: &Cluster) {
+pub(crate) async fn doctor_finds_no_fault(cluster: &Cluster) {
     let output = cluster
         .kind()
         .tolerarch(&["doctor", "--output", "json"])
@@ -180,7 +178,7 @@ pub(crate) async fn doctor_is_content(cluster: &Cluster) {
 }
 
 /// Nodes here have no label of a zone, as with kind and on bare metal.
-pub(crate) async fn a_rollout_spreads_the_replicas_and_leaves_no_warning(cluster: &Cluster) {
+pub(crate) async fn rollout_spreads_the_replicas_without_warnings(cluster: &Cluster) {
     let mut warnings = Vec::new();
     // A start that takes a second, on a machine that is busy with something else, would leave one.
     for _ in 0..3 {
@@ -217,7 +215,7 @@ async fn warnings_of(cluster: &Cluster, pods: &[Pod]) -> Vec<Event> {
     warnings
 }
 
-pub(crate) async fn creations_go_on_while_replicas_and_nodes_are_replaced(cluster: &Cluster) {
+pub(crate) async fn pods_are_created_while_replicas_and_nodes_are_replaced(cluster: &Cluster) {
     let (creations, longest) = create_during(cluster, replace(cluster)).await;
     assert_eq!(unchanged(&creations, longest, PATIENCE), 0);
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
@@ -241,7 +239,7 @@ async fn replace(cluster: &Cluster) {
 }
 
 /// Its replica, and what the API server has open to it, are gone without a word.
-pub(crate) async fn a_node_that_dies_holds_up_a_pod_or_two_and_fails_none(cluster: &Cluster) {
+pub(crate) async fn dead_node_delays_few_pods_and_fails_none(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();
     assert!(

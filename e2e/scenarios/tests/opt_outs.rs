@@ -1,4 +1,4 @@
-//! Pods that are not to be touched.
+//! Pods that tolerarch must not change.
 
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Pod};
 use kube::Api;
@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use scenarios::{Cluster, Namespace, PodExt, Reaction, Stub, pod, until};
 use serde_json::{Value, json};
 
-/// Multi-arch Pods that would be tolerated if they were not what they are; all of them can be created by hand.
+/// Returns eligible Pods that tolerarch skips for one reason each. All of them can be created by a user.
 fn skipped(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value)> {
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut pod = pod(&[&cluster.images.tag("multi")]);
@@ -47,17 +47,15 @@ fn skipped(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value
     ]
 }
 
-pub(crate) async fn pods_that_are_skipped_stay_as_they_are(cluster: &Cluster) {
-    let namespace = cluster.namespace("left-alone").await;
+pub(crate) async fn skipped_pods_stay_unchanged(cluster: &Cluster) {
+    let namespace = cluster.namespace("skipped").await;
     for (what, pod) in skipped(cluster, &namespace) {
-        assert!(
-            is_untouched(&namespace.dry_run(&pod).await.unwrap()),
-            "{what}"
-        );
+        let created = namespace.dry_run(&pod).await.unwrap();
+        assert!(is_unchanged(&created), "{what}");
     }
 }
 
-pub(crate) async fn pods_of_daemon_sets_stay_as_they_are(cluster: &Cluster) {
+pub(crate) async fn daemon_set_pods_stay_unchanged(cluster: &Cluster) {
     let namespace = cluster.namespace("daemons").await;
     let pod = pod(&[&cluster.images.tag("multi")]);
     let selector =
@@ -76,53 +74,51 @@ pub(crate) async fn pods_of_daemon_sets_stay_as_they_are(cluster: &Cluster) {
             },
         }))
         .await;
-    // One on the plain node, none in the pool.
+    // One Pod on the plain node, none in the pool.
     namespace
         .until_pods("agent", 1, |pod| {
-            is_untouched(pod) && namespace.is_on_plain_node(pod)
+            is_unchanged(pod) && namespace.is_on_plain_node(pod)
         })
         .await;
 }
 
-pub(crate) async fn pods_of_opted_out_namespaces_stay_as_they_are(cluster: &Cluster) {
+pub(crate) async fn pods_of_opted_out_namespaces_stay_unchanged(cluster: &Cluster) {
     let namespace = cluster.namespace_opted_out("opted-out").await;
     let pod = pod(&[&cluster.images.tag("multi")]);
-    assert!(is_untouched(&namespace.pod(&pod).await));
-    assert!(is_untouched(&shown_in_kube_system(cluster, pod).await));
+    assert!(is_unchanged(&namespace.pod(&pod).await));
+    assert!(is_unchanged(&dry_run_in_kube_system(cluster, pod).await));
 }
 
-pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster) {
+pub(crate) async fn api_server_does_not_call_for_opted_out_pods(cluster: &Cluster) {
     let namespace = cluster.namespace("not-called").await;
     let opted_out = cluster.namespace_opted_out("not-called").await;
     let (webhook, _stub) =
         called_as_shipped(cluster, &[&namespace.name, &opted_out.name, "kube-system"]).await;
     let calls = async || cluster.calls(&webhook).await;
     let multi = pod(&[&cluster.images.tag("multi")]);
-    until("it is called", async || {
+    until("the webhook is called", async || {
         namespace.dry_run(&multi).await.unwrap();
         (calls().await > 0).then_some(())
     })
     .await;
     let before = calls().await;
-    // The others take conditions.
-    for (what, pod) in skipped(cluster, &namespace)
-        .into_iter()
-        .filter(|(what, _)| *what == "label")
-    {
+    // Without conditions, only the label is excluded.
+    let mut skipped = skipped(cluster, &namespace);
+    skipped.retain(|(what, _)| *what == "label");
+    for (what, pod) in skipped {
         namespace.dry_run(&pod).await.unwrap();
         assert_eq!(calls().await, before, "{what}");
     }
     opted_out.pod(&pod(&["example.com/app"])).await;
     assert_eq!(calls().await, before, "namespace");
-    shown_in_kube_system(cluster, pod(&["example.com/app"])).await;
+    dry_run_in_kube_system(cluster, pod(&["example.com/app"])).await;
     assert_eq!(calls().await, before, "kube-system");
-    // What would be seen otherwise.
+    // A call is counted.
     namespace.pod(&multi).await;
     assert!(calls().await > before);
 }
 
-/// Another webhook by the shipped configuration, for whatever that means in these namespaces, which nothing else is called in. Gives
-/// its name.
+/// Adds a webhook with the shipped selectors for these namespaces. Returns its name, by which its calls are counted.
 async fn called_as_shipped(cluster: &Cluster, namespaces: &[&str]) -> (String, Stub) {
     const COUNTED: &str = "e2e.tolerarch.io/counted";
     let stub = Stub::start(&cluster.local().pki, |_| Reaction::Patch(json!([]))).await;
@@ -143,14 +139,12 @@ async fn called_as_shipped(cluster: &Cluster, namespaces: &[&str]) -> (String, S
     (name, stub)
 }
 
-pub(crate) async fn with_conditions_the_api_server_does_not_call_for_any_of_them(
-    cluster: &Cluster,
-) {
-    let own = cluster.local().tolerarch(json!({})).await;
+pub(crate) async fn match_conditions_prevent_calls_for_all_skipped_pods(cluster: &Cluster) {
+    let tolerarch = cluster.local().tolerarch(json!({})).await;
     let conditions = cluster.local().conditions().await;
     let change = |webhook: &mut Value| webhook["matchConditions"] = conditions;
     let namespace = cluster
-        .namespace_with_changed("conditions", &own.url, change)
+        .namespace_with_changed("conditions", &tolerarch.url, change)
         .await;
     cluster.until_called(&namespace).await;
     let before = cluster.calls_of(&namespace).await;
@@ -162,8 +156,8 @@ pub(crate) async fn with_conditions_the_api_server_does_not_call_for_any_of_them
     assert!(cluster.calls_of(&namespace).await > before);
 }
 
-async fn shown_in_kube_system(cluster: &Cluster, mut pod: Value) -> Pod {
-    // There its service account may come later than we do.
+async fn dry_run_in_kube_system(cluster: &Cluster, mut pod: Value) -> Pod {
+    // The namespace may not have its service account yet.
     pod["spec"]["automountServiceAccountToken"] = false.into();
     let system = Api::<Pod>::namespaced(cluster.client.clone(), "kube-system");
     let dry_run = PostParams {
@@ -176,6 +170,6 @@ async fn shown_in_kube_system(cluster: &Cluster, mut pod: Value) -> Pod {
         .unwrap()
 }
 
-fn is_untouched(pod: &Pod) -> bool {
+fn is_unchanged(pod: &Pod) -> bool {
     !pod.tolerates_pool() && pod.pools().is_none()
 }

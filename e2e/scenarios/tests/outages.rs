@@ -28,9 +28,7 @@ const REPLIES: usize = 20;
 
 /// Its process stops: what is open to it stays open, and nothing answers. The API server waits once for each connection that it
 /// has to it, as long as the configuration says. Each of the two hangs in turn, as there may be no connection to one.
-pub(crate) async fn a_replica_that_hangs_holds_up_a_pod_or_two_for_the_timeout_and_fails_none(
-    cluster: &Cluster,
-) {
+pub(crate) async fn hanging_replica_delays_few_pods_and_fails_none(cluster: &Cluster) {
     roll_out(cluster).await;
     for (node, timeout) in cluster.node_names().into_iter().zip([SHORTER, TIMEOUT]) {
         set_timeout(cluster, timeout).await;
@@ -91,9 +89,7 @@ async fn hang(cluster: &Cluster, node: &str) {
 }
 
 /// Something in the cgroups of both takes what is left, and the kernel kills them: first the replica, as it is told, and then the other.
-pub(crate) async fn creations_go_on_while_replicas_run_out_of_half_of_their_memory(
-    cluster: &Cluster,
-) {
+pub(crate) async fn pods_are_created_while_replicas_run_out_of_memory(cluster: &Cluster) {
     limit(cluster, HALF).await;
     let replicas_before = replicas(cluster).await;
     let killed = async {
@@ -166,7 +162,7 @@ fn was_killed(replica: &Pod) -> bool {
 /// What a kubelet does about a full disk: it evicts Pods and takes no more. Here it is told that a disk is full with anything on it.
 /// Pods get one second to end (`immediateEvictionGracePeriodSeconds` in kubelet's eviction_manager.go), and a kube-proxy takes up
 /// what has changed once a second: on a busy machine the API server may still call a replica that is gone.
-pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &Cluster) {
+pub(crate) async fn pods_are_created_while_the_disk_of_a_node_is_full(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();
     let nodes: Api<Node> = Api::all(cluster.client.clone());
@@ -217,7 +213,7 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
 }
 
 /// By the volume of a kubelet, which says itself when it looks. Takes as long as the docs say.
-pub(crate) async fn a_changed_configuration_arrives_by_the_volume(cluster: &Cluster) {
+pub(crate) async fn changed_configuration_arrives_through_the_volume(cluster: &Cluster) {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
     let file = "config.yaml";
     let namespace = cluster.namespace("configuration").await;

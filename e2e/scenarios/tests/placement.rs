@@ -1,12 +1,10 @@
-//! Which Pods get the toleration, and where they run then.
+//! Which Pods get the toleration, and where they run.
 
 use k8s_openapi::api::core::v1::Pod;
 use scenarios::{Cluster, PodExt, add_container, deployment, pod};
 use serde_json::{Value, json};
 
-pub(crate) async fn a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full(
-    cluster: &Cluster,
-) {
+pub(crate) async fn multi_arch_deployment_runs_in_pool_if_plain_node_is_full(cluster: &Cluster) {
     let namespace = cluster.namespace("multi-arch").await;
     namespace.offer(0, 10).await;
     let pod = namespace.takes_a_place(&pod(&[&cluster.images.tag("multi")]));
@@ -20,7 +18,7 @@ pub(crate) async fn a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node
     }
 }
 
-pub(crate) async fn pods_that_do_not_run_everywhere_stay_out_of_the_pool(cluster: &Cluster) {
+pub(crate) async fn single_arch_pods_stay_out_of_the_pool(cluster: &Cluster) {
     let namespace = cluster.namespace("one-arch").await;
     namespace.offer(1, 10).await;
     for tag in ["amd64", "arm64", "single"] {
@@ -29,8 +27,8 @@ pub(crate) async fn pods_that_do_not_run_everywhere_stay_out_of_the_pool(cluster
         let pods = namespace
             .until_pods(tag, 2, |pod| pod.is_unschedulable() || pod.node().is_some())
             .await;
-        assert!(pods.iter().all(is_untouched), "{tag}: {pods:?}");
-        // All have one place, on the plain node; the pool has room, and is closed to them.
+        assert!(pods.iter().all(is_unchanged), "{tag}: {pods:?}");
+        // The only place for them is on the plain node, although the pool's node has places.
         assert!(
             pods.iter().all(|pod| !namespace.is_in_pool(pod)),
             "{tag}: {pods:?}"
@@ -57,7 +55,7 @@ pub(crate) async fn every_image_of_a_pod_counts(cluster: &Cluster) {
                 json!({"name": "native", "image": other, "restartPolicy": "Always"}),
             ),
         ] {
-            assert!(is_untouched(&namespace.pod(&pod).await), "{pod}");
+            assert!(is_unchanged(&namespace.pod(&pod).await), "{pod}");
         }
     }
     let other = image("sidecar");
@@ -73,27 +71,25 @@ pub(crate) async fn every_image_of_a_pod_counts(cluster: &Cluster) {
     }
 }
 
-pub(crate) async fn digests_are_as_good_as_tags(cluster: &Cluster) {
+pub(crate) async fn image_by_digest_gets_the_toleration(cluster: &Cluster) {
     let namespace = cluster.namespace("digests").await;
     let digest = cluster.images.digest();
     let both = digest.replace("@", ":whatever@");
     for image in [digest, both] {
-        assert!(
-            namespace.pod(&pod(&[&image])).await.tolerates_pool(),
-            "{image}"
-        );
+        let created = namespace.pod(&pod(&[&image])).await;
+        assert!(created.tolerates_pool(), "{image}");
     }
 }
 
-pub(crate) async fn image_volumes_count(cluster: &Cluster) {
+pub(crate) async fn image_volumes_are_checked(cluster: &Cluster) {
     let version = cluster.client.apiserver_version().await.unwrap();
     if version.minor.starts_with("30") {
-        // An API server of 1.30 drops the image, so that no such Pod exists.
+        // An API server of 1.30 drops the image of a volume.
         return;
     }
     let namespace = cluster.namespace("volumes").await;
-    // An index has to have the architecture; a single manifest can be mounted anywhere.
-    for (tag, tolerated) in [
+    // An index must have the architecture; a single manifest can be mounted anywhere.
+    for (tag, is_eligible) in [
         ("sidecar", true),
         ("single", true),
         ("amd64", false),
@@ -102,15 +98,12 @@ pub(crate) async fn image_volumes_count(cluster: &Cluster) {
         let mut pod = pod(&[&cluster.images.tag("multi")]);
         pod["spec"]["volumes"] =
             json!([{"name": "data", "image": {"reference": cluster.images.tag(tag)}}]);
-        assert_eq!(
-            namespace.pod(&pod).await.tolerates_pool(),
-            tolerated,
-            "{tag}"
-        );
+        let created = namespace.pod(&pod).await;
+        assert_eq!(created.tolerates_pool(), is_eligible, "{tag}");
     }
 }
 
-pub(crate) async fn every_kind_of_workload_gets_its_toleration(cluster: &Cluster) {
+pub(crate) async fn every_kind_of_workload_gets_the_toleration(cluster: &Cluster) {
     let namespace = cluster.namespace("workloads").await;
     let template = |app: &str, restart: &str| {
         let mut spec = pod(&[&cluster.images.tag("multi")])["spec"].take();
@@ -153,7 +146,7 @@ pub(crate) async fn every_kind_of_workload_gets_its_toleration(cluster: &Cluster
     for (_, object) in &workloads {
         namespace.apply(object).await;
     }
-    // As `kubectl create job --from=cronjob/cron` does: its own Jobs would come with the minutes of the clock.
+    // Creates a Job as `kubectl create job --from=cronjob/cron` does; the CronJob itself creates one a year.
     let mut job = workloads[3].1["spec"]["jobTemplate"].clone();
     job["apiVersion"] = "batch/v1".into();
     job["kind"] = "Job".into();
@@ -164,22 +157,25 @@ pub(crate) async fn every_kind_of_workload_gets_its_toleration(cluster: &Cluster
     }
 }
 
-pub(crate) async fn tolerations_of_users_stay(cluster: &Cluster) {
+pub(crate) async fn user_tolerations_stay(cluster: &Cluster) {
     let namespace = cluster.namespace("tolerations").await;
     let mut pod = pod(&[&cluster.images.tag("multi")]);
     pod["spec"]["tolerations"] = json!([
         {"key": "example.com/own", "operator": "Equal", "value": "a", "effect": "NoExecute", "tolerationSeconds": 7},
     ]);
     let created = namespace.pod(&pod).await;
-    assert!(created.tolerates_pool() && has_own(&created), "{created:?}");
+    assert!(
+        created.tolerates_pool() && has_user_toleration(&created),
+        "{created:?}"
+    );
 
-    // A toleration that the user brought stays the user's.
+    // A toleration of the pool by the user is not managed.
     pod["spec"]["tolerations"] = json!([{"key": scenarios::POOL, "operator": "Exists"}]);
     let created = namespace.pod(&pod).await;
     assert_eq!(created.pools(), None, "{created:?}");
 }
 
-fn has_own(pod: &Pod) -> bool {
+fn has_user_toleration(pod: &Pod) -> bool {
     let tolerations = pod
         .spec
         .as_ref()
@@ -190,6 +186,6 @@ fn has_own(pod: &Pod) -> bool {
         .any(|toleration| toleration.key.as_deref() == Some("example.com/own"))
 }
 
-fn is_untouched(pod: &Pod) -> bool {
+fn is_unchanged(pod: &Pod) -> bool {
     !pod.tolerates_pool() && pod.pools().is_none()
 }

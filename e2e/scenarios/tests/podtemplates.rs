@@ -1,4 +1,4 @@
-//! What PodTemplates get, and from which pool autoscalers prepare nodes for them.
+//! What PodTemplates get, and in which pool autoscalers prepare nodes for them.
 
 use k8s_openapi::api::core::v1::PodTemplate;
 use kube::api::PostParams;
@@ -9,15 +9,14 @@ use scenarios::{
 };
 use serde_json::{Value, json};
 
-/// The API group of what autoscalers prepare nodes for.
+/// The API group of CapacityBuffers and ProvisioningRequests.
 const AUTOSCALING: &str = "autoscaling.x-k8s.io";
 
-/// The label of Karpenter's nodes, and of no others, with its value.
+/// A label and its value that only Karpenter's nodes have.
 const KARPENTERS: (&str, &str) = ("karpenter.sh/capacity-type", "on-demand");
-/// The same of the cluster-autoscaler's.
+/// A label and its value that only the cluster-autoscaler's nodes have.
 const AUTOSCALERS: (&str, &str) = (AUTOSCALED, "true");
 
-/// A PodTemplate.
 fn pod_template(name: &str, image: &str) -> Value {
     let spec = pod(&[image])["spec"].take();
     json!({
@@ -26,7 +25,7 @@ fn pod_template(name: &str, image: &str) -> Value {
     })
 }
 
-/// A PodTemplate whose Pods need one of an autoscaler's nodes for themselves, which have four cores.
+/// Returns a PodTemplate whose Pods need a whole node of an autoscaler; its nodes have four cores.
 fn machine_template(name: &str, image: &str, (label, value): (&str, &str)) -> Value {
     let mut template = pod_template(name, image);
     let spec = &mut template["template"]["spec"];
@@ -35,18 +34,18 @@ fn machine_template(name: &str, image: &str, (label, value): (&str, &str)) -> Va
     template
 }
 
-fn buffer(name: &str, of: &Value) -> Value {
+fn buffer(name: &str, source: &Value) -> Value {
     let mut buffer = json!({
         "apiVersion": format!("{AUTOSCALING}/v1beta1"), "kind": "CapacityBuffer", "metadata": {"name": name},
         "spec": {"replicas": 1},
     });
-    for (key, value) in of.as_object().unwrap() {
+    for (key, value) in source.as_object().unwrap() {
         buffer["spec"][key] = value.clone();
     }
     buffer
 }
 
-/// tolerarch, which decides the PodTemplates of a namespace.
+/// Starts a tolerarch that decides the PodTemplates of a namespace.
 async fn start(cluster: &Cluster) -> (Tolerarch, Namespace) {
     let tolerarch = cluster
         .local()
@@ -65,7 +64,7 @@ async fn start(cluster: &Cluster) -> (Tolerarch, Namespace) {
         };
         let templates = namespace.api::<PodTemplate>();
         let stored = templates.create(&dry_run, &template).await.ok()?;
-        is_open(&stored).then_some(())
+        tolerates_pool(&stored).then_some(())
     })
     .await;
     cluster.until_called(&namespace).await;
@@ -76,38 +75,41 @@ async fn stored(namespace: &Namespace, name: &str) -> PodTemplate {
     namespace.api::<PodTemplate>().get(name).await.unwrap()
 }
 
-fn is_open(template: &PodTemplate) -> bool {
+fn tolerates_pool(template: &PodTemplate) -> bool {
     let spec = template.template.as_ref().and_then(|it| it.spec.as_ref());
     let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
     let mut tolerations = tolerations.unwrap_or_default().iter();
     tolerations.any(|toleration| toleration.key.as_deref() == Some(POOL))
 }
 
-/// Generation, and the annotation that names the open pools.
-fn seen(template: &PodTemplate) -> (Option<i64>, Option<&str>) {
+/// Returns the generation, and the annotation that names the pools whose tolerations were added.
+fn generation_and_pools(template: &PodTemplate) -> (Option<i64>, Option<&str>) {
     let metadata = template
         .template
         .as_ref()
         .and_then(|it| it.metadata.as_ref());
     let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
     let pools = annotations.and_then(|all| all.get("tolerarch.io/pools"));
-    assert_eq!(pools.is_some(), is_open(template), "{template:?}");
+    assert_eq!(pools.is_some(), tolerates_pool(template), "{template:?}");
     (template.metadata.generation, pools.map(String::as_str))
 }
 
-pub(crate) async fn pod_templates_get_what_their_pods_would_get(cluster: &Cluster) {
+pub(crate) async fn pod_templates_get_the_tolerations_of_their_pods(cluster: &Cluster) {
     let (_tolerarch, namespace) = start(cluster).await;
     let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
     for (name, image) in [("web", &multi), ("old", &amd64)] {
         namespace.apply(&pod_template(name, image)).await;
     }
-    let open = Some("multi-arch");
-    assert_eq!(seen(&stored(&namespace, "old").await), (Some(1), None));
+    let pools = Some("multi-arch");
+    assert_eq!(
+        generation_and_pools(&stored(&namespace, "old").await),
+        (Some(1), None)
+    );
     let web = stored(&namespace, "web").await;
-    assert_eq!(seen(&web), (Some(1), open));
-    assert_eq!(web.metadata.annotations, None, "those of the object stay");
+    assert_eq!(generation_and_pools(&web), (Some(1), pools));
+    assert_eq!(web.metadata.annotations, None, "the object gets none");
 
-    // Kubernetes reads what is stored, strictly.
+    // Kubernetes reads the stored object strictly.
     let mut copy = serde_json::to_value(&web).unwrap();
     copy["metadata"] = json!({"name": "copy"});
     let file = cluster.local().directory().join("podtemplate.json");
@@ -122,22 +124,34 @@ pub(crate) async fn pod_templates_get_what_their_pods_would_get(cluster: &Cluste
         "podtemplate/copy"
     );
 
-    // What is applied lacks what was added.
+    // The applied object lacks what was added.
     let mut labelled = pod_template("web", &multi);
     labelled["metadata"]["labels"] = json!({"team": "blue"});
     namespace.apply(&labelled).await;
-    assert_eq!(seen(&stored(&namespace, "web").await), (Some(1), open));
+    assert_eq!(
+        generation_and_pools(&stored(&namespace, "web").await),
+        (Some(1), pools)
+    );
 
     let unknown = format!("{multi}-not-pushed-yet");
     namespace.apply(&pod_template("web", &unknown)).await;
-    assert_eq!(seen(&stored(&namespace, "web").await), (Some(2), open));
+    assert_eq!(
+        generation_and_pools(&stored(&namespace, "web").await),
+        (Some(2), pools)
+    );
     namespace.apply(&pod_template("web", &amd64)).await;
-    assert_eq!(seen(&stored(&namespace, "web").await), (Some(3), None));
+    assert_eq!(
+        generation_and_pools(&stored(&namespace, "web").await),
+        (Some(3), None)
+    );
     namespace.apply(&pod_template("old", &multi)).await;
-    assert_eq!(seen(&stored(&namespace, "old").await), (Some(2), open));
+    assert_eq!(
+        generation_and_pools(&stored(&namespace, "old").await),
+        (Some(2), pools)
+    );
 }
 
-/// Karpenter takes a buffer's Pods from its PodTemplate as it is stored, and from a Deployment as it is stored.
+/// Karpenter reads the stored PodTemplate of a buffer, or the stored Deployment.
 pub(crate) async fn karpenter_prepares_nodes_in_the_pool_of_the_template(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start_with_buffers(cluster).await;
@@ -160,11 +174,11 @@ pub(crate) async fn karpenter_prepares_nodes_in_the_pool_of_the_template(cluster
         expected.sort();
         until_pools(&karpenter, &expected, name).await;
     }
-    // The template of a Deployment is not decided, only its Pods are.
+    // tolerarch does not decide the template of a Deployment, only its Pods.
     let template = machine_template("web", &multi, KARPENTERS)["template"].take();
     namespace.apply(&deployment("web", 0, &template)).await;
-    let of = json!({"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}});
-    namespace.apply(&buffer("web", &of)).await;
+    let source = json!({"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}});
+    namespace.apply(&buffer("web", &source)).await;
     expected.push(("plain".to_owned(), "amd64".to_owned()));
     expected.sort();
     until_pools(&karpenter, &expected, "scalableRef").await;
@@ -182,21 +196,21 @@ async fn until_pools(karpenter: &Karpenter, expected: &[(String, String)], what:
     .await;
 }
 
-/// By default the autoscaler has the API server admit a Pod of the buffer's template as a dry run, so that the webhook for Pods is enough.
-/// Without the dry run it reads the PodTemplate: the user's, or the one that it makes of a Deployment.
-pub(crate) async fn the_cluster_autoscaler_prepares_nodes_for_buffers(cluster: &Cluster) {
+/// By default the autoscaler creates a Pod of the buffer's template as a dry run, so the webhook for Pods is enough. Without
+/// the dry run it reads the PodTemplate: the user's, or the one that it creates from a Deployment.
+pub(crate) async fn cluster_autoscaler_prepares_nodes_for_buffers(cluster: &Cluster) {
     const AS_STORED: &str = "--capacity-buffer-pod-dry-run-enabled=false";
     let by_template = json!({"podTemplateRef": {"name": "web"}});
     let by_deployment =
         json!({"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}});
-    for (arguments, is_decided, of, group) in [
+    for (arguments, is_decided, source, group) in [
         (&[][..], false, &by_template, "multi"),
         (&[AS_STORED][..], false, &by_template, "plain"),
         (&[AS_STORED][..], true, &by_template, "multi"),
         (&[AS_STORED][..], false, &by_deployment, "plain"),
         (&[AS_STORED][..], true, &by_deployment, "multi"),
     ] {
-        let what = format!("{arguments:?}, podTemplates {is_decided}, {of}");
+        let what = format!("{arguments:?}, podTemplates {is_decided}, {source}");
         let cluster = &cluster.another().await;
         define_capacity_buffers(cluster).await;
         let buffers = [
@@ -205,34 +219,38 @@ pub(crate) async fn the_cluster_autoscaler_prepares_nodes_for_buffers(cluster: &
         ];
         let autoscaler = start_autoscaler(cluster, &[&buffers, arguments].concat()).await;
         let (_tolerarch, decided) = start(cluster).await;
-        // Its webhook is called for Pods and for no PodTemplates.
+        // The webhook of this namespace is called for Pods, but not for PodTemplates.
         let undecided = cluster.namespace("buffers").await;
         let namespace = if is_decided { &decided } else { &undecided };
         let multi = cluster.images.tag("multi");
         let mut template = machine_template("web", &multi, AUTOSCALERS);
-        if of == &by_template {
+        if source == &by_template {
             namespace.apply(&template).await;
         } else {
             let template = template["template"].take();
             namespace.apply(&deployment("web", 0, &template)).await;
         }
-        let mut buffer = buffer("web", of);
+        let mut buffer = buffer("web", source);
         namespace.apply(&buffer).await;
         until_groups(&autoscaler, &[group], &what).await;
         if !is_decided {
             continue;
         }
-        // It writes its PodTemplate anew, without what was added, and that changes nothing.
+        // The autoscaler writes its PodTemplate again, without what was added, which changes nothing.
         buffer["spec"]["replicas"] = json!(2);
         namespace.apply(&buffer).await;
         until_groups(&autoscaler, &[group, group], &what).await;
         let written = stored(namespace, "capacitybuffer-web-pod-template").await;
-        assert_eq!(seen(&written), (Some(1), Some("multi-arch")), "{what}");
+        assert_eq!(
+            generation_and_pools(&written),
+            (Some(1), Some("multi-arch")),
+            "{what}"
+        );
     }
 }
 
-/// What a ProvisioningRequest asks for is in PodTemplates, too.
-pub(crate) async fn the_cluster_autoscaler_prepares_nodes_for_requests(cluster: &Cluster) {
+/// The Pods of a ProvisioningRequest are in PodTemplates, too.
+pub(crate) async fn cluster_autoscaler_prepares_nodes_for_requests(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     define_provisioning_requests(cluster).await;
     let autoscaler = start_autoscaler(cluster, &["--enable-provisioning-requests"]).await;
@@ -257,7 +275,7 @@ pub(crate) async fn the_cluster_autoscaler_prepares_nodes_for_requests(cluster: 
     }
 }
 
-/// Starts the cluster-autoscaler with two groups, of which that of the pool comes first.
+/// Starts the cluster-autoscaler with two groups, the pool's first.
 async fn start_autoscaler(cluster: &Cluster, arguments: &[&'static str]) -> ClusterAutoscaler {
     let mut settings = AutoscalerSettings::default();
     settings.arguments.extend_from_slice(arguments);

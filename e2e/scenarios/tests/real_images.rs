@@ -1,4 +1,4 @@
-//! Images as they are, from registries as they are: names and behaviour are those of real ones.
+//! Images of registries that have the names and the behaviour of real ones.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use testregistry::personality::{PASSWORD, Personality, USER};
 use testregistry::{DOCKER_CONFIG, Internet, Leaf, Registry};
 use tokio::process::Command;
 
-pub(crate) async fn images_of_real_registries_are_tolerated(cluster: &Cluster) {
+pub(crate) async fn pods_get_the_toleration_for_images_of_real_registries(cluster: &Cluster) {
     let internet = Internet::start(cluster.local().pki.clone()).await;
     let kubernetes = Personality::named("registry.k8s.io");
-    let _moved = kubernetes.stage(&internet, false).await;
+    let _kubernetes_registry = kubernetes.stage(&internet, false).await;
     let github = Personality::named("GitHub");
     let staged = github.stage(&internet, false).await;
-    // As ko and crane write the entries of an index.
+    // An index whose entries are as ko and crane write them.
     let entries = ["linux/amd64", "linux/arm64"].map(|platform| {
         let mut entry = staged.repo().entry(platform);
         entry["artifactType"] = DOCKER_CONFIG.into();
@@ -22,20 +22,20 @@ pub(crate) async fn images_of_real_registries_are_tolerated(cluster: &Cluster) {
     });
     staged.repo().index(Some("ko"), entries);
     let gitlab = Personality::named("GitLab, self-managed");
-    let _private = gitlab.stage(&internet, true).await;
+    let _gitlab_registry = gitlab.stage(&internet, true).await;
     let directory = tempfile::tempdir().unwrap();
-    let signs_itself = Registry::builder()
+    let self_signed = Registry::builder()
         .leaf(certificate(directory.path()).await)
         .start()
         .await;
-    signs_itself
+    self_signed
         .repo("team/app")
         .index(Some("multi"), ["linux/amd64", "linux/arm64"]);
 
     let trusted = json!({"caFile": directory.path().join("domain.crt")});
-    let settings = json!({"registries": {"hosts": {signs_itself.address(): trusted}}});
+    let settings = json!({"registries": {"hosts": {self_signed.address(): trusted}}});
     let tolerarch = cluster.local().tolerarch_on(&internet, settings).await;
-    let namespace = cluster.namespace_with("world", &tolerarch.url).await;
+    let namespace = cluster.namespace_with("real-images", &tolerarch.url).await;
     namespace.apply(&pull_secret(gitlab.host())).await;
 
     let mut private = pod(&[&format!("{}:multi", gitlab.image)]);
@@ -44,24 +44,21 @@ pub(crate) async fn images_of_real_registries_are_tolerated(cluster: &Cluster) {
     for pod in [
         pod(&[&format!("{}:multi", kubernetes.image)]),
         pod(&[&format!("{}:ko", github.image)]),
-        pod(&[&signs_itself.repo("team/app").reference("multi")]),
+        pod(&[&self_signed.repo("team/app").reference("multi")]),
         private,
     ] {
-        is_tolerated(&namespace, &pod).await;
+        assert_gets_toleration(&namespace, &pod).await;
     }
     assert!(!namespace.pod(&without_secret).await.tolerates_pool());
 }
 
-async fn is_tolerated(namespace: &Namespace, pod: &Value) {
+async fn assert_gets_toleration(namespace: &Namespace, pod: &Value) {
     let image = pod["spec"]["containers"][0]["image"].to_string();
-    // The API server takes up a configuration some time after it was created.
-    until(&format!("{image} is tolerated"), async || {
-        namespace
-            .dry_run(pod)
-            .await
-            .unwrap()
-            .tolerates_pool()
-            .then_some(())
+    // The API server uses a new configuration only after some time.
+    let what = format!("a Pod with {image} gets the toleration");
+    until(&what, async || {
+        let created = namespace.dry_run(pod).await.unwrap();
+        created.tolerates_pool().then_some(())
     })
     .await;
     assert!(namespace.pod(pod).await.tolerates_pool(), "{image}");
@@ -78,7 +75,7 @@ fn pull_secret(host: &str) -> Value {
     })
 }
 
-/// A certificate that signs itself, as distribution's guide has it made.
+/// Makes a self-signed certificate by the commands of distribution's guide.
 async fn certificate(directory: &Path) -> Leaf {
     let mut openssl = Command::new("openssl");
     openssl

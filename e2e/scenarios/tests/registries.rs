@@ -1,4 +1,4 @@
-//! Registries fail, Pods do not notice, and when the registry answers again the next Pods get their toleration.
+//! While a registry fails, Pods are created unchanged. When it works again, the next Pods get the toleration.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use testregistry::{Builder, Fault, Pki, Registry, Reply};
 use tokio::time::Instant;
 
-/// How long a Pod may wait here.
+/// How long a Pod waits for a lookup here.
 const BUDGET: Duration = Duration::from_secs(1);
-/// How long one lookup may take that no Pod waits for any more.
+/// How long a lookup may take; no Pod waits for so long.
 const LOOKUP: Duration = Duration::from_secs(12);
 
-/// A registry that can be broken, with a tolerarch that asks it and the Pods of a namespace.
+/// A registry that can be broken, a tolerarch that uses it, and a namespace for which that is called.
 struct Setup<'a> {
     cluster: &'a Cluster,
     registry: Option<Registry>,
@@ -45,25 +45,21 @@ impl<'a> Setup<'a> {
         pod(&[&format!("{}/app:{tag}", self.address)])
     }
 
-    /// Waits until the webhook is called; it has seen the first image, and not the second.
+    /// Waits until the webhook is called. It has then looked up the first image, but not the second.
     async fn until_called(&self) {
         self.until_tolerated("first").await;
     }
 
     async fn until_tolerated(&self, tag: &str) {
         let pod = self.pod(tag);
-        until("the Pod is tolerated", async || {
-            self.namespace
-                .dry_run(&pod)
-                .await
-                .unwrap()
-                .tolerates_pool()
-                .then_some(())
+        until("the Pod gets the toleration", async || {
+            let created = self.namespace.dry_run(&pod).await.unwrap();
+            created.tolerates_pool().then_some(())
         })
         .await;
     }
 
-    /// Ends the registry; its address is kept.
+    /// Stops the registry. Its address stays the same.
     async fn stop_registry(&mut self) {
         self.registry
             .take()
@@ -72,31 +68,25 @@ impl<'a> Setup<'a> {
             .await;
     }
 
-    /// Starts it again, with a certificate of this authority.
+    /// Starts the registry again, with a certificate of this authority.
     async fn start_registry(&mut self, pki: Arc<Pki>) {
         self.registry =
             Some(start_registry(Registry::builder().pki(pki).listen(self.address)).await);
     }
 
-    /// The second image cannot be looked up: its Pod is created as it is, by an answer of tolerarch's. Gives how long that took.
-    async fn creates_unchanged(&self) -> Duration {
+    /// Asserts that a Pod with the second image, whose lookup fails, is created unchanged by an answer of tolerarch. Returns
+    /// how long the creation took.
+    async fn assert_created_unchanged(&self) -> Duration {
         let failed_before = self.cluster.failed_open_in(&self.namespace).await;
         let start = Instant::now();
         let pod = self.namespace.pod(&self.pod("second")).await;
         let took = start.elapsed();
         assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
-        assert_eq!(
-            self.cluster.failed_open_in(&self.namespace).await,
-            failed_before,
-            "{took:?}"
-        );
-        // What is known stays known.
-        assert!(
-            self.namespace
-                .pod(&self.pod("first"))
-                .await
-                .tolerates_pool()
-        );
+        let failed_after = self.cluster.failed_open_in(&self.namespace).await;
+        assert_eq!(failed_after, failed_before, "{took:?}");
+        // The first image is in the cache.
+        let cached = self.namespace.pod(&self.pod("first")).await;
+        assert!(cached.tolerates_pool());
         took
     }
 }
@@ -121,54 +111,48 @@ async fn start_registry(builder: Builder) -> Registry {
     registry
 }
 
-pub(crate) async fn a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back(
-    cluster: &Cluster,
-) {
+pub(crate) async fn pods_stay_unchanged_while_the_registry_is_down(cluster: &Cluster) {
     let mut setup = Setup::start(cluster, "gone").await;
     setup.until_called().await;
     setup.stop_registry().await;
-    setup.creates_unchanged().await;
+    setup.assert_created_unchanged().await;
     setup.start_registry(cluster.local().pki.clone()).await;
     setup.until_tolerated("second").await;
 }
 
-pub(crate) async fn a_registry_that_hangs_costs_no_more_than_the_budget(cluster: &Cluster) {
+pub(crate) async fn hanging_registry_costs_at_most_the_budget(cluster: &Cluster) {
     let took = breaks_and_heals(cluster, "hangs", Fault::hang()).await;
-    // Without the budget the Pod would have waited for the end of the lookup.
+    // Without the budget, the Pod would have waited until the lookup ended.
     assert!(took < LOOKUP / 2, "{took:?}");
 }
 
-pub(crate) async fn a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more(
-    cluster: &Cluster,
-) {
+pub(crate) async fn pods_stay_unchanged_while_the_registry_throttles(cluster: &Cluster) {
     let reply = Reply::error(429, "TOOMANYREQUESTS").header("retry-after", "1");
     breaks_and_heals(cluster, "throttles", Fault::reply(reply)).await;
 }
 
-pub(crate) async fn a_registry_that_fails_leaves_pods_unchanged_until_it_heals(cluster: &Cluster) {
+pub(crate) async fn pods_stay_unchanged_while_the_registry_fails(cluster: &Cluster) {
     breaks_and_heals(cluster, "fails", Fault::status(500)).await;
 }
 
-pub(crate) async fn a_registry_with_a_wrong_certificate_leaves_pods_unchanged_until_it_has_a_right_one(
-    cluster: &Cluster,
-) {
+pub(crate) async fn pods_stay_unchanged_while_the_registry_is_untrusted(cluster: &Cluster) {
     let mut setup = Setup::start(cluster, "wrong-pki").await;
     setup.until_called().await;
     setup.stop_registry().await;
     setup.start_registry(Arc::new(Pki::new())).await;
-    setup.creates_unchanged().await;
+    setup.assert_created_unchanged().await;
     setup.stop_registry().await;
     setup.start_registry(cluster.local().pki.clone()).await;
     setup.until_tolerated("second").await;
 }
 
-/// Gives how long the creation of a Pod took meanwhile.
+/// Breaks the registry for a while. Returns how long the creation of a Pod took meanwhile.
 async fn breaks_and_heals(cluster: &Cluster, name: &str, fault: Fault) -> Duration {
     let setup = Setup::start(cluster, name).await;
     setup.until_called().await;
     let repo = setup.registry.as_ref().expect("it runs").repo("app");
     repo.fault(Some(fault));
-    let took = setup.creates_unchanged().await;
+    let took = setup.assert_created_unchanged().await;
     repo.fault(None);
     setup.until_tolerated("second").await;
     took

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 use scenarios::{Cluster, Namespace, PodExt, Reaction, Stub, pod};
 use serde_json::{Value, json};
 
-pub(crate) async fn a_sidecar_for_one_architecture_takes_the_toleration_back(cluster: &Cluster) {
+pub(crate) async fn single_arch_sidecar_removes_the_toleration(cluster: &Cluster) {
     let pod = with_sidecar(cluster, "amd64").await;
     assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
 }
 
-pub(crate) async fn a_multi_arch_sidecar_leaves_it(cluster: &Cluster) {
+pub(crate) async fn multi_arch_sidecar_keeps_the_toleration(cluster: &Cluster) {
     let pod = with_sidecar(cluster, "sidecar").await;
     assert!(pod.tolerates_pool(), "{pod:?}");
     assert_eq!(pod.pools(), Some("multi-arch"));
@@ -18,14 +18,14 @@ pub(crate) async fn a_multi_arch_sidecar_leaves_it(cluster: &Cluster) {
 pub(crate) async fn tolerations_of_another_webhook_stay(cluster: &Cluster) {
     for name in ["aa-before", "zzz-after"] {
         let other = Stub::start(&cluster.local().pki, |pod| {
-            let own = json!({"key": "example.com/other", "operator": "Exists"});
+            let toleration = json!({"key": "example.com/other", "operator": "Exists"});
             match pod.pointer("/spec/tolerations").and_then(Value::as_array) {
-                Some(list) if list.contains(&own) => Reaction::Patch(json!([])),
+                Some(list) if list.contains(&toleration) => Reaction::Patch(json!([])),
                 Some(_) => Reaction::Patch(
-                    json!([{"op": "add", "path": "/spec/tolerations/-", "value": own}]),
+                    json!([{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]),
                 ),
                 None => Reaction::Patch(
-                    json!([{"op": "add", "path": "/spec/tolerations", "value": [own]}]),
+                    json!([{"op": "add", "path": "/spec/tolerations", "value": [toleration]}]),
                 ),
             }
         })
@@ -40,7 +40,7 @@ pub(crate) async fn tolerations_of_another_webhook_stay(cluster: &Cluster) {
     }
 }
 
-/// A multi-arch Pod into which another webhook has put a sidecar after tolerarch saw it.
+/// Creates a multi-arch Pod to which another webhook adds a sidecar after tolerarch's decision.
 async fn with_sidecar(cluster: &Cluster, tag: &str) -> Pod {
     let injector = injector(cluster, tag).await;
     let namespace = cluster.namespace("sidecar").await;
@@ -51,7 +51,7 @@ async fn with_sidecar(cluster: &Cluster, tag: &str) -> Pod {
     created_when(&namespace, &pod(&[&cluster.images.tag("multi")]), injected).await
 }
 
-/// A webhook that gives Pods of one container a sidecar with this image.
+/// Starts a webhook that adds a sidecar with this image to Pods of one container.
 pub(crate) async fn injector(cluster: &Cluster, tag: &str) -> Stub {
     let image = cluster.images.tag(tag);
     Stub::start(&cluster.local().pki, move |pod| {
@@ -67,10 +67,11 @@ pub(crate) async fn injector(cluster: &Cluster, tag: &str) -> Stub {
     .await
 }
 
-/// A Pod as it is stored, once the API server has taken up the other webhook.
-async fn created_when(namespace: &Namespace, pod: &Value, seen: impl Fn(&Pod) -> bool) -> Pod {
+/// Creates a Pod once a dry run shows that the other webhook is called. Returns the stored Pod.
+async fn created_when(namespace: &Namespace, pod: &Value, is_called: impl Fn(&Pod) -> bool) -> Pod {
     scenarios::until("the other webhook is called", async || {
-        namespace.dry_run(pod).await.ok().filter(&seen).map(drop)
+        let created = namespace.dry_run(pod).await.ok()?;
+        is_called(&created).then_some(())
     })
     .await;
     namespace.pod(pod).await

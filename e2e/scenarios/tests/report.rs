@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Replicas of a Deployment, by the tag of its image.
 const DEPLOYMENTS: [(&str, u32); 3] = [("multi", 1_000), ("amd64", 700), ("gone", 300)];
 
-pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Cluster) {
+pub(crate) async fn report_and_why_cover_two_thousand_pods(cluster: &Cluster) {
     // All namespaces are added up, too.
     let cluster = &cluster.another().await;
     // As before an installation: nothing has decided on these Pods.

@@ -1,4 +1,4 @@
-//! How a scenario is run: within a limit, timed, and with what there is to know where it fails.
+//! Runs a scenario: with a limit, with its duration, and with logs if it fails.
 
 use std::any::Any;
 use std::fs;
@@ -13,44 +13,46 @@ use scenarios::Cluster;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout};
 
-/// How long a scenario may take, and one that waits for minutes by its nature.
+/// The maximum duration of a scenario.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
+/// The maximum duration of a scenario that waits for minutes.
 pub(crate) const LONG: Duration = Duration::from_secs(1_800);
-/// How many lines of a log are shown, and how much of each.
+/// How many lines of a log are printed.
 const LINES: usize = 30;
+/// How many characters of a line are printed.
 const WIDTH: usize = 300;
-/// Whose logs are shown: the programs under test, and what calls them.
-const SHOWN: [&str; 4] = [
+/// The logs that are printed: of the programs under test, and of their callers.
+const PRINTED_LOGS: [&str; 4] = [
     "tolerarch.log",
     "peer.log",
     "kube-apiserver.log",
     "cluster-autoscaler.log",
 ];
-/// How many of the slowest are told.
+/// How many of the slowest scenarios are printed.
 const SLOWEST: usize = 10;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
-/// Started by the first scenario; an error if that failed.
+/// The cluster, started by the first scenario, or why it did not start.
 static CLUSTER: Mutex<Option<Result<Arc<Cluster>, String>>> = Mutex::new(None);
-static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+static RESULTS: Mutex<Vec<ScenarioResult>> = Mutex::new(Vec::new());
 
-/// A scenario by its name.
+/// A scenario and its name.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Cluster) -> LocalBoxFuture<'_, ()>,
 }
 
-struct Ended {
+struct ScenarioResult {
     name: &'static str,
-    took: Duration,
+    duration: Duration,
     failed: bool,
 }
 
-/// What libtest runs for these.
+/// Makes tests for libtest of scenarios.
 pub(crate) fn trials(scenarios: Vec<Scenario>, limit: Duration) -> impl Iterator<Item = Trial> {
     scenarios
         .into_iter()
-        .map(move |one| Trial::test(one.name, move || run(&one, limit)))
+        .map(move |scenario| Trial::test(scenario.name, move || run(&scenario, limit)))
 }
 
 fn run(scenario: &Scenario, limit: Duration) -> Result<(), Failed> {
@@ -60,30 +62,31 @@ fn run(scenario: &Scenario, limit: Duration) -> Result<(), Failed> {
     let end = catch_unwind(AssertUnwindSafe(|| {
         RUNTIME.block_on(async { timeout(limit, (scenario.run)(&cluster)).await })
     }));
-    let took = begun.elapsed();
-    print!("{:.1} s; ", took.as_secs_f64());
-    let why = match end {
+    let duration = begun.elapsed();
+    print!("{:.1} s; ", duration.as_secs_f64());
+    let error = match end {
         Ok(Ok(())) => None,
         Ok(Err(_)) => Some(format!("it has not ended after {limit:?}")),
         Err(panic) => Some(message(&*panic)),
     };
-    let ended = Ended {
+    let result = ScenarioResult {
         name: scenario.name,
-        took,
-        failed: why.is_some(),
+        duration,
+        failed: error.is_some(),
     };
-    ENDED
+    RESULTS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .push(ended);
-    why.map_or(Ok(()), |why| {
-        Err(failure(scenario.name, &why, &cluster, since))
-    })
+        .push(result);
+    match error {
+        None => Ok(()),
+        Some(error) => Err(failure(scenario.name, &error, &cluster, since)),
+    }
 }
 
 fn cluster() -> Result<Arc<Cluster>, Failed> {
     let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-    // The other scenarios need not try it again.
+    // An error is kept, so that the other scenarios do not try again.
     let start = || {
         let begun = Instant::now();
         let started = catch_unwind(|| Arc::new(RUNTIME.block_on(Cluster::start())));
@@ -102,10 +105,11 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic without a text").to_owned()
 }
 
-/// The ends of the logs that were written meanwhile, and behind them, where they are seen first, the reason and the next steps.
+/// Returns the ends of the logs that were written meanwhile. The reason and the next steps come last, where readers look
+/// first.
 fn failure(name: &str, why: &str, cluster: &Cluster, since: SystemTime) -> Failed {
     let mut text = String::new();
-    let mut where_from = String::new();
+    let mut where_logs_are = String::new();
     if !Cluster::is_external() {
         let directory = cluster.local().directory();
         let mut logs = Vec::new();
@@ -113,23 +117,24 @@ fn failure(name: &str, why: &str, cluster: &Cluster, since: SystemTime) -> Faile
         for log in logs {
             text += &format!("--- the end of {}\n{}\n", log.display(), end_of(&log));
         }
-        where_from = format!("\nall logs are kept in {}", directory.display());
+        where_logs_are = format!("\nall logs are kept in {}", directory.display());
     }
     Failed::from(format!(
-        "{text}--- {name} FAILED: {why}\nalone: cargo test -p scenarios -- {name}{where_from}"
+        "{text}--- {name} FAILED: {why}\nalone: cargo test -p scenarios -- {name}{where_logs_are}"
     ))
 }
 
-/// Finds the logs that were written since then.
+/// Collects the logs below a directory that were written since a time.
 fn collect(directory: &Path, since: SystemTime, logs: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(metadata) = entry.metadata() else {
             continue;
         };
-        let is_shown = SHOWN.iter().any(|name| entry.file_name() == *name);
+        let is_printed = PRINTED_LOGS.iter().any(|name| entry.file_name() == *name);
+        let is_new = metadata.modified().is_ok_and(|modified| modified >= since);
         if metadata.is_dir() {
             collect(&entry.path(), since, logs);
-        } else if is_shown && metadata.modified().is_ok_and(|modified| modified >= since) {
+        } else if is_printed && is_new {
             logs.push(entry.path());
         }
     }
@@ -138,35 +143,35 @@ fn collect(directory: &Path, since: SystemTime, logs: &mut Vec<PathBuf>) {
 fn end_of(log: &Path) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().collect();
-    let cut = |line: &&str| line.chars().take(WIDTH).collect::<String>();
-    lines[lines.len().saturating_sub(LINES)..]
-        .iter()
-        .map(cut)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let last_lines = &lines[lines.len().saturating_sub(LINES)..];
+    let mut end: Vec<String> = Vec::new();
+    for line in last_lines {
+        end.push(line.chars().take(WIDTH).collect());
+    }
+    end.join("\n")
 }
 
-/// Ends the cluster, and says which took longest, and which failed.
+/// Ends the cluster, and prints the slowest and the failed scenarios.
 pub(crate) fn conclude(has_failed: bool) {
     let cluster = CLUSTER
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    if let Some(Ok(cluster)) = cluster.map(|cluster| cluster.map(Arc::into_inner))
-        && let Some(cluster) = cluster
+    if let Some(Ok(cluster)) = cluster
+        && let Some(cluster) = Arc::into_inner(cluster)
     {
-        let keep = has_failed || std::env::var_os("E2E_KEEP").is_some();
-        RUNTIME.block_on(cluster.stop(keep));
+        let keep_logs = has_failed || std::env::var_os("E2E_KEEP").is_some();
+        RUNTIME.block_on(cluster.stop(keep_logs));
     }
-    let mut ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
-    if !ended.is_empty() {
+    let mut results = std::mem::take(&mut *RESULTS.lock().unwrap_or_else(PoisonError::into_inner));
+    if !results.is_empty() {
         println!("the slowest:");
     }
-    ended.sort_by_key(|one| std::cmp::Reverse(one.took));
-    for one in ended.iter().take(SLOWEST) {
-        println!("{:>8.1} s  {}", one.took.as_secs_f64(), one.name);
+    results.sort_by_key(|result| std::cmp::Reverse(result.duration));
+    for result in results.iter().take(SLOWEST) {
+        println!("{:>8.1} s  {}", result.duration.as_secs_f64(), result.name);
     }
-    for one in ended.iter().filter(|one| one.failed) {
-        println!("FAILED: {}", one.name);
+    for result in results.iter().filter(|result| result.failed) {
+        println!("FAILED: {}", result.name);
     }
 }

@@ -48,7 +48,7 @@ impl Side {
 }
 
 /// Each side in each round, so that what else the machine does concerns all of them.
-pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(cluster: &Cluster) {
+pub(crate) async fn warm_deployment_is_bound_about_as_fast_as_without_webhook(cluster: &Cluster) {
     let start = async |settings| cluster.local().tolerarch(settings).await;
     let enforcing = start(json!({"log": {"level": "warn"}})).await;
     // It decides all the same, and has no patch that the API server would have to apply.

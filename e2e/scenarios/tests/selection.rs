@@ -25,8 +25,8 @@ fn compute_class() -> Value {
     json!({"pools": [{"preset": "gke-compute-class"}], "daemonSets": true})
 }
 
-/// The value of the selector's label, and the keys of the tolerations that tolerarch may have added.
-fn placed(spec: &PodSpec) -> (Option<&str>, Vec<&str>) {
+/// Returns the value of the selector's label, and the keys of the tolerations that tolerarch may have added.
+fn placement_of(spec: &PodSpec) -> (Option<&str>, Vec<&str>) {
     let selector = spec.node_selector.as_ref();
     let class = selector.and_then(|selector| selector.get(CLASS));
     let tolerations = spec.tolerations.iter().flatten();
@@ -36,12 +36,13 @@ fn placed(spec: &PodSpec) -> (Option<&str>, Vec<&str>) {
 }
 
 fn of_pod(pod: &Pod) -> (Option<&str>, Vec<&str>) {
-    placed(pod.spec.as_ref().unwrap())
+    placement_of(pod.spec.as_ref().unwrap())
 }
 
-const OPEN: (Option<&str>, [&str; 2]) = (Some("multi-arch"), [CLASS, "kubernetes.io/arch"]);
+/// The placement of an eligible Pod.
+const ADDED: (Option<&str>, [&str; 2]) = (Some("multi-arch"), [CLASS, "kubernetes.io/arch"]);
 
-pub(crate) async fn a_pod_gets_selector_and_tolerations_or_neither(cluster: &Cluster) {
+pub(crate) async fn pods_get_selector_and_tolerations_or_neither(cluster: &Cluster) {
     let tolerarch = cluster.local().tolerarch(compute_class()).await;
     let namespace = cluster.namespace_with("selected", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
@@ -52,24 +53,24 @@ pub(crate) async fn a_pod_gets_selector_and_tolerations_or_neither(cluster: &Clu
         pod.pools().is_some().then_some(pod)
     })
     .await;
-    assert_eq!(of_pod(&multi), (OPEN.0, OPEN.1.to_vec()));
+    assert_eq!(of_pod(&multi), (ADDED.0, ADDED.1.to_vec()));
     assert_eq!(multi.pools(), Some("gke-compute-class"));
 
     let amd64 = namespace.pod(&pod(&[&image("amd64")])).await;
     assert_eq!(of_pod(&amd64), (None, vec![]));
-    for own in [json!({SPOT: "true"}), json!({CLASS: "gpu"})] {
+    for user_selector in [json!({SPOT: "true"}), json!({CLASS: "gpu"})] {
         let mut pod = pod(&[&image("multi")]);
-        pod["spec"]["nodeSelector"] = own.clone();
+        pod["spec"]["nodeSelector"] = user_selector.clone();
         let pod = namespace.pod(&pod).await;
         let selector = serde_json::to_value(&pod.spec.as_ref().unwrap().node_selector).unwrap();
-        assert_eq!(selector, own);
+        assert_eq!(selector, user_selector);
         assert_eq!((of_pod(&pod).1, pod.pools()), (vec![], None));
     }
-    let closed = r#"{decision="unchanged",profile="",reason="own-selector"}"#;
-    let metric = format!("tolerarch_reviews_total{closed}");
+    let unchanged = r#"{decision="unchanged",profile="",reason="own-selector"}"#;
+    let metric = format!("tolerarch_reviews_total{unchanged}");
     assert_eq!(tolerarch.metric(&metric).await, 2);
 
-    // A selector would take its Pods off all other nodes.
+    // A DaemonSet gets no selector, which would remove its Pods from all other nodes.
     let template =
         json!({"metadata": {"labels": {"app": "agent"}}, "spec": pod(&[&image("multi")])["spec"]});
     let selector = json!({"matchLabels": {"app": "agent"}});
@@ -80,12 +81,12 @@ pub(crate) async fn a_pod_gets_selector_and_tolerations_or_neither(cluster: &Clu
     namespace.apply(&set).await;
     let set = namespace.api::<DaemonSet>().get("agent").await.unwrap();
     let template = set.spec.unwrap().template.spec.unwrap();
-    assert_eq!(placed(&template), (None, OPEN.1.to_vec()));
+    assert_eq!(placement_of(&template), (None, ADDED.1.to_vec()));
 }
 
-pub(crate) async fn a_sidecar_for_one_architecture_takes_both_back(cluster: &Cluster) {
+pub(crate) async fn single_arch_sidecar_removes_selector_and_tolerations(cluster: &Cluster) {
     let tolerarch = cluster.local().tolerarch(compute_class()).await;
-    for (tag, is_open) in [("sidecar", true), ("amd64", false)] {
+    for (tag, is_eligible) in [("sidecar", true), ("amd64", false)] {
         let namespace = cluster.namespace_with("selected", &tolerarch.url).await;
         let injector = injector(cluster, tag).await;
         cluster
@@ -96,12 +97,12 @@ pub(crate) async fn a_sidecar_for_one_architecture_takes_both_back(cluster: &Clu
         let stored = until("both webhooks are called", async || {
             let pod = namespace.dry_run(&pod).await.ok()?;
             let containers = pod.spec.as_ref().unwrap().containers.len();
-            let is_settled = pod.pools().is_some() == is_open;
+            let is_settled = pod.pools().is_some() == is_eligible;
             (containers == 2 && is_settled).then_some(pod)
         })
         .await;
-        let expected = if is_open {
-            (OPEN.0, OPEN.1.to_vec())
+        let expected = if is_eligible {
+            (ADDED.0, ADDED.1.to_vec())
         } else {
             (None, vec![])
         };
@@ -111,8 +112,8 @@ pub(crate) async fn a_sidecar_for_one_architecture_takes_both_back(cluster: &Clu
     }
 }
 
-/// The controller can add no selector to a Pod that exists, and so opens no such pool to it.
-pub(crate) async fn a_pod_that_exists_is_told_that_it_is_too_late(cluster: &Cluster) {
+/// The controller cannot add a selector to an existing Pod, so it does not add the tolerations of such a pool.
+pub(crate) async fn event_says_that_an_existing_pod_gets_no_selector(cluster: &Cluster) {
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
     let repo = registry.repo("app");
@@ -129,7 +130,7 @@ pub(crate) async fn a_pod_that_exists_is_told_that_it_is_too_late(cluster: &Clus
     cluster.until_called_without_effect(&namespace).await;
     namespace.offer(0, 10).await;
     let mut older = namespace.takes_a_place(&pod(&[&repo.reference("both")]));
-    // As if it had been there before the webhook was.
+    // It is created without tolerarch, as before an installation.
     older["metadata"] = json!({"name": "older", "labels": {"tolerarch.io/mode": "off"}});
     namespace.pod(&older).await;
 
@@ -144,7 +145,7 @@ pub(crate) async fn a_pod_that_exists_is_told_that_it_is_too_late(cluster: &Clus
         .controller_as(&account, &registry.address(), settings)
         .await;
     opt_in(cluster, &namespace, "older").await;
-    let repaired = until("the other pool is opened", async || {
+    let repaired = until("the toleration of the other pool is added", async || {
         let pod = namespace.pods().get("older").await.ok()?;
         pod.pools().is_some().then_some(pod)
     })
@@ -152,32 +153,39 @@ pub(crate) async fn a_pod_that_exists_is_told_that_it_is_too_late(cluster: &Clus
     assert_eq!(repaired.pools(), Some("multi-arch"));
     assert!(repaired.tolerates_pool());
     assert_eq!(of_pod(&repaired), (None, vec![]));
-    let told = until("an event says why", async || {
+    let event = until("an event says why", async || {
         let events = namespace.api::<Event>();
         let events = events.list(&ListParams::default()).await.ok()?;
         let mut events = events.items.into_iter();
         events.find(|event| event.reason.as_deref() == Some("PoolClosed"))
     })
     .await;
-    let message = told.message.unwrap();
+    let message = event.message.unwrap();
     assert!(
         message.starts_with("gke-compute-class cannot be opened to this Pod any more"),
         "{message}"
     );
 }
 
-/// Has the controller look at a Pod, and at the namespace, which has opted out of the installed webhook.
+/// Opts a Pod in, and the namespace, which has opted out of the installed webhook, so that the controller reads them.
 async fn opt_in(cluster: &Cluster, namespace: &Namespace, pod: &str) {
-    let on = Patch::Merge(json!({"metadata": {"labels": {"tolerarch.io/mode": null}}}));
-    let how = PatchParams::default();
+    let opted_in = Patch::Merge(json!({"metadata": {"labels": {"tolerarch.io/mode": null}}}));
+    let parameters = PatchParams::default();
     let namespaces =
         kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
-    namespaces.patch(&namespace.name, &how, &on).await.unwrap();
-    namespace.pods().patch(pod, &how, &on).await.unwrap();
+    namespaces
+        .patch(&namespace.name, &parameters, &opted_in)
+        .await
+        .unwrap();
+    namespace
+        .pods()
+        .patch(pod, &parameters, &opted_in)
+        .await
+        .unwrap();
 }
 
-/// The NodePool without taints comes first by its weight, so that a toleration alone would buy nothing in the pool.
-pub(crate) async fn karpenter_makes_the_nodes_that_pods_select(cluster: &Cluster) {
+/// The NodePool without taints has more weight, so a toleration alone would create no nodes in the pool.
+pub(crate) async fn karpenter_creates_the_nodes_that_pods_select(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let taint = json!([{"key": "example.com/group", "value": "multi", "effect": "NoSchedule"}]);
@@ -214,16 +222,19 @@ pub(crate) async fn karpenter_makes_the_nodes_that_pods_select(cluster: &Cluster
             .until_pods("web", 2, |pod| pod.node().is_some())
             .await
         {
-            let (seen, _) = karpenter.node(pod.node().unwrap()).await;
-            assert_eq!(seen, expected, "{tag} {settings}: {:?}", pod.annotations());
+            let (node_pool, _) = karpenter.node(pod.node().unwrap()).await;
+            assert_eq!(
+                node_pool,
+                expected,
+                "{tag} {settings}: {:?}",
+                pod.annotations()
+            );
         }
     }
 }
 
-/// By its default flags, with which a toleration brings Pods to the pool by chance.
-pub(crate) async fn the_cluster_autoscaler_needs_no_priorities_for_pods_that_select(
-    cluster: &Cluster,
-) {
+/// The autoscaler has its default flags, with which a toleration alone brings Pods to the pool only by chance.
+pub(crate) async fn cluster_autoscaler_needs_no_priorities_for_selecting_pods(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let taints = json!([
         {"key": CLASS, "value": "multi-arch", "effect": "NoSchedule"},
@@ -232,7 +243,7 @@ pub(crate) async fn the_cluster_autoscaler_needs_no_priorities_for_pods_that_sel
     let multi = NodeGroup {
         taints,
         labels: json!({CLASS: "multi-arch"}),
-        // Worse than the other group by what the default expander weighs.
+        // Larger nodes, which the default expander likes less.
         cores: 8,
         ..NodeGroup::untainted("multi", "arm64")
     };
@@ -253,7 +264,7 @@ pub(crate) async fn the_cluster_autoscaler_needs_no_priorities_for_pods_that_sel
         })
         .await;
         scale(&namespace, tag, 3, &pod).await;
-        let seen: BTreeMap<String, usize> = groups_of(&autoscaler, &namespace, tag, 3).await;
-        assert_eq!(seen, all_in(group, 3), "{tag}");
+        let groups: BTreeMap<String, usize> = groups_of(&autoscaler, &namespace, tag, 3).await;
+        assert_eq!(groups, all_in(group, 3), "{tag}");
     }
 }

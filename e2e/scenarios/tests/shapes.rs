@@ -1,4 +1,4 @@
-//! Pods of every shape: what the API server accepts without tolerarch it accepts with it.
+//! Pods of every shape: the API server accepts with tolerarch what it accepts without it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 
 const SHAPES: usize = 300;
 
-pub(crate) async fn a_dry_run_shows_what_would_be_stored(cluster: &Cluster) {
+pub(crate) async fn dry_run_equals_the_stored_pod(cluster: &Cluster) {
     let namespace = cluster.namespace("dry-run").await;
     let pod = pod(&[&cluster.images.tag("multi")]);
-    let shown = namespace.dry_run(&pod).await.unwrap();
+    let previewed = namespace.dry_run(&pod).await.unwrap();
     let stored = namespace.pod(&pod).await;
-    assert!(shown.tolerates_pool());
+    assert!(previewed.tolerates_pool());
     assert_eq!(
-        shown.spec.unwrap().tolerations,
+        previewed.spec.unwrap().tolerations,
         stored.spec.unwrap().tolerations
     );
 }
 
-pub(crate) async fn server_side_apply_settles(cluster: &Cluster) {
+pub(crate) async fn repeated_server_side_apply_changes_nothing(cluster: &Cluster) {
     let namespace = cluster.namespace("apply").await;
     let mut pod = pod(&[&cluster.images.tag("multi")]);
     pod["metadata"] = json!({"name": "web", "labels": {"app": "web"}});
@@ -39,7 +39,7 @@ pub(crate) async fn server_side_apply_settles(cluster: &Cluster) {
     };
     let first = apply().await;
     assert!(first.tolerates_pool());
-    // The second one neither conflicts with what tolerarch added nor takes it away.
+    // The second request neither conflicts with what tolerarch added nor removes it.
     let second = apply().await;
     assert_eq!(
         first.spec.unwrap().tolerations,
@@ -48,53 +48,55 @@ pub(crate) async fn server_side_apply_settles(cluster: &Cluster) {
     assert_eq!(first.metadata.generation, second.metadata.generation);
 }
 
-pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster: &Cluster) {
+pub(crate) async fn webhook_causes_no_rejection_of_generated_pods(cluster: &Cluster) {
     let with = cluster.namespace("shapes").await;
     let without = cluster.namespace_opted_out("shapes").await;
     let images =
         ["multi", "sidecar", "amd64", "arm64", "single"].map(|tag| cluster.images.tag(tag));
-    // The same shapes in each run, so that a failure comes back.
+    // The same shapes in each run, so that a failure can be reproduced.
     let mut runner = TestRunner::deterministic();
     let shapes = any_pod(images.to_vec());
     let mut accepted = 0;
-    let mut tolerated = 0;
+    let mut eligible = 0;
     for _ in 0..SHAPES {
         let mut pod = shapes.new_tree(&mut runner).unwrap().current();
-        // Its volume has another name each time.
+        // The token's volume would have a different name in each Pod.
         pod["spec"]["automountServiceAccountToken"] = false.into();
-        // Where it would run is no question here.
+        // No scheduler is to choose a node.
         pod["spec"]["schedulerName"] = "none".into();
         let expected = without.try_pod(&pod).await;
-        let found = with.try_pod(&pod).await;
-        match (&expected, &found) {
-            (Ok(expected), Ok(found)) => {
-                assert_eq!(without_own(found), without_own(expected), "{pod}");
+        let actual = with.try_pod(&pod).await;
+        match (&expected, &actual) {
+            (Ok(expected), Ok(actual)) => {
+                assert_eq!(
+                    without_pool_toleration(actual),
+                    without_pool_toleration(expected),
+                    "{pod}"
+                );
                 accepted += 1;
-                tolerated += usize::from(found.pools().is_some());
+                eligible += usize::from(actual.pools().is_some());
             }
             (Err(_), Err(_)) => {}
-            _ => panic!("without: {expected:?}\nwith: {found:?}\n{pod}"),
+            _ => panic!("without: {expected:?}\nwith: {actual:?}\n{pod}"),
         }
     }
-    // Otherwise nothing was tried.
+    // Enough shapes were accepted and eligible.
     assert!(
-        accepted > SHAPES / 2 && tolerated > SHAPES / 20,
-        "{accepted} accepted, {tolerated} tolerated"
+        accepted > SHAPES / 2 && eligible > SHAPES / 20,
+        "{accepted} accepted, {eligible} eligible"
     );
 }
 
-/// An annotation that large Pods lose before they are deleted.
+/// An annotation that is removed from large Pods before they are deleted.
 const BALLAST: &str = "e2e/ballast";
 
-/// Names of the namespaces are part of what is stored, so both have the same length.
-pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_webhook(
-    cluster: &Cluster,
-) {
+/// The names of the namespaces are stored with the Pods, so both have the same length.
+pub(crate) async fn webhook_causes_no_rejection_of_the_largest_pods(cluster: &Cluster) {
     let with = cluster.namespace("size").await;
     let without = cluster.namespace_opted_out("size").await;
     let image = cluster.images.tag("multi");
     let tries = AtomicUsize::new(0);
-    // Of more than 90,000 entries of one letter the request is too large, at 3 MiB, before etcd's limit is reached.
+    // With more than 90,000 entries of one letter, the request exceeds 3 MiB before etcd's limit is reached.
     for (name, value, count) in [
         ("A", "", 85_000),
         ("NAME", "some <text>", 40_000),
@@ -115,14 +117,14 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
         let stores = async |namespace: &Namespace, filling: usize| {
             let stored = namespace.try_pod(&of_size(filling)).await;
             if let Ok(pod) = &stored {
-                // A deletion is an update first, which is too large for the largest Pods as they are.
+                // A deletion begins with an update, which would be too large for the largest Pods.
                 let lighter = Patch::Merge(json!({"metadata": {"annotations": {BALLAST: null}}}));
                 namespace
                     .pods()
                     .patch(&pod.name_any(), &PatchParams::default(), &lighter)
                     .await
                     .unwrap();
-                // The API server tries that with the Pod of its cache, which may still be the heavier one.
+                // The API server uses the Pod of its cache, which may still have the annotation.
                 until("the lighter Pod is deleted", async || {
                     let now = DeleteParams::default().grace_period(0);
                     namespace.pods().delete(&pod.name_any(), &now).await.ok()
@@ -131,7 +133,7 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
             }
             stored
         };
-        // The largest Pod that is stored without tolerarch.
+        // Finds the largest Pod that is stored without tolerarch.
         let mut fits = 0;
         let mut exceeds = 3 << 19;
         while exceeds - fits > 8 {
@@ -151,21 +153,21 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
             );
         }
         let far_below = stores(&with, fits.saturating_sub(1 << 20)).await.unwrap();
-        // Many small objects count with several times what they take.
+        // Many small entries count with a multiple of their size.
         assert_eq!(far_below.pools().is_some(), count == 1, "{count} entries");
     }
 }
 
-/// What is in the spec, without what tolerarch may add.
-fn without_own(pod: &Pod) -> PodSpec {
+/// Returns the spec without the toleration that tolerarch may add.
+fn without_pool_toleration(pod: &Pod) -> PodSpec {
     let mut spec = pod.spec.clone().unwrap();
-    let own: Toleration = serde_json::from_value(
+    let added: Toleration = serde_json::from_value(
         json!({"key": scenarios::POOL, "operator": "Exists", "effect": "NoSchedule"}),
     )
     .unwrap();
     spec.tolerations
         .get_or_insert_default()
-        .retain(|toleration| *toleration != own);
+        .retain(|toleration| *toleration != added);
     spec
 }
 
@@ -191,16 +193,16 @@ fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
         .prop_map(
             |(containers, init, volumes, tolerations, annotations, rest)| {
                 let mut pod = pod(&containers.iter().map(String::as_str).collect::<Vec<_>>());
-                for (place, (image, native)) in init.into_iter().enumerate() {
-                    let mut container = json!({"name": format!("i{place}"), "image": image});
-                    if native {
+                for (index, (image, is_sidecar)) in init.into_iter().enumerate() {
+                    let mut container = json!({"name": format!("i{index}"), "image": image});
+                    if is_sidecar {
                         container["restartPolicy"] = "Always".into();
                     }
                     scenarios::add_container(&mut pod, "initContainers", container);
                 }
-                for (place, image) in volumes.into_iter().enumerate() {
+                for (index, image) in volumes.into_iter().enumerate() {
                     let volume =
-                        json!({"name": format!("v{place}"), "image": {"reference": image}});
+                        json!({"name": format!("v{index}"), "image": {"reference": image}});
                     scenarios::add_container(&mut pod, "volumes", volume);
                 }
                 if let Some(tolerations) = tolerations {

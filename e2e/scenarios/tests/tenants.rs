@@ -16,7 +16,7 @@ const ENTRIES: usize = 200_000;
 /// MiB that the controller may take, also as a debug build.
 const MEMORY: usize = 128;
 
-pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: &Cluster) {
+pub(crate) async fn large_and_deep_pods_do_not_affect_other_pods(cluster: &Cluster) {
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
     let repo = registry.repo("app");

@@ -12,9 +12,8 @@ use scenarios::{Cluster, PodExt, WorkloadController};
 use serde_json::json;
 
 pub(crate) use self::kueue::{
-    a_flavour_with_the_taint_takes_what_tolerates_it,
-    jobs_get_the_tolerations_of_their_flavour_and_of_the_pool,
-    other_flavours_of_the_pool_take_every_job,
+    flavour_with_the_taint_takes_pods_that_tolerate_it, flavours_without_the_taint_take_every_job,
+    jobs_get_the_tolerations_of_flavour_and_pool,
 };
 use self::site::Site;
 

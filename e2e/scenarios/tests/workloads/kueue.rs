@@ -18,7 +18,7 @@ const PODS: usize = 4;
 const GATE: &str = "kueue.x-k8s.io/admission";
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
-pub(crate) async fn jobs_get_the_tolerations_of_their_flavour_and_of_the_pool(cluster: &Cluster) {
+pub(crate) async fn jobs_get_the_tolerations_of_flavour_and_pool(cluster: &Cluster) {
     let site = Site::start(cluster, WorkloadController::Kueue, json!({})).await;
     site.apply(HEADING, JOBS).await;
     for name in ["training", "report"] {
@@ -41,7 +41,7 @@ pub(crate) async fn jobs_get_the_tolerations_of_their_flavour_and_of_the_pool(cl
     assert_eq!(template.tolerations.unwrap().len(), 1);
 }
 
-pub(crate) async fn a_flavour_with_the_taint_takes_what_tolerates_it(cluster: &Cluster) {
+pub(crate) async fn flavour_with_the_taint_takes_pods_that_tolerate_it(cluster: &Cluster) {
     let site = Site::start(cluster, WorkloadController::Kueue, json!({})).await;
     let namespace = &site.namespace;
     // Kueue holds them back, and tolerarch has decided.
@@ -89,7 +89,7 @@ pub(crate) async fn a_flavour_with_the_taint_takes_what_tolerates_it(cluster: &C
     assert_eq!(site.calls().await, 7);
 }
 
-pub(crate) async fn other_flavours_of_the_pool_take_every_job(cluster: &Cluster) {
+pub(crate) async fn flavours_without_the_taint_take_every_job(cluster: &Cluster) {
     let require = json!({"require": "affinity", "platforms": ["linux/amd64", "linux/arm64"]});
     let settings = json!({"placement": require});
     let site = Site::start(cluster, WorkloadController::Kueue, settings).await;

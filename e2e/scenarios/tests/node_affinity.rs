@@ -1,24 +1,26 @@
-//! Which nodes Pods are kept off, and which they prefer, as the API server stores it and the scheduler reads it.
+//! Node affinity that tolerarch adds: requirements and preferences, as the API server stores and the scheduler reads them.
 
 use k8s_openapi::api::core::v1::Pod;
 use scenarios::{Cluster, Namespace, PodExt, Tolerarch, deployment, pod};
 use serde_json::{Value, json};
 
-/// A tolerarch with this placement, for the Pods of a namespace.
+/// Starts a tolerarch with this placement, for the Pods of a namespace.
 async fn start(cluster: &Cluster, placement: Value) -> (Tolerarch, Namespace) {
     let tolerarch = cluster
         .local()
         .tolerarch(json!({"placement": placement}))
         .await;
-    let namespace = cluster.namespace_with("steering", &tolerarch.url).await;
+    let namespace = cluster
+        .namespace_with("node-affinity", &tolerarch.url)
+        .await;
     cluster.until_called(&namespace).await;
     (tolerarch, namespace)
 }
 
-/// The nodes of the pool are arm64, the plain one is amd64.
-pub(crate) async fn pods_stay_off_the_architectures_that_their_images_lack(cluster: &Cluster) {
+/// The pool's node is arm64, the plain one is amd64.
+pub(crate) async fn pods_avoid_architectures_that_their_images_lack(cluster: &Cluster) {
     let (_tolerarch, namespace) = start(cluster, json!({"require": "affinity"})).await;
-    // The users' own toleration opens the pool to them, and there is room nowhere else.
+    // A toleration of the user allows the pool, and only the pool has places.
     namespace.offer(0, 10).await;
     for (tag, fits) in [
         ("multi", true),
@@ -38,7 +40,7 @@ pub(crate) async fn pods_stay_off_the_architectures_that_their_images_lack(clust
         };
         namespace.until_pods(tag, 2, settled).await;
     }
-    // Once the other node has room, they run there.
+    // When the plain node has places, the others run there.
     namespace.offer(10, 10).await;
     for tag in ["amd64", "single"] {
         namespace
@@ -47,7 +49,7 @@ pub(crate) async fn pods_stay_off_the_architectures_that_their_images_lack(clust
     }
 }
 
-pub(crate) async fn pods_prefer_an_architecture_where_both_have_room(cluster: &Cluster) {
+pub(crate) async fn pods_run_on_the_preferred_architecture(cluster: &Cluster) {
     let prefer = json!({"prefer": [{"platform": "linux/arm64", "weight": 100}]});
     let (_tolerarch, namespace) = start(cluster, prefer).await;
     namespace.offer(10, 10).await;
@@ -58,8 +60,8 @@ pub(crate) async fn pods_prefer_an_architecture_where_both_have_room(cluster: &C
         .await;
 }
 
-/// What the user requires stays, whatever it looks like, and the API server takes what comes of it.
-pub(crate) async fn constraints_of_users_stay_valid(cluster: &Cluster) {
+/// User constraints of every form stay, and the API server accepts the result.
+pub(crate) async fn user_constraints_stay_valid(cluster: &Cluster) {
     let required = |terms: Value| {
         json!({"affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
@@ -87,19 +89,20 @@ pub(crate) async fn constraints_of_users_stay_valid(cluster: &Cluster) {
         )
         .await;
         for spec in &specs {
-            let mut given = pod(&[&cluster.images.tag("amd64")]);
-            given["metadata"]["labels"]["team"] = json!("blue");
-            let members = given["spec"].as_object_mut().unwrap();
+            let mut submitted = pod(&[&cluster.images.tag("amd64")]);
+            submitted["metadata"]["labels"]["team"] = json!("blue");
+            let members = submitted["spec"].as_object_mut().unwrap();
             members.extend(spec.as_object().unwrap().clone());
             let stored = namespace
-                .dry_run(&given)
+                .dry_run(&submitted)
                 .await
-                .unwrap_or_else(|error| panic!("{error}: {given}"));
-            let marks = stored.metadata.annotations.unwrap_or_default();
+                .unwrap_or_else(|error| panic!("{error}: {submitted}"));
+            let annotations = stored.metadata.annotations.unwrap_or_default();
+            let required = annotations.get("tolerarch.io/required");
             assert_eq!(
-                marks.get("tolerarch.io/required").map(String::as_str),
+                required.map(String::as_str),
                 Some("amd64,team=blue"),
-                "{given}"
+                "{submitted}"
             );
             let stored = serde_json::to_string(&stored.spec).unwrap();
             for (key, value) in spec.as_object().unwrap() {
