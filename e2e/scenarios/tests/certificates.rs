@@ -1,4 +1,4 @@
-//! `tls.mode: managed`, with the rights that the chart gives and no others.
+//! `tls.mode: managed`, with only the rights that the chart gives.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,48 +21,39 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How soon a webhook has to be called that starts together with its issuer.
+/// The maximum time until a webhook that starts together with its issuer is ready.
 const FIRST_START: Duration = Duration::from_secs(30);
-/// How often the projector looks at the Secret of a Pod that runs: a kubelet takes up to 90 s, which the tests of the issuer's
-/// plan reckon with.
+/// How often [`SecretVolume`] reads the Secret while a Pod runs. A kubelet takes up to 90 s, for which the unit tests of the
+/// issuer's plan allow.
 const SYNC: Duration = Duration::from_secs(5);
-/// How soon damage has to be gone: a minute, as the documentation says, and a look of the projector.
-const HEALED: Duration = Duration::from_secs(70);
+/// The maximum time until damage is repaired: a minute, as documented, and one period of [`SYNC`].
+const REPAIRED: Duration = Duration::from_secs(70);
 const CERTIFICATE_HEALTHY: &str = "tolerarch_component_healthy{component=\"certificate\"}";
-/// Pods in a second.
+/// Pods a second.
 const RATE: u32 = 20;
-/// The Secrets, and the account that may write them, as the chart calls them.
+/// The Secret of the CA in the chart, and the service account that may write it.
 const CERTIFICATES: &str = "arm-tolerarch-certificates";
+/// The Secret of the serving certificate in the chart.
 const SERVING: &str = "arm-tolerarch-serving";
-/// What the chart calls its objects in the rendering that the rights are taken from.
+/// The name of the release in the renderings that the rights are taken from.
 pub(crate) const RELEASE: &str = "arm-tolerarch";
 
 pub(crate) async fn managed_certificates_are_replaced_without_a_failed_call(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("managed", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
-    let started = start(cluster, &namespace, &accounts).await;
-    print!(
-        "certificates: ready {:.1?} after the first start; ",
-        started.ready_after
-    );
-    assert!(
-        started.ready_after < FIRST_START,
-        "{:?}",
-        started.ready_after
-    );
-    the_webhook_has_no_right(cluster, &namespace, &accounts).await;
-    service.only(&started.replicas.each_ref().map(|replica| replica.port));
+    let installation = start(cluster, &namespace, &accounts).await;
+    let ready_after = installation.ready_after;
+    print!("certificates: ready {ready_after:.1?} after the first start; ");
+    assert!(ready_after < FIRST_START, "{ready_after:?}");
+    assert_webhook_has_no_rights(cluster, &namespace, &accounts).await;
+    service.only(&installation.ports());
     cluster.until_called(&namespace).await;
-    calling(cluster, &namespace, async {
-        started
-            .replaced_when(
-                async || deleted(&namespace, &[CERTIFICATES, SERVING]).await,
-                true,
-            )
-            .await;
-    })
-    .await;
+    let replacement = installation.until_replaced_after(
+        async || delete_secrets(&namespace, &[CERTIFICATES, SERVING]).await,
+        NewCa::Expected,
+    );
+    without_failed_call(cluster, &namespace, replacement).await;
 }
 
 pub(crate) async fn managed_certificates_rotate_without_a_failed_call(cluster: &Cluster) {
@@ -76,28 +67,32 @@ pub(crate) async fn managed_certificates_rotate_without_a_failed_call(cluster: &
         patch(&namespace, secret, json!({"stringData": pair})).await;
     };
     put(CERTIFICATES, authority(&pki)).await;
-    let started = start(cluster, &namespace, &accounts).await;
-    service.only(&started.replicas.each_ref().map(|replica| replica.port));
+    let installation = start(cluster, &namespace, &accounts).await;
+    service.only(&installation.ports());
     cluster.until_called(&namespace).await;
-    calling(cluster, &namespace, async {
-        // A certificate is replaced after half of a month, by one of the same CA, and a CA after two thirds of a year.
+    let replacements = async {
+        // A certificate is replaced after half a month, by one of the same CA, and a CA after two thirds of a year.
         let leaf = pki.leaf_from(&["127.0.0.1"], SystemTime::now() - 20 * DAY);
         let leaf = json!({"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem});
-        started
-            .replaced_when(async || put(SERVING, leaf).await, false)
+        let put_leaf = async || put(SERVING, leaf).await;
+        installation
+            .until_replaced_after(put_leaf, NewCa::NotRequired)
             .await;
-        started
-            .replaced_when(async || put(CERTIFICATES, authority(&due)).await, true)
+        let put_due_ca = async || put(CERTIFICATES, authority(&due)).await;
+        installation
+            .until_replaced_after(put_due_ca, NewCa::Expected)
             .await;
-        // Each Secret goes, too, that of the CA while the one before it still counts.
-        started
-            .replaced_when(async || deleted(&namespace, &[CERTIFICATES]).await, true)
+        // Each Secret is deleted, too; the CA's while its predecessor is still trusted.
+        let delete_ca = async || delete_secrets(&namespace, &[CERTIFICATES]).await;
+        installation
+            .until_replaced_after(delete_ca, NewCa::Expected)
             .await;
-        started
-            .replaced_when(async || deleted(&namespace, &[SERVING]).await, false)
+        let delete_leaf = async || delete_secrets(&namespace, &[SERVING]).await;
+        installation
+            .until_replaced_after(delete_leaf, NewCa::NotRequired)
             .await;
-    })
-    .await;
+    };
+    without_failed_call(cluster, &namespace, replacements).await;
 }
 
 pub(crate) async fn damaged_managed_certificates_are_replaced(cluster: &Cluster) {
@@ -111,31 +106,36 @@ pub(crate) async fn damaged_managed_certificates_are_replaced(cluster: &Cluster)
         json!({"stringData": authority(&pki)}),
     )
     .await;
-    let started = start(cluster, &namespace, &accounts).await;
-    service.only(&started.replicas.each_ref().map(|replica| replica.port));
+    let installation = start(cluster, &namespace, &accounts).await;
+    service.only(&installation.ports());
     cluster.until_called(&namespace).await;
     for damage in Damage::ALL {
-        let what = format!("{damage:?}");
         damage.inflict(cluster, &namespace, &pki).await;
-        let damaged = kept(cluster, &namespace).await;
+        let damaged = stored_certificates(cluster, &namespace).await;
         let begin = Instant::now();
-        until(&format!("{what}: called again"), async || {
-            let before = cluster.failed_open_in(&namespace).await;
+        until(&format!("{damage:?}: called again"), async || {
+            let failed_before = cluster.failed_open_in(&namespace).await;
             let pod = namespace.dry_run(&web(cluster)).await.unwrap();
-            let called = pod.tolerates_pool() && cluster.failed_open_in(&namespace).await == before;
-            let is_whole = has(&namespace, CERTIFICATES, "ca.crt").await
-                && has(&namespace, SERVING, "tls.crt").await;
-            let is_replaced = kept(cluster, &namespace).await != damaged;
-            (called && is_whole && is_replaced).then_some(())
+            let failed_after = cluster.failed_open_in(&namespace).await;
+            let is_called = pod.tolerates_pool() && failed_after == failed_before;
+            let is_complete = has_certificate(&namespace, CERTIFICATES, "ca.crt").await
+                && has_certificate(&namespace, SERVING, "tls.crt").await;
+            let is_replaced = stored_certificates(cluster, &namespace).await != damaged;
+            (is_called && is_complete && is_replaced).then_some(())
         })
         .await;
-        assert!(begin.elapsed() < HEALED, "{what}: {:.1?}", begin.elapsed());
-        print!("{what}: called again after {:.1?}; ", begin.elapsed());
+        let took = begin.elapsed();
+        assert!(took < REPAIRED, "{damage:?}: {took:.1?}");
+        print!("{damage:?}: called again after {took:.1?}; ");
     }
 }
 
-/// Creates Pods all the time until something is over; each has to get its toleration.
-async fn calling<T>(cluster: &Cluster, namespace: &Namespace, event: impl Future<Output = T>) -> T {
+/// Creates Pods until `event` is over. Asserts that each gets the toleration and that no call fails.
+async fn without_failed_call<T>(
+    cluster: &Cluster,
+    namespace: &Namespace,
+    event: impl Future<Output = T>,
+) -> T {
     let failed_before = cluster.failed_open_in(namespace).await;
     let mut created = 0;
     let begin = Instant::now();
@@ -151,35 +151,27 @@ async fn calling<T>(cluster: &Cluster, namespace: &Namespace, event: impl Future
     };
     let end = tokio::select! {
         end = event => end,
-        () = creations => unreachable!("it goes on for ever"),
+        () = creations => unreachable!("it never ends"),
     };
-    // With what is served in the end.
+    // With the certificate that is served at the end.
     for _ in 0..RATE {
-        assert!(
-            namespace
-                .dry_run(&web(cluster))
-                .await
-                .unwrap()
-                .tolerates_pool()
-        );
+        let pod = namespace.dry_run(&web(cluster)).await.unwrap();
+        assert!(pod.tolerates_pool());
     }
-    assert_eq!(
-        cluster.failed_open_in(namespace).await,
-        failed_before,
-        "of {created} creations"
-    );
+    let failed_after = cluster.failed_open_in(namespace).await;
+    assert_eq!(failed_after, failed_before, "of {created} creations");
     print!("none of {created} creations failed; ");
     end
 }
 
-/// What an older release has left, in which each replica signed for itself: its replicas are called until they end.
+/// In an older release each replica signed its own certificate. Its replicas are called until they end.
 pub(crate) async fn older_release_is_called_until_it_is_replaced(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("upgraded", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
-    // Its CA, and what such a replica signs by it and serves.
+    // The CA of the older release, with which each replica signs the certificate that it serves.
     let pki = Pki::new();
-    let old = cluster.configuration_of(&namespace);
+    let name = cluster.configuration_of(&namespace);
     let data = Patch::Merge(json!({"stringData": authority(&pki)}));
     namespace
         .api::<Secret>()
@@ -187,44 +179,35 @@ pub(crate) async fn older_release_is_called_until_it_is_replaced(cluster: &Clust
         .await
         .unwrap();
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
-    let mut configuration = webhooks.get(&old).await.unwrap();
+    let mut configuration = webhooks.get(&name).await.unwrap();
     for webhook in configuration.webhooks.iter_mut().flatten() {
         webhook.client_config.ca_bundle = Some(ByteString(pki.ca_pem().into_bytes()));
     }
     webhooks
-        .replace(&old, &PostParams::default(), &configuration)
+        .replace(&name, &PostParams::default(), &configuration)
         .await
         .unwrap();
-    let before = cluster.local().tolerarch(json!({})).await;
-    before.renew_certificate(&pki);
-    service.only(&[before.port]);
+    let older_replica = cluster.local().tolerarch(json!({})).await;
+    older_replica.renew_certificate(&pki);
+    service.only(&[older_replica.port]);
     cluster.until_called(&namespace).await;
 
-    let _started = calling(cluster, &namespace, async {
-        let started = start(cluster, &namespace, &accounts).await;
-        service.only(&started.replicas.each_ref().map(|replica| replica.port));
-        started
-    })
-    .await;
-    let secret = namespace
-        .api::<Secret>()
-        .get(CERTIFICATES)
-        .await
-        .unwrap()
-        .data
-        .unwrap();
-    assert_eq!(
-        secret["ca.crt"].0,
-        pki.ca_pem().into_bytes(),
-        "the CA is kept"
-    );
+    let upgrade = async {
+        let installation = start(cluster, &namespace, &accounts).await;
+        service.only(&installation.ports());
+        installation
+    };
+    let _installation = without_failed_call(cluster, &namespace, upgrade).await;
+    let secret = namespace.api::<Secret>().get(CERTIFICATES).await.unwrap();
+    let ca = &secret.data.unwrap()["ca.crt"].0;
+    assert_eq!(*ca, pki.ca_pem().into_bytes(), "the CA is kept");
 }
 
 fn web(cluster: &Cluster) -> Value {
     pod(&[&cluster.images.tag("multi")])
 }
 
-/// The Secret of this CA.
+/// Returns the content of the Secret of this CA.
 fn authority(pki: &Pki) -> Value {
     json!({"ca.crt": pki.ca_pem(), "ca.key": pki.ca_key_pem()})
 }
@@ -250,16 +233,16 @@ async fn accounts(cluster: &Cluster, namespace: &Namespace) -> Accounts {
     }
 }
 
-/// A kubelet's part in a Pod: it mounts the keys of the serving Secret that the chart's volume names.
-struct Projector {
+/// The volume that a kubelet mounts into a Pod: the keys of the serving Secret that the chart's volume names.
+struct SecretVolume {
     mount: PathBuf,
     secrets: Api<Secret>,
 }
 
-impl Projector {
-    /// Tries until both keys are there, as a kubelet does before it starts a Pod: again after half a second, and then after
-    /// twice as long each time (`exponentialbackoff`).
-    async fn mounted(&self) {
+impl SecretVolume {
+    /// Tries until both keys exist, as a kubelet does before it starts a Pod: after half a second, and then after twice as
+    /// long each time (`exponentialbackoff`).
+    async fn until_mounted(&self) {
         let mut pause = Duration::from_millis(500);
         while self.sync().await.is_none() {
             sleep(pause).await;
@@ -267,7 +250,7 @@ impl Projector {
         }
     }
 
-    /// Writes the files anew, at once (`AtomicWriter`), if all of them are there.
+    /// Replaces the files atomically, as `AtomicWriter` does, if both keys exist.
     async fn sync(&self) -> Option<()> {
         let data = self.secrets.get_opt(SERVING).await.ok()??.data?;
         let keys = ["tls.crt", "tls.key"].map(|key| (key, data.get(key)));
@@ -281,7 +264,7 @@ impl Projector {
             .keep();
         for (key, content) in keys {
             fs::write(new.join(key), &content.unwrap().0).unwrap();
-            // It is there from the second time on.
+            // From the second time on, the link exists.
             let _ = symlink(Path::new("..data").join(key), self.mount.join(key));
         }
         symlink(new.file_name().unwrap(), self.mount.join("..data_tmp")).unwrap();
@@ -290,49 +273,61 @@ impl Projector {
     }
 }
 
-/// The issuer, two replicas whose Pods are created at the same time, and how soon these could be called.
-struct Started {
+/// The issuer, and two replicas whose Pods are created at the same time.
+struct Installation {
     issuer: Tolerarch,
     replicas: [Tolerarch; 2],
+    /// How long it took until both replicas were ready.
     ready_after: Duration,
     _kubelets: JoinSet<()>,
 }
 
-impl Started {
-    fn served(&self) -> [usize; 2] {
-        self.replicas
-            .each_ref()
-            .map(|replica| count(replica, "serving certificate reloaded"))
+/// Whether a new certificate must come from a new CA.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NewCa {
+    Expected,
+    NotRequired,
+}
+
+impl Installation {
+    fn ports(&self) -> [u16; 2] {
+        self.replicas.each_ref().map(|replica| replica.port)
     }
 
-    /// Waits until both replicas serve another certificate after this was done, and there is another CA if one is meant.
-    async fn replaced_when(&self, done: impl AsyncFnOnce(), by_another_ca: bool) {
-        let cas = || count(&self.issuer, "a new CA for the webhook's certificates");
-        let served = self.served();
-        let before = cas();
-        done().await;
+    /// Returns how often each replica has reloaded its certificate.
+    fn reloads(&self) -> [usize; 2] {
+        self.replicas
+            .each_ref()
+            .map(|replica| count_in_log(replica, "serving certificate reloaded"))
+    }
+
+    /// Waits until both replicas serve another certificate after `change`, and a new CA exists if one is expected.
+    async fn until_replaced_after(&self, change: impl AsyncFnOnce(), new_ca: NewCa) {
+        let count_cas = || count_in_log(&self.issuer, "a new CA for the webhook's certificates");
+        let reloads_before = self.reloads();
+        let cas_before = count_cas();
+        change().await;
         until_ok("both replicas serve another certificate", async || {
-            let now = self.served();
-            let cas = cas();
-            let all = now.iter().zip(served).all(|(now, before)| *now > before);
-            let is_as_meant = all && (!by_another_ca || cas > before);
-            if is_as_meant {
-                Ok(())
-            } else {
-                Err(format!(
-                    "{now:?} after {served:?}, {cas} CAs after {before}"
-                ))
+            let reloads = self.reloads();
+            let cas = count_cas();
+            let has_new_leaf = reloads[0] > reloads_before[0] && reloads[1] > reloads_before[1];
+            let has_new_ca = cas > cas_before || new_ca == NewCa::NotRequired;
+            if has_new_leaf && has_new_ca {
+                return Ok(());
             }
+            Err(format!(
+                "{reloads:?} after {reloads_before:?}, {cas} CAs after {cas_before}"
+            ))
         })
         .await;
     }
 }
 
-fn count(tolerarch: &Tolerarch, text: &str) -> usize {
+fn count_in_log(tolerarch: &Tolerarch, text: &str) -> usize {
     tolerarch.process.log().matches(text).count()
 }
 
-async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) -> Started {
+async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) -> Installation {
     let settings = json!({"tls": {
         "mode": "managed",
         "secret": CERTIFICATES,
@@ -345,11 +340,11 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
             .unwrap()
             .keep();
         let files = json!({"certFile": mount.join("tls.crt"), "keyFile": mount.join("tls.key")});
-        let kubelet = Projector {
+        let volume = SecretVolume {
             mount,
             secrets: namespace.api(),
         };
-        kubelet.mounted().await;
+        volume.until_mounted().await;
         let mut settings = settings.clone();
         settings["server"] = files;
         let tolerarch = cluster.local().tolerarch(settings).await;
@@ -357,7 +352,7 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
             (tolerarch.metric(CERTIFICATE_HEALTHY).await == 1).then_some(())
         })
         .await;
-        (tolerarch, kubelet)
+        (tolerarch, volume)
     };
     let issuer = cluster
         .local()
@@ -365,16 +360,16 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
     let (issuer, first, second) = tokio::join!(issuer, replica(), replica());
     let ready_after = begin.elapsed();
     let mut kubelets = JoinSet::new();
-    let replicas = [first, second].map(|(replica, kubelet)| {
+    let replicas = [first, second].map(|(replica, volume)| {
         kubelets.spawn(async move {
             loop {
                 sleep(SYNC).await;
-                kubelet.sync().await;
+                volume.sync().await;
             }
         });
         replica
     });
-    Started {
+    Installation {
         issuer,
         replicas,
         ready_after,
@@ -382,11 +377,16 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
     }
 }
 
-/// Who takes over the webhook's process has no way to any Secret or webhook configuration; each by its own token.
-async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) {
+/// Asserts what the tokens of the webhook and of the issuer allow: somebody who takes over the webhook's process can reach
+/// no Secret and no webhook configuration.
+async fn assert_webhook_has_no_rights(
+    cluster: &Cluster,
+    namespace: &Namespace,
+    accounts: &Accounts,
+) {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let secrets = format!("/api/v1/namespaces/{}/secrets", namespace.name);
-    let own = cluster.configuration_of(namespace);
+    let configuration = cluster.configuration_of(namespace);
     let status = async |account: &Path, method: &str, path: &str| {
         let config = Kubeconfig::read_from(account).unwrap();
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
@@ -396,17 +396,15 @@ async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, acco
             .method(method)
             .uri(format!("{path}?dryRun=All"));
         let request = request.header("content-type", "application/merge-patch+json");
-        // The body of a DELETE would count instead of its parameters, and so end the dry run.
+        // The body of a DELETE would replace its parameters, and so end the dry run.
         let body = if method == "PATCH" {
             b"{}".to_vec()
         } else {
             Vec::new()
         };
-        match Client::try_from(config)
-            .unwrap()
-            .request::<Value>(request.body(body).unwrap())
-            .await
-        {
+        let client = Client::try_from(config).unwrap();
+        let answer = client.request::<Value>(request.body(body).unwrap()).await;
+        match answer {
             Ok(_) => 200,
             Err(kube::Error::Api(status)) => status.code,
             Err(error) => panic!("{method} {path}: {error}"),
@@ -420,11 +418,11 @@ async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, acco
         ("PATCH", format!("{secrets}/{CERTIFICATES}"), 403, 200),
         ("GET", secrets.clone(), 403, 403),
         ("POST", secrets.clone(), 403, 403),
-        ("GET", format!("{webhooks}/{own}"), 403, 200),
-        ("PATCH", format!("{webhooks}/{own}"), 403, 200),
+        ("GET", format!("{webhooks}/{configuration}"), 403, 200),
+        ("PATCH", format!("{webhooks}/{configuration}"), 403, 200),
         ("PATCH", format!("{webhooks}/zz-tolerarch"), 403, 403),
         ("GET", webhooks.to_owned(), 403, 403),
-        ("DELETE", format!("{webhooks}/{own}"), 403, 403),
+        ("DELETE", format!("{webhooks}/{configuration}"), 403, 403),
     ] {
         assert_eq!(
             status(&accounts.webhook, method, &path).await,
@@ -439,8 +437,8 @@ async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, acco
     }
 }
 
-/// Applies the service account and its rights, documents of these kinds as the chart renders them, and gives what makes a
-/// program this account.
+/// Applies the service account and its rights: the documents of these kinds, as the chart renders them. Returns a kubeconfig
+/// of the account.
 pub(crate) async fn give_rights(
     cluster: &Cluster,
     namespace: &Namespace,
@@ -454,7 +452,7 @@ pub(crate) async fn give_rights(
     kubeconfig_of(cluster, namespace, RELEASE).await
 }
 
-/// Applies documents of an expected rendering, in a namespace of a scenario.
+/// Applies documents of a rendering in the namespace of a scenario.
 pub(crate) async fn apply(cluster: &Cluster, namespace: &Namespace, documents: &[String]) {
     let documents = documents
         .join("---\n")
@@ -480,7 +478,7 @@ pub(crate) async fn apply(cluster: &Cluster, namespace: &Namespace, documents: &
         .await;
 }
 
-/// What makes a program this service account.
+/// Writes a kubeconfig of a service account. Returns its file.
 pub(crate) async fn kubeconfig_of(
     cluster: &Cluster,
     namespace: &Namespace,
@@ -505,7 +503,7 @@ pub(crate) async fn kubeconfig_of(
     file
 }
 
-/// The documents of these kinds in an expected rendering of the chart, each once.
+/// Returns the documents of these kinds in an expected rendering of the chart. `kinds` names a kind once for each document.
 pub(crate) fn documents(rendering: &str, kinds: &[&str]) -> Vec<String> {
     let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
     let text = fs::read_to_string(renderings.join(rendering).with_extension("yaml")).unwrap();
@@ -514,16 +512,16 @@ pub(crate) fn documents(rendering: &str, kinds: &[&str]) -> Vec<String> {
             .iter()
             .any(|kind| document.contains(&format!("\nkind: {kind}\n")))
     };
-    let found: Vec<String> = text
+    let documents: Vec<String> = text
         .split("---\n")
         .filter(is_wanted)
         .map(ToOwned::to_owned)
         .collect();
-    assert_eq!(found.len(), kinds.len(), "{kinds:?} in {rendering}");
-    found
+    assert_eq!(documents.len(), kinds.len(), "{kinds:?} in {rendering}");
+    documents
 }
 
-/// As a tool does that applies the configuration as it was rendered, or with this bundle.
+/// Sets the CA bundle, or removes it as a tool does that applies the rendered configuration again.
 async fn set_bundle(cluster: &Cluster, namespace: &Namespace, bundle: Option<&[u8]>) {
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
     let name = cluster.configuration_of(namespace);
@@ -532,24 +530,23 @@ async fn set_bundle(cluster: &Cluster, namespace: &Namespace, bundle: Option<&[u
         for webhook in configuration.webhooks.iter_mut().flatten() {
             webhook.client_config.ca_bundle = bundle.map(|bundle| ByteString(bundle.to_vec()));
         }
-        // A replica may write at the same time.
-        webhooks
+        // Tried again if the issuer writes at the same time.
+        let replaced = webhooks
             .replace(&name, &PostParams::default(), &configuration)
-            .await
-            .ok()
-            .map(drop)
+            .await;
+        replaced.ok().map(drop)
     })
     .await;
 }
 
-async fn has(namespace: &Namespace, secret: &str, key: &str) -> bool {
+async fn has_certificate(namespace: &Namespace, secret: &str, key: &str) -> bool {
     let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
     let data = secret.and_then(|secret| secret.data).unwrap_or_default();
     data.get(key)
         .is_some_and(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE-----"))
 }
 
-async fn deleted(namespace: &Namespace, secrets: &[&str]) {
+async fn delete_secrets(namespace: &Namespace, secrets: &[&str]) {
     for secret in secrets {
         namespace
             .api::<Secret>()
@@ -559,7 +556,7 @@ async fn deleted(namespace: &Namespace, secrets: &[&str]) {
     }
 }
 
-/// What others do to certificates and Secrets. None of it leaves what API servers and replicas can use.
+/// Damage by others to certificates and Secrets. Each makes them unusable for the API server or for replicas.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     LeafHasNoKey,
@@ -577,7 +574,7 @@ enum Damage {
 }
 
 impl Damage {
-    /// Those of the serving certificate come first: they need the key of the CA.
+    /// All kinds of damage. Those of the serving certificate come first: they need the key of the CA.
     const ALL: [Self; 12] = [
         Self::LeafHasNoKey,
         Self::LeafHasABrokenSignature,
@@ -593,10 +590,10 @@ impl Damage {
         Self::BundleIsLarge,
     ];
 
-    /// Does it. `pki` is the CA that has signed what is served.
+    /// Does the damage. `pki` is the CA that signed the served certificate.
     async fn inflict(self, cluster: &Cluster, namespace: &Namespace, pki: &Pki) {
         match self {
-            Self::LeafHasNoKey => take_key(namespace, SERVING, "tls").await,
+            Self::LeafHasNoKey => remove_key(namespace, SERVING, "tls").await,
             Self::LeafHasABrokenSignature => break_signature(namespace, SERVING, "tls.crt").await,
             Self::LeafHasAnotherSigner => {
                 put_leaf(namespace, &pki.namesake().leaf(&["127.0.0.1"])).await;
@@ -606,7 +603,7 @@ impl Damage {
             }
             Self::LeafSecretIsLarge => fill(namespace, SERVING, "tls.crt").await,
             Self::LeafSecretIsImmutable => seal(namespace, SERVING, "tls.crt").await,
-            Self::CaHasNoKey => take_key(namespace, CERTIFICATES, "ca").await,
+            Self::CaHasNoKey => remove_key(namespace, CERTIFICATES, "ca").await,
             Self::CaHasABrokenSignature => break_signature(namespace, CERTIFICATES, "ca.crt").await,
             Self::CaSecretIsLarge => fill(namespace, CERTIFICATES, "ca.crt").await,
             Self::CaSecretIsImmutable => seal(namespace, CERTIFICATES, "ca.crt").await,
@@ -616,18 +613,20 @@ impl Damage {
     }
 }
 
-/// What the issuer keeps: both certificates, and the bundles.
-async fn kept(cluster: &Cluster, namespace: &Namespace) -> [Vec<Vec<u8>>; 3] {
-    let certificates =
-        [(CERTIFICATES, "ca.crt"), (SERVING, "tls.crt")].map(async |(secret, key)| {
-            let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
-            let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-            data.get(key)
-                .map(|value| value.0.clone())
-                .into_iter()
-                .collect()
-        });
-    let [ca, leaf] = certificates;
+/// What is stored of certificates.
+#[derive(PartialEq, Eq)]
+struct StoredCertificates {
+    ca: Option<Vec<u8>>,
+    leaf: Option<Vec<u8>>,
+    bundles: Vec<Vec<u8>>,
+}
+
+async fn stored_certificates(cluster: &Cluster, namespace: &Namespace) -> StoredCertificates {
+    let content = async |secret: &str, key: &str| {
+        let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
+        let content = secret?.data?.remove(key)?;
+        Some(content.0)
+    };
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
     let configuration = webhooks
         .get(&cluster.configuration_of(namespace))
@@ -637,7 +636,11 @@ async fn kept(cluster: &Cluster, namespace: &Namespace) -> [Vec<Vec<u8>>; 3] {
     let bundles = webhooks
         .filter_map(|webhook| Some(webhook.client_config.ca_bundle?.0))
         .collect();
-    [ca.await, leaf.await, bundles]
+    StoredCertificates {
+        ca: content(CERTIFICATES, "ca.crt").await,
+        leaf: content(SERVING, "tls.crt").await,
+        bundles,
+    }
 }
 
 async fn patch(namespace: &Namespace, secret: &str, patch: Value) {
@@ -657,7 +660,7 @@ async fn put_leaf(namespace: &Namespace, leaf: &Leaf) {
     .await;
 }
 
-/// Changes the last bit of the certificate.
+/// Changes the last bit of a certificate.
 async fn break_signature(namespace: &Namespace, secret: &str, key: &str) {
     let data = namespace
         .api::<Secret>()
@@ -670,14 +673,14 @@ async fn break_signature(namespace: &Namespace, secret: &str, key: &str) {
         .unwrap()
         .to_vec();
     *certificate.last_mut().unwrap() ^= 1;
-    // It is written as base64.
+    // JSON has the bytes as base64.
     let text = json!(ByteString(certificate));
     let text = text.as_str().unwrap();
     let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
     patch(namespace, secret, json!({"stringData": {key: text}})).await;
 }
 
-/// Fills the Secret up to what API servers store, with no room for a certificate.
+/// Fills a Secret up to the size that API servers store, so that no certificate fits.
 async fn fill(namespace: &Namespace, secret: &str, key: &str) {
     let data = namespace
         .api::<Secret>()
@@ -700,7 +703,7 @@ async fn fill(namespace: &Namespace, secret: &str, key: &str) {
     .await;
 }
 
-/// Takes the certificate's content for good, and keeps the Secret from being deleted.
+/// Replaces the certificate's content, makes the Secret immutable, and prevents its deletion.
 async fn seal(namespace: &Namespace, secret: &str, key: &str) {
     let metadata = json!({"finalizers": ["example.com/kept"]});
     patch(
@@ -711,8 +714,8 @@ async fn seal(namespace: &Namespace, secret: &str, key: &str) {
     .await;
 }
 
-/// Takes the key of a pair, and the certificate's content.
-async fn take_key(namespace: &Namespace, secret: &str, pair: &str) {
+/// Removes the key of a pair, and replaces the certificate's content.
+async fn remove_key(namespace: &Namespace, secret: &str, pair: &str) {
     let damage = json!({"data": {format!("{pair}.crt"): "bm9uZQ==", format!("{pair}.key"): null}});
     patch(namespace, secret, damage).await;
 }

@@ -10,7 +10,7 @@ use tokio::time::{Duration, interval};
 
 use crate::certificates::RELEASE;
 use crate::controller::give_rights;
-use crate::failed_images::brokers_are_known;
+use crate::failed_images::define_brokers;
 
 /// Pods of each workload at a time, and how often all of them go: four workloads, 1,000 Pods.
 const PODS: usize = 50;
@@ -37,7 +37,7 @@ pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Clust
     let mut unplaced = pod(&[&cluster.images.tag("multi")]);
     // Without a node they are gone at once, as no kubelet has to end them.
     unplaced["spec"]["schedulerName"] = "nobody".into();
-    brokers_are_known(cluster).await;
+    define_brokers(cluster).await;
     tokio::join!(
         churn(&team, "web", "apps/v1", "Deployment", &unplaced),
         churn(&team, "shop", "apps/v1", "ReplicaSet", &unplaced),

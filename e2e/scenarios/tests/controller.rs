@@ -1,4 +1,4 @@
-//! What the controller does after admission: with its own service account, the rights of the chart and no others.
+//! What the controller does after admission, with its service account and only the rights that the chart gives.
 
 use std::path::PathBuf;
 
@@ -16,9 +16,9 @@ use crate::certificates::{RELEASE, apply, documents, kubeconfig_of};
 /// Pods that wait for the registry.
 const PODS: usize = 100;
 
-/// A registry that is away, and a namespace whose Pods the webhook leaves unchanged for it.
+/// A registry that fails, and a namespace whose Pods the webhook therefore leaves unchanged.
 pub(crate) struct Outage {
-    /// Its image `app:v1` supports both architectures.
+    /// Its image `app:v1` is for both architectures.
     pub(crate) registry: Registry,
     pub(crate) webhook: Tolerarch,
     pub(crate) namespace: Namespace,
@@ -58,11 +58,9 @@ pub(crate) async fn pods_are_repaired_when_their_registry_returns(cluster: &Clus
     let before = namespace
         .until_pods("web", PODS, PodExt::is_unschedulable)
         .await;
-    assert!(
-        before
-            .iter()
-            .all(|pod| !pod.tolerates_pool() && pod.pools().is_none())
-    );
+    for pod in &before {
+        assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
+    }
 
     let account = give_rights(cluster, &namespace).await;
     let settings = json!({"controller": {
@@ -79,7 +77,7 @@ pub(crate) async fn pods_are_repaired_when_their_registry_returns(cluster: &Clus
     let pods = namespace.until_pods("web", PODS, |_| true).await;
     assert!(
         pods.iter().all(|pod| !pod.tolerates_pool()),
-        "the registry is away"
+        "the registry fails"
     );
 
     repo.fault(None);
@@ -98,15 +96,15 @@ pub(crate) async fn pods_are_repaired_when_their_registry_returns(cluster: &Clus
             .iter()
             .find(|old| old.uid() == pod.uid())
             .expect("the same Pods");
-        assert_eq!(rest(pod), rest(old));
+        assert_eq!(unmanaged_part(pod), unmanaged_part(old));
     }
-    // By now the policy is long in force.
-    the_fence_holds(&namespace, &account, &after[0]).await;
+    // By now the API server enforces the policy.
+    assert_policy_refuses(&namespace, &account, &after[0]).await;
 }
 
-/// The plugin merges the tolerations of an update as well, unless the Pod is BestEffort: of two of which one covers the other, the
-/// wider one is left, and then validation misses the other one (MergeTolerations, validateOnlyAddedTolerations of
-/// k8s.io/kubernetes).
+/// The plugin `PodTolerationRestriction` also merges the tolerations of an update, unless the Pod is BestEffort: if one
+/// toleration covers another, only the wider one stays. Validation then misses the other one (`MergeTolerations` and
+/// `validateOnlyAddedTolerations` of k8s.io/kubernetes).
 pub(crate) async fn refused_repair_is_given_up_and_other_pods_are_repaired(cluster: &Cluster) {
     let Outage {
         registry,
@@ -129,19 +127,15 @@ pub(crate) async fn refused_repair_is_given_up_and_other_pods_are_repaired(clust
         .pod(&burstable("narrow", json!([narrow, other])))
         .await;
     namespace.pod(&burstable("usual", json!([other]))).await;
-    let is_unschedulable = async |name: &str| {
+    let until_unschedulable = async |name: &str| {
         until(&format!("{name} has no node"), async || {
-            namespace
-                .pods()
-                .get(name)
-                .await
-                .ok()
-                .filter(PodExt::is_unschedulable)
+            let pod = namespace.pods().get(name).await.ok()?;
+            pod.is_unschedulable().then_some(pod)
         })
         .await
     };
-    let before = is_unschedulable("narrow").await;
-    is_unschedulable("usual").await;
+    let before = until_unschedulable("narrow").await;
+    until_unschedulable("usual").await;
 
     let account = give_rights(cluster, &namespace).await;
     let settings = json!({"controller": {
@@ -178,20 +172,18 @@ pub(crate) async fn refused_repair_is_given_up_and_other_pods_are_repaired(clust
         "{usual:?}"
     );
     let after = namespace.pods().get("narrow").await.unwrap();
-    assert_eq!((rest(&after), after.pools()), (rest(&before), None));
+    let actual = (unmanaged_part(&after), after.pools());
+    assert_eq!(actual, (unmanaged_part(&before), None));
 
-    // At a creation the plugin runs once more after webhooks, so the narrower one is gone before it is stored: updates go on.
-    let anew = burstable("anew", json!([narrow, other]));
-    until("the webhook knows the image", async || {
-        namespace
-            .dry_run(&anew)
-            .await
-            .ok()
-            .filter(PodExt::tolerates_pool)
+    // At a creation the plugin runs again after webhooks, so the narrower toleration is not stored, and updates succeed.
+    let new = burstable("new", json!([narrow, other]));
+    until("the webhook has looked up the image", async || {
+        let created = namespace.dry_run(&new).await.ok()?;
+        created.tolerates_pool().then_some(())
     })
     .await;
-    let anew = namespace.pod(&anew).await;
-    let own = |pod: &Pod| {
+    let new = namespace.pod(&new).await;
+    let tolerations_of_pool = |pod: &Pod| {
         let all = pod
             .spec
             .iter()
@@ -199,11 +191,14 @@ pub(crate) async fn refused_repair_is_given_up_and_other_pods_are_repaired(clust
         all.filter(|toleration| toleration.key.as_deref() == Some(POOL))
             .count()
     };
-    assert!(anew.tolerates_pool() && own(&anew) == 1, "{anew:?}");
+    assert!(
+        new.tolerates_pool() && tolerations_of_pool(&new) == 1,
+        "{new:?}"
+    );
     let label = json!({"metadata": {"labels": {"own": "x"}}});
     namespace
         .pods()
-        .patch("anew", &PatchParams::default(), &Patch::Merge(label))
+        .patch("new", &PatchParams::default(), &Patch::Merge(label))
         .await
         .unwrap();
 }
@@ -212,7 +207,7 @@ fn leads(controller: &Tolerarch) -> bool {
     controller.process.log().contains(r#""message":"leading""#)
 }
 
-/// And repairs what the other one has not.
+/// The other controller repairs the Pods that the killed one did not.
 pub(crate) async fn standby_controller_takes_over_after_a_kill(cluster: &Cluster) {
     let local = cluster.local();
     let Outage {
@@ -308,15 +303,15 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
         pod
     };
     namespace.pod(&named("closed", "one")).await;
-    // As if it had been there before the webhook was.
+    // It is created without tolerarch, as before an installation.
     let mut older = named("older", "both");
     older["metadata"]["labels"] = json!({"tolerarch.io/mode": "off"});
     namespace.pod(&older).await;
     for name in ["lies", "lies-too"] {
         namespace.pod(&named(name, "both")).await;
     }
-    dies(&namespace, "lies").await;
-    // Of a namespace that has opted out, as this one has of the installed webhook, nothing wrong is told.
+    report_exec_format_error(&namespace, "lies").await;
+    // The namespace has opted out of the installed webhook, and the controller reports nothing for such a namespace.
     let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
     let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
     namespaces
@@ -363,17 +358,17 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
     ];
     assert!(parts.iter().all(|part| lies.contains(part)), "{lies}");
 
-    // The next leader finds the same, and tells only what is new.
+    // The next leader reports only what is new.
     controller.process.kill().await;
-    let on = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
+    let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
     namespace
         .pods()
-        .patch("older", &PatchParams::default(), &Patch::Merge(on))
+        .patch("older", &PatchParams::default(), &Patch::Merge(opted_in))
         .await
         .unwrap();
     let next = local.controller_as(&account, &address, settings).await;
     described("older", "PoolOpened").await;
-    dies(&namespace, "lies-too").await;
+    report_exec_format_error(&namespace, "lies-too").await;
     described("lies-too", "WrongArchitecture").await;
     drop(next);
     let events = namespace
@@ -381,22 +376,17 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
         .list(&ListParams::default())
         .await
         .unwrap();
-    let own =
-        |event: &&Event| event.reporting_component.as_deref() == Some("tolerarch.io/controller");
-    let mut told: Vec<String> = events
-        .iter()
-        .filter(own)
-        .map(|event| {
-            format!(
-                "{} {}",
-                event.involved_object.name.as_deref().unwrap(),
-                event.reason.as_deref().unwrap()
-            )
-        })
-        .collect();
-    told.sort_unstable();
+    let mut reported: Vec<String> = Vec::new();
+    for event in &events {
+        if event.reporting_component.as_deref() == Some("tolerarch.io/controller") {
+            let pod = event.involved_object.name.as_deref().unwrap();
+            let reason = event.reason.as_deref().unwrap();
+            reported.push(format!("{pod} {reason}"));
+        }
+    }
+    reported.sort_unstable();
     assert_eq!(
-        told,
+        reported,
         [
             "closed PoolClosed",
             "lies WrongArchitecture",
@@ -404,20 +394,21 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
             "older PoolOpened"
         ]
     );
-    its_rights_are_few(&namespace, &account).await;
+    assert_rights_are_minimal(&namespace, &account).await;
 }
 
-/// Plays the kubelet of a node on which the container of this Pod cannot be run.
-async fn dies(namespace: &Namespace, pod: &str) {
-    let on_a_node = until(&format!("{pod} is on a node"), async || {
-        namespace
-            .pods()
-            .get(pod)
-            .await
-            .ok()
-            .filter(|pod| pod.node().is_some())
+/// Waits until a Pod has a node. Returns the Pod.
+pub(crate) async fn until_on_a_node(namespace: &Namespace, pod: &str) -> Pod {
+    until(&format!("{pod} is on a node"), async || {
+        let pod = namespace.pods().get(pod).await.ok()?;
+        pod.node().is_some().then_some(pod)
     })
-    .await;
+    .await
+}
+
+/// Writes the status that a kubelet reports if a container's program is for another architecture.
+async fn report_exec_format_error(namespace: &Namespace, pod: &str) {
+    let on_a_node = until_on_a_node(namespace, pod).await;
     let container = &on_a_node.spec.as_ref().unwrap().containers[0].name;
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let ended = json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error",
@@ -433,10 +424,10 @@ async fn dies(namespace: &Namespace, pod: &str) {
         .unwrap();
 }
 
-/// What events take is the right to create them, and no more.
-async fn its_rights_are_few(namespace: &Namespace, account: &PathBuf) {
+/// Asserts that the controller may create events, but not read or delete them, and what else it may not do.
+async fn assert_rights_are_minimal(namespace: &Namespace, account: &PathBuf) {
     let client = client_of(account).await;
-    let own = format!("/api/v1/namespaces/{}", namespace.name);
+    let core = format!("/api/v1/namespaces/{}", namespace.name);
     let events = format!(
         "/apis/events.k8s.io/v1/namespaces/{}/events",
         namespace.name
@@ -444,12 +435,12 @@ async fn its_rights_are_few(namespace: &Namespace, account: &PathBuf) {
     for (method, path) in [
         ("GET", events.clone()),
         ("DELETE", events),
-        ("POST", format!("{own}/events")),
-        ("POST", format!("{own}/pods/lies/exec")),
-        ("PUT", format!("{own}/pods/lies/status")),
-        ("DELETE", format!("{own}/pods/lies")),
-        ("POST", format!("{own}/pods")),
-        ("GET", format!("{own}/secrets")),
+        ("POST", format!("{core}/events")),
+        ("POST", format!("{core}/pods/lies/exec")),
+        ("PUT", format!("{core}/pods/lies/status")),
+        ("DELETE", format!("{core}/pods/lies")),
+        ("POST", format!("{core}/pods")),
+        ("GET", format!("{core}/secrets")),
         ("GET", "/api/v1/nodes".to_owned()),
     ] {
         let request = http::Request::builder()
@@ -465,7 +456,7 @@ async fn its_rights_are_few(namespace: &Namespace, account: &PathBuf) {
     }
 }
 
-/// A client with the rights of this account, which takes no for an answer.
+/// Returns a client with the rights of this account, which does not retry what is refused.
 pub(crate) async fn client_of(account: &PathBuf) -> Client {
     let config = Kubeconfig::read_from(account).unwrap();
     let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
@@ -475,8 +466,8 @@ pub(crate) async fn client_of(account: &PathBuf) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// What neither the controller nor the scheduler may change.
-fn rest(pod: &Pod) -> Value {
+/// Returns what neither the controller nor the scheduler may change.
+fn unmanaged_part(pod: &Pod) -> Value {
     let mut pod = serde_json::to_value(pod).unwrap();
     for (part, key) in [
         ("metadata", "resourceVersion"),
@@ -485,17 +476,11 @@ fn rest(pod: &Pod) -> Value {
     ] {
         pod[part].as_object_mut().unwrap().remove(key);
     }
-    let annotations = pod["metadata"]
-        .as_object_mut()
-        .unwrap()
-        .remove("annotations")
-        .unwrap_or_default();
-    let annotations: Vec<_> = annotations.as_object().into_iter().flatten().collect();
-    let foreign: Vec<_> = annotations
-        .iter()
-        .filter(|(key, _)| *key != "tolerarch.io/pools")
-        .collect();
-    assert!(foreign.is_empty(), "{foreign:?}");
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    let annotations = metadata.remove("annotations").unwrap_or_default();
+    for (key, _) in annotations.as_object().into_iter().flatten() {
+        assert_eq!(key, "tolerarch.io/pools");
+    }
     let spec = pod["spec"].as_object_mut().unwrap();
     spec.remove("nodeName");
     let tolerations = spec["tolerations"].as_array_mut().unwrap();
@@ -504,8 +489,9 @@ fn rest(pod: &Pod) -> Value {
     pod
 }
 
-/// All else that its rights would let this account do with a Pod.
-async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
+/// Asserts that the admission policy refuses every change of a Pod that the controller's rights would allow, except its
+/// repairs.
+async fn assert_policy_refuses(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
     let client = client_of(account).await;
     let path = format!(
         "/api/v1/namespaces/{}/pods/{}",
@@ -545,7 +531,7 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
             "/spec/tolerations/-",
             json!({"key": POOL, "effect": "NoSchedule"}),
         ),
-        // A pool's toleration that names no operator and no value.
+        // A pool of the rendering has this toleration without operator and value.
         add(
             "/spec/tolerations/-",
             json!({"key": "example.com/bare", "operator": "Exists", "effect": "NoSchedule"}),
@@ -558,7 +544,7 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
             "/spec/tolerations/-",
             json!({"key": "example.com/brief", "value": "x", "effect": "NoExecute"}),
         ),
-        // One of discovery.
+        // A toleration of discovery.
         add(
             "/spec/tolerations/-",
             json!({"key": "example.com/spot", "operator": "Exists"}),
@@ -574,7 +560,7 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
                 .contains("the controller of tolerarch may"),
             "{refused}: {error}"
         );
-        // A right that is missing, not a change that is wrong: the controller tries it again.
+        // The status of a missing right, not of an invalid change: the controller retries it.
         assert!(
             matches!(&error, kube::Error::Api(status) if status.code == 403),
             "{error:?}"
@@ -596,11 +582,11 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
     }
 }
 
-/// Applies the service account, its rights and the fence as the chart renders them.
+/// Applies the service account, its rights and the admission policy, as the chart renders them.
 pub(crate) async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
     let kinds = [
         "ServiceAccount",
-        // The second ones are the webhook's.
+        // The second Role and RoleBinding are the webhook's.
         "Role",
         "Role",
         "RoleBinding",
