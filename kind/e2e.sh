@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Runs the scenarios that need a cluster, and those that need real nodes, on kind: builds the image, creates a cluster and
-# a registry, installs manifests/, pushes the images, runs the scenarios, and removes everything again.
+# Runs the scenarios that need a cluster, and those that need real nodes, on kind. The script builds the image, creates a cluster
+# and registries, installs manifests/, runs the scenarios, which push their images, and removes everything.
 #
 #   kind/e2e.sh [--kubernetes v1.36.1] [--image IMAGE] [FILTER]
 #   kind/e2e.sh --offline [--program target/release/tolerarch] [FILTER]
 #
-# --kubernetes is a tag of kindest/node, otherwise kind's own; --image is one that is there already and is not built;
-# FILTER is a part of the names of scenarios, otherwise all. KEEP=1 leaves the cluster and the registry; the next run uses
-# them again. Needs Docker (before version 23 with DOCKER_BUILDKIT=1), kind, kubectl, Rust and Go.
+# --kubernetes is a tag of kindest/node; the default is kind's. --image is an existing image, which is used instead of a build.
+# FILTER is a part of the names of scenarios; the default is all. KEEP=1 keeps the cluster and the registries, and the next run
+# uses them again. Needs Docker (before version 23 with DOCKER_BUILDKIT=1), kind, kubectl, Rust and Go.
 #
-# The scenario of the chart begins with the release before, which is built of the commit in release/before, see kind/release-before.
+# The scenario of the chart begins with the previous release, built from the commit in release/before, see kind/release-before.
 #
-# --offline needs no Docker and no container registry: it makes everything from packages, see kind/README.md. --program
-# makes the image of a program that is built, in place of the Dockerfile. Exits with 77 where the engine cannot run.
+# --offline needs no Docker and no container registry: it makes everything from packages, see kind/README.md. --program makes
+# the image from a built program instead of the Dockerfile. Exits with 77 if the engine cannot run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-# Names of the scenarios that will run, with those of two architectures if E2E_EMULATED has a worker.
+# Prints the names of the scenarios that will run. They include those of two architectures if E2E_EMULATED names a worker.
 names() { # FILTER
     E2E_TARGET=cluster E2E_KIND=1 cargo test --quiet --locked --workspace --test scenarios -- --list "$@"
 }
@@ -63,7 +63,7 @@ if [ -n "$offline" ]; then
         step "builder of the Dockerfile" kind/offline/builder
         import_base amd64
         step "Dockerfile" docker build --quiet --tag tolerarch:e2e .
-        # The scenarios run the same program as a command.
+        # The scenarios also run the same program as a command.
         export E2E_TOLERARCH=$engine/tolerarch-amd64
         program_of tolerarch:e2e amd64 "$E2E_TOLERARCH"
         if [ -n "$emulated" ]; then
@@ -115,8 +115,8 @@ fi
 kind get kubeconfig --name "$name" >"$work/kubeconfig"
 export KUBECONFIG=$work/kubeconfig
 if [ -n "$emulated" ]; then
-    # The scenarios of two architectures open it, and close it again.
-    # Its kubelet is slow, and kind does not wait for it.
+    # The worker is cordoned, and only scenarios of two architectures uncordon it. Its kubelet is slow, and kind does not wait for
+    # it.
     kubectl wait --for=create --timeout=3m "node/$emulated"
     kubectl cordon "$emulated"
     kind load docker-image "$image-arm64" --name "$name" --nodes "$emulated"
@@ -125,7 +125,7 @@ fi
 others=$(kind get nodes --name "$name" | grep -vx "${emulated:-none}" | paste -sd,)
 kind load docker-image "$image" --name "$name" --nodes "$others"
 
-# One for everybody, and one that asks for a password. On port 443, which is open in the shipped network policy.
+# Two registries, one of which requires a password. They listen on port 443, which the shipped network policy opens.
 registry() { # NAME, MORE ARGUMENTS OF docker run
     docker inspect "$1" >/dev/null 2>&1 || docker run --detach --name "$1" --network kind --publish 127.0.0.1::443 \
         --env REGISTRY_HTTP_ADDR=:443 "${@:2}" registry:2 >/dev/null
@@ -138,7 +138,7 @@ registry "$name-private" --volume "$PWD/kind/htpasswd:/htpasswd:ro" --env REGIST
     --env REGISTRY_AUTH_HTPASSWD_REALM=private --env REGISTRY_AUTH_HTPASSWD_PATH=/htpasswd
 address=$(address "$name-registry")
 private=$(address "$name-private")
-# Neither has a certificate.
+# Neither registry has a certificate.
 for node in $(kind get nodes --name "$name"); do
     for host in "$address" "$private"; do
         docker exec "$node" mkdir -p "/etc/containerd/certs.d/$host"
@@ -166,7 +166,7 @@ configMapGenerator:
 images:
   - {name: ghcr.io/tolerarch/tolerarch, newName: ${image%:*}, newTag: ${image#*:}}
 patches:
-  # There are two workers, and one is the pool: without this both replicas would run on the other.
+  # One of the two workers is the pool. Without this toleration both replicas would run on the other one.
   - target: {kind: Deployment, namespace: tolerarch}
     patch: |
       - {op: add, path: /spec/template/spec/tolerations, value: [{key: tolerarch.io/multi-arch, operator: Exists}]}

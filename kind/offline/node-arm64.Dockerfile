@@ -1,5 +1,5 @@
-# A node whose kubelet and containerd are programs for arm64. It needs nothing of the machine for them; what containers run
-# there is up to the machine's binfmt_misc.
+# A node whose kubelet and containerd are programs for arm64. It has qemu for them. Programs in containers need the machine's
+# binfmt_misc.
 FROM offline/node-arm64
 COPY qemu-aarch64-static kubelet containerd /usr/local/lib/arm64/
 RUN set -eu; \

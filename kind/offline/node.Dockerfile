@@ -1,9 +1,9 @@
-# A node of kind, as kind's images/base/Dockerfile and `kind build node-image` make it, of Debian packages and of programs
-# built from Go modules. The files are kind's own.
+# A node of kind, like that of kind's images/base/Dockerfile and `kind build node-image`, but from Debian packages and from programs
+# that are built from Go modules. The files are kind's.
 FROM offline/node AS containerd
 COPY containerd containerd-shim-runc-v2 ctr /usr/local/bin/
 
-# Not unpacked, as kind does it: each node unpacks what it runs.
+# The images are imported but not unpacked, as in kind. Each node unpacks the images that it runs.
 FROM containerd AS images
 COPY import.toml images.tar /
 RUN set -eu; \
@@ -19,8 +19,8 @@ COPY kubernetes /usr/bin/kubernetes
 COPY version /kind/version
 COPY network.yaml /kind/manifests/default-cni.yaml
 COPY --from=images /var/lib/containerd /var/lib/containerd
-# The modes of files are lost in Go modules. Then as kind's Dockerfile: only what a node needs is started. Where nothing may
-# raise limits or lower an OOM score, containerd must not try.
+# Go modules lose the modes of files, so these are set first. As in kind's Dockerfile, only services that a node needs are started.
+# Some machines allow no process to raise limits or to lower an OOM score, so containerd must not try.
 RUN set -eu; \
     chmod 755 /kind/bin/* /usr/local/bin/*; \
     for name in kubelet kubeadm kubectl; do ln -s kubernetes "/usr/bin/$name"; done; \
@@ -38,7 +38,7 @@ RUN set -eu; \
     sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' /etc/containerd/config.toml; \
     ctr oci spec | jq '.hooks.createContainer += [{path: "/kind/bin/mount-product-files.sh"}] | del(.process.rlimits)' \
       >/etc/containerd/cri-base.json; \
-    # From 1.35 on the kubelet refuses cgroup v1 unless it is told.
+    # From 1.35 on kubelet refuses cgroup v1 without this flag.
     echo 'KUBELET_EXTRA_ARGS=--runtime-cgroups=/system.slice/containerd.service --fail-cgroupv1=false' >/etc/default/kubelet
 ENV container=docker
 STOPSIGNAL SIGRTMIN+3

@@ -1,4 +1,4 @@
-/* The first process of each Pod: it does nothing, buries orphans, and ends when it is told to. */
+/* The first process of each Pod. It reaps orphaned processes, and ends on SIGINT or SIGTERM. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-# Debian's docker-registry in place of registry:2, with its configuration.
+# Debian's docker-registry with its configuration, instead of registry:2.
 FROM offline/registry
 COPY registry.yml /etc/docker/registry/config.yml
 VOLUME /var/lib/registry

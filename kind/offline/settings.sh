@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it: versions and directories.
+# Versions, directories and functions. The scripts beside this file source it.
 offline=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(cd "$offline/../.." && pwd)
 
-# Programs, packages and root file systems: what costs minutes and stays the same for the same versions.
+# Programs, packages and root file systems. They take minutes to make, and depend only on versions.
 parts=${KIND_OFFLINE_PARTS:-${XDG_CACHE_HOME:-$HOME/.cache}/tolerarch-kind}
-# The Docker engine: its data, socket, log. Removed when it stops.
+# Data, socket and log of the Docker engine. The directory is removed when the engine stops.
 engine=${KIND_OFFLINE_ENGINE:-$repository/target/kind/engine}
-# The network namespace of the engine, one for each directory.
+# The network namespace of the engine. Each directory has its own.
 namespace=tolerarch-kind-$(cksum <<<"$engine" | cut -d' ' -f1)
 
-# Where the kernel is told who runs programs of other architectures; ours bears the name of the namespace.
+# The kernel's interface for interpreters of other architectures. The entry of this engine has the name of the namespace.
 # shellcheck disable=SC2034 # for the scripts that source this
 binfmt=/proc/sys/fs/binfmt_misc
 
@@ -22,7 +22,7 @@ kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\)$/\1/p' "$repository/e2
 export DOCKER_HOST=unix://$engine/docker.sock DOCKER_CONFIG=$engine/config DOCKER_BUILDKIT=1
 export PATH=$parts/bin:$parts/docker/usr/bin:$PATH
 
-# Ends as not run where the engine cannot run.
+# Ends the script as not run if the engine cannot run.
 needs_engine() { # COMMAND
     local missing
     missing=$("$offline/engine" missing)
@@ -32,18 +32,18 @@ needs_engine() { # COMMAND
     fi
 }
 
-# Runs a command, and says how long it took.
+# Runs a command, and prints how long it took.
 step() { # NAME, COMMAND
     local begun=$SECONDS
     "${@:2}"
     echo "$1: $((SECONDS - begun)) s"
 }
 
-# Not `ip netns exec`: its mount namespace has a /sys without cgroups.
+# Runs a command in the network namespace. `ip netns exec` would mount a /sys without cgroups.
 in_namespace() { nsenter --net="/run/netns/$namespace" "$@"; }
 
-# A root file system of Debian's packages, by mmdebstrap, in $parts/NAME; kept as long as it is made of the same. A script in
-# its standard input finishes it.
+# Makes a root file system of Debian packages in $parts/NAME by mmdebstrap, unless there is one with the same packages. Standard input
+# is a script that completes it.
 root() { # NAME, VARIANT, PACKAGES, ARCHITECTURE
     local finish wanted
     finish=$(cat)
@@ -57,13 +57,14 @@ root() { # NAME, VARIANT, PACKAGES, ARCHITECTURE
     printf '%s\n' "$wanted" >"$parts/$1.made-of"
 }
 
-# Makes an image of a root file system.
+# Imports a root file system as an image.
 import() { # NAME, TAG, CHANGES
     local changes=() change
     for change in "${@:3}"; do changes+=(--change "$change"); done
     tar -C "$parts/$1" -c . | docker import "${changes[@]}" - "$2" >/dev/null
 }
-# Makes the images of a file of `docker save` say that they are for arm64, which this Docker cannot do itself.
+
+# Labels the images in a file of `docker save` as arm64, which this version of Docker cannot do.
 say_arm64() { # FILE
     local work config
     work=$(mktemp -d "$engine/context.XXXX")
@@ -75,7 +76,8 @@ say_arm64() { # FILE
     tar -C "$work" -cf "$1" .
     rm -rf "$work"
 }
-# The base of the Dockerfile: Docker keeps one platform of a tag.
+
+# Imports the base image of the Dockerfile for one architecture. Docker keeps only one platform of a tag.
 import_base() { # ARCHITECTURE
     local base=gcr.io/distroless/base-nossl-debian12:nonroot file=$engine/base.tar
     import "distroless-$1" "$base" "ENV $path" 'USER 65532' 'ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt'
@@ -86,5 +88,5 @@ import_base() { # ARCHITECTURE
         rm "$file"
     fi
 }
-# Of an image's configuration.
+# PATH in the configuration of images.
 path='PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'

@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with the plugins that kubeadm's Corefile names, and no others.
+// Command coredns is CoreDNS with only the plugins that kubeadm's Corefile names.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	// The order in which a query goes through them, as in CoreDNS's plugin.cfg.
+	// A query passes the plugins in this order, which is that of CoreDNS's plugin.cfg.
 	dnsserver.Directives = []string{
 		"reload", "ready", "health", "prometheus", "errors", "loop", "cache", "loadbalance", "kubernetes", "forward",
 	}
