@@ -2,16 +2,16 @@
 
 # docker buildx build --platform linux/amd64,linux/arm64 .
 #
-# The compiler runs on the builder's own architecture and cross-compiles, so that nothing is emulated. Debian 12 in
-# both stages: the binary needs no newer glibc than it was linked with.
-# The toolchain of rust-toolchain.toml. Bases are named by tag, so that each build has their latest fixes; the
-# provenance of a release names their digests.
+# The compiler runs on the builder's architecture and cross-compiles, so nothing is emulated. Both stages are Debian 12, as the
+# binary must not need a newer glibc than the base has. The toolchain is that of rust-toolchain.toml.
+#
+# Base images are named by tag, so that each build has their latest fixes. The provenance of a release names their digests.
 FROM --platform=$BUILDPLATFORM rust:1.95.0-bookworm AS build
 ARG TARGETARCH
 WORKDIR /src
 
-# The C compiler is for aws-lc-rs. On a builder of the same architecture Debian takes its own gcc for the name of the
-# cross compiler, so both cases are one.
+# aws-lc-rs needs a C compiler. On a builder of the target's architecture Debian installs the native gcc under the name of the
+# cross compiler, so both cases use the same names.
 RUN set -eu; \
     case "$TARGETARCH" in \
       amd64) gcc=gcc-x86-64-linux-gnu  libc=libc6-dev-amd64-cross target=x86_64-unknown-linux-gnu ;; \
@@ -24,7 +24,7 @@ RUN set -eu; \
     rustup target add "$target"; \
     echo "$target" > /target
 
-# Only src and crates are compiled; the rest is there because Cargo.toml names it and --locked compares the whole workspace.
+# Only src and crates are compiled. The other folders are needed, as Cargo.toml names them and --locked checks the whole workspace.
 COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY src src
@@ -43,8 +43,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
 FROM scratch AS program
 COPY --from=build /tolerarch /tolerarch
 
-# glibc and the CA certificates; no shell, no package manager, no OpenSSL. All that the binary needs beside them is the
-# library that unwinds; the image that has it brings OpenSSL and C++ as well, 3 MB to pull.
+# The base has glibc and the CA certificates, but no shell, no package manager and no OpenSSL. The binary also needs libgcc_s, which
+# unwinds the stack. The base image with this library also has OpenSSL and C++, which are 3 MB more to pull.
 FROM gcr.io/distroless/base-nossl-debian12:nonroot
 COPY --from=build /libgcc_s.so.1 /usr/lib/libgcc_s.so.1
 COPY --from=build /tolerarch /usr/local/bin/tolerarch

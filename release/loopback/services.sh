@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by release/rehearsal: what a release talks to, on loopback and under its own name. All of it is the code that
-# runs elsewhere, but for what GitHub does: that is nginx, with files. What it leaves is in $services.
+# The services that a release uses, on loopback and under their public names. release/rehearsal sources this file. The services run
+# the public ones' code, except for GitHub, which nginx plays with files. All output is in $services.
 set -euo pipefail
 # shellcheck source=kind/offline/settings.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../kind/offline/settings.sh"
@@ -11,12 +11,12 @@ forge=https://github.com/tolerarch/tolerarch
 issuer=https://token.actions.githubusercontent.com
 started=()
 
-# Prints where a tool of the release is, built by its pinned source.
+# Prints the path of a tool of the release, which is built from its pinned source.
 release_tool() { # NAME, DIRECTORY OF ITS MODULE
     (cd "$repository/release/tools/${2:-}" && go tool -n "$1")
 }
 
-# Builds what Debian does not have, and the tools that are run without a network later.
+# Builds the programs that Debian does not have, and the tools that run without a network later.
 build_programs() (
     mkdir -p "$programs"
     export CGO_ENABLED=0
@@ -30,11 +30,11 @@ build_programs() (
     build "$loopback" rekor github.com/sigstore/rekor-tiles/v2/cmd/rekor-server/posix
     build "$loopback" tesseract github.com/transparency-dev/tesseract/cmd/tesseract/posix
     build "$loopback" timestamps github.com/sigstore/timestamp-authority/v2/cmd/timestamp-server
-    # As the scripts build them.
+    # Built as the scripts build them.
     unset CGO_ENABLED
     for tool in cosign syft; do release_tool "$tool" >/dev/null; done
     for tool in krew validate-krew-manifest; do release_tool "$tool" krew >/dev/null; done
-    # SPDX's own library, which has nothing in common with the program that writes the lists.
+    # SPDX's library, which shares no code with the program that writes the lists.
     python3 -m venv "$programs/python"
     "$programs/python/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$loopback/requirements.txt"
 )
@@ -49,7 +49,7 @@ stop_services() {
     wait
 }
 
-# Waits until a command succeeds that asks what was started last.
+# Waits until a command succeeds, which sends a request to the service that was started last.
 await() { # NAME, COMMAND
     for _ in $(seq 100); do
         "${@:2}" >/dev/null 2>&1 && return
@@ -70,7 +70,7 @@ create_authority() { # NAME, MORE ARGUMENTS OF openssl req
         -addext basicConstraints=critical,CA:true,pathlen:0 -addext keyUsage=critical,keyCertSign,cRLSign
 }
 
-# Makes a certificate for all names, and has this mount namespace trust it and know where the names are.
+# Makes a certificate for all names. In this mount namespace it is trusted, and the names resolve to loopback.
 take_names() {
     cd "$services"
     create_key tls.key
@@ -87,8 +87,8 @@ take_names() {
     cd "$repository"
 }
 
-# ghcr.io for this namespace and for the nodes of kind, which is the registry of a company as well; and a mirror of what the
-# Dockerfile takes from elsewhere.
+# Starts two registries. One is ghcr.io, and also the registry of a company, for this namespace and for the nodes of kind. The other
+# one is a mirror of the images that the Dockerfile names.
 start_registries() {
     docker network create kind >/dev/null
     docker run --detach --name ghcr --network kind --network-alias ghcr.io --network-alias registry.example.com \
@@ -124,7 +124,7 @@ CONFIG
     await buildkit docker buildx inspect
 }
 
-# Puts the images that the Dockerfile names into the mirror; the last base for both architectures.
+# Puts the images that the Dockerfile names into the mirror. It has the last base for both architectures.
 push_bases() {
     local rust base=gcr.io/distroless/base-nossl-debian12:nonroot architecture both=()
     rust=$(sed -n 's/^FROM .*\(rust:[^ ]*\).*/\1/p' Dockerfile)
@@ -144,7 +144,7 @@ push_base() { # IMAGE, ITS NAME IN THE MIRROR
     docker rmi "$1" "127.0.0.1:5000/$2" >/dev/null
 }
 
-# github.com with the files of a release, and what issues tokens to its workflows.
+# Starts github.com with the files of a release, and the issuer of tokens for its workflows.
 start_forge() { # TAG, DIRECTORY OF THE FILES
     cd "$services"
     openssl genpkey -quiet -algorithm RSA -out issuer.key
@@ -187,7 +187,7 @@ CONFIG
 
 base64_url() { basenc --base64url --wrap=0 | tr -d =; }
 
-# Prints a token as GitHub gives it to a job that a tag has started.
+# Prints a token as GitHub issues it to a job that a tag has started.
 create_token() { # REPOSITORY, TAG
     local head claims signature
     head=$(printf '{"alg":"RS256","kid":"rehearsal","typ":"JWT"}' | base64_url)
@@ -206,8 +206,8 @@ create_token() { # REPOSITORY, TAG
     echo "{\"value\":\"$head.$claims.$signature\"}"
 }
 
-# Sigstore: an authority that certifies who signs, a log of its certificates, a log of signatures, and a clock. Then a
-# command `cosign` that trusts these instead of the public ones; it takes the arguments that everybody's takes.
+# Starts Sigstore: an authority that certifies signers, a log of its certificates, a log of signatures, and a timestamp authority. Then
+# writes a command `cosign` that trusts these instead of the public ones, and has the usual arguments.
 start_sigstore() {
     cd "$services"
     create_key fulcio.key -aes256 -pass pass:rehearsal
