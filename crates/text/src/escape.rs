@@ -1,11 +1,11 @@
-//! Escapes every value of a log line, so that untrusted text cannot forge a line, steer a terminal or fill the log.
+//! Escapes for the values of log lines, so that untrusted text cannot forge a line, control a terminal or fill the log.
 
 use std::fmt::{self, Write};
 
-/// Maximum bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an
-/// event has 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
+/// Maximum bytes of a value; the rest is written as `…`. A byte becomes at most six (`\u001b`), and an event has at most
+/// 32 fields. So a line has less than 768 KiB, and fits into the queue of lines.
 const LIMIT: usize = 4 << 10;
-/// Maximum characters that are shown of a text from a Pod.
+/// Maximum characters of a text from a Pod.
 pub const SHOWN: usize = 300;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Context {
     Bare,
 }
 
-/// Writes a value so that it cannot break out of its context.
+/// Writes a value with escapes, so that it cannot break out of its context.
 pub fn escaped<W: Write>(
     writer: &mut W,
     context: Context,
@@ -27,7 +27,7 @@ pub fn escaped<W: Write>(
         context,
         left: LIMIT,
     };
-    // An error ends a value that is too long, so that the rest is not even formatted.
+    // A value that is too long ends with an error, so that the rest is not even formatted.
     if write(&mut escaped).is_err() {
         return escaped.writer.write_char('…');
     }
@@ -58,27 +58,32 @@ impl<W: Write> Write for Escaped<'_, W> {
 
 impl<W: Write> Escaped<'_, W> {
     fn write(&mut self, text: &str) -> fmt::Result {
-        let quoted = self.context != Context::Bare;
-        let special = |b: u8| !(b' '..=b'~').contains(&b) | (quoted & ((b == b'"') | (b == b'\\')));
-        // All bytes are looked at in any case, so that the compiler can vectorise the loop.
-        let has_special = text.bytes().fold(false, |any, b| any | special(b));
+        let is_quoted = self.context != Context::Bare;
+        // Without branches, the compiler can vectorise the loop.
+        let mut has_special = false;
+        for b in text.bytes() {
+            let is_printable = (b' '..=b'~').contains(&b);
+            let is_quote = (b == b'"') | (b == b'\\');
+            has_special |= !is_printable | (is_quoted & is_quote);
+        }
         if !has_special {
             return self.writer.write_str(text);
         }
         for c in text.chars() {
             match c {
-                '"' | '\\' if quoted => write!(self.writer, "\\{c}")?,
-                c if is_unsafe(c) && self.context == Context::Json => escape_json(self.writer, c)?,
-                c if is_unsafe(c) => write!(self.writer, "{}", c.escape_default())?,
-                c => self.writer.write_char(c)?,
+                '"' | '\\' if is_quoted => write!(self.writer, "\\{c}")?,
+                c if !is_unsafe(c) => self.writer.write_char(c)?,
+                c if self.context == Context::Json => escape_json(self.writer, c)?,
+                c => write!(self.writer, "{}", c.escape_default())?,
             }
         }
         Ok(())
     }
 }
 
-/// Returns whether a character could steer a terminal, break a line, reorder text or hide in it: controls, line and
-/// paragraph separators, Bidi_Control, formats without a width. For logs, tables, JSON, annotations and events.
+/// Returns whether a character could control a terminal, break a line, reorder text or hide in it: controls, line and
+/// paragraph separators, Bidi_Control, format characters without a width. Holds for logs, tables, JSON, annotations and
+/// events.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -98,7 +103,7 @@ pub fn sanitized(text: &str) -> String {
     text.chars().map(replace).collect()
 }
 
-/// Writes a character as an escape of JSON: `\u202e`, two of these beyond the basic plane.
+/// Writes a character as a JSON escape, such as `\u202e`; as two escapes if the character is beyond the basic plane.
 pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
     for unit in c.encode_utf16(&mut [0; 2]) {
         write!(writer, "\\u{unit:04x}")?;
@@ -106,7 +111,7 @@ pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
     Ok(())
 }
 
-/// Truncates a text that is long enough to recognise: texts in a Pod have no limit yet, as they are validated later.
+/// Truncates a text of a Pod. The API server validates Pods only after webhooks, so such a text may have any length.
 pub fn shortened(text: &str) -> &str {
     if text.len() <= SHOWN {
         return text;
@@ -117,7 +122,7 @@ pub fn shortened(text: &str) -> &str {
     }
 }
 
-/// Returns the last characters of a text, where names of images differ.
+/// Returns the last characters of a text. Names of images differ most at the end.
 pub fn last_chars(text: &str, count: usize) -> &str {
     let Some(last) = count.checked_sub(1) else {
         return "";
@@ -139,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_characters_are_whole() {
+    fn last_characters_are_whole() {
         for (count, expected) in [(0, ""), (1, "é"), (2, "xé"), (3, "漢xé"), (4, "漢xé")] {
             assert_eq!(last_chars("漢xé", count), expected);
         }
     }
 
     #[test]
-    fn a_long_value_is_cut_at_a_character() {
+    fn long_value_is_truncated_at_a_character() {
         for context in [Context::Json, Context::Quoted, Context::Bare] {
             assert_eq!(write(context, &"a".repeat(LIMIT)), "a".repeat(LIMIT));
             assert_eq!(
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_harmless_stays_readable() {
+    fn only_unsafe_characters_are_escaped() {
         assert_eq!(write(Context::Bare, r#"say "é\" 漢"#), r#"say "é\" 漢"#);
         assert_eq!(
             write(Context::Quoted, r#"say "é\" 漢"#),

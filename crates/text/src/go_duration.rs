@@ -1,4 +1,5 @@
-//! Durations: `1h30m`. Kubernetes parses them as Go (`time.ParseDuration`), the configuration by `config::duration`.
+//! Durations such as `1h30m`, parsed as by Go (`time.ParseDuration`), like Kubernetes does. `config::duration` builds on
+//! [`sum`].
 
 use std::time::Duration;
 
@@ -8,7 +9,12 @@ pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" || text == "-0" {
         return Some(Duration::ZERO);
     }
-    let unit = |name: &str| match name {
+    sum(text, unit)
+}
+
+/// Returns the nanoseconds of a unit.
+fn unit(name: &str) -> Option<u64> {
+    match name {
         "ns" => Some(1),
         "us" | "µs" | "μs" => Some(1_000),
         "ms" => Some(1_000_000),
@@ -16,8 +22,7 @@ pub fn parse(text: &str) -> Option<Duration> {
         "m" => Some(60_000_000_000),
         "h" => Some(3_600_000_000_000),
         _ => None,
-    };
-    sum(text, unit)
+    }
 }
 
 /// Splits a text into numbers, each with the text between it and the next number.
@@ -36,32 +41,36 @@ pub fn terms(mut text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Adds the terms, of which at least one must exist; `unit` gives each unit in nanoseconds.
+/// Adds the terms, at least one of which must exist. `unit` returns the nanoseconds of each unit.
 pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
-    let mut nanos = None;
+    let mut sum = None;
     for (number, name) in terms(text) {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        // The digits beyond are less than a nanosecond of any unit.
+        // Further digits are less than a nanosecond of any unit.
         let fraction = fraction.get(..18).unwrap_or(fraction);
-        let scaled = digits(whole, fraction)?.checked_mul(unit(name)?.into())?;
+        let digits = digits(whole, fraction)?;
+        let scaled = digits.checked_mul(unit(name)?.into())?;
         let term = scaled / 10_u128.pow(fraction.len() as u32);
-        nanos = Some(nanos.unwrap_or(0_u128).checked_add(term)?);
+        let before = sum.unwrap_or(0_u128);
+        sum = Some(before.checked_add(term)?);
     }
-    Some(Duration::from_nanos(nanos?.try_into().ok()?))
+    let nanos = u64::try_from(sum?).ok()?;
+    Some(Duration::from_nanos(nanos))
 }
 
-/// Reads the digits of both texts as one number, of which at least one digit must exist.
+/// Reads the digits of both texts as one number; `None` if there are no digits.
 fn digits(whole: &str, fraction: &str) -> Option<u128> {
     let mut number = None;
     for digit in whole.bytes().chain(fraction.bytes()) {
         let value = char::from(digit).to_digit(10)?;
         let before = number.unwrap_or(0_u128);
-        number = Some(before.checked_mul(10)?.checked_add(value.into())?);
+        let shifted = before.checked_mul(10)?;
+        number = Some(shifted.checked_add(value.into())?);
     }
     number
 }
 
-/// Parses a duration; a negative one becomes zero.
+/// Parses a duration. A negative one becomes zero.
 pub fn parse_or_zero(text: &str) -> Option<Duration> {
     match text.strip_prefix('-') {
         Some(rest) if !rest.starts_with('+') => {
@@ -77,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_writes() {
+    fn durations_are_parsed_as_by_go() {
         for (text, seconds) in [
             ("0", 0.0),
             ("0s", 0.0),

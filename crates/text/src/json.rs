@@ -1,4 +1,4 @@
-//! Bounds and speed for untrusted JSON, which serde lacks.
+//! JSON from untrusted sources: bounds and speed that serde_json does not offer.
 
 pub mod go;
 mod reader;
@@ -14,15 +14,15 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 pub use reader::read;
 pub use unread::Unread;
 
-/// A struct that is read from an object only. serde also reads a struct from an array, member by member. To the API
-/// server and to containerd such an array is an error, and a patch for the object that it is not would not apply.
+/// A struct that is read only from an object. serde also reads a struct from an array, member by member. For the API server
+/// and containerd such an array is an error, and a patch that expects an object would not apply to it.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Only<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Only<T> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
             type Value = T;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -31,7 +31,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
                 T::deserialize(MapAccessDeserializer::new(map))
             }
         }
-        deserializer.deserialize_map(Only(PhantomData)).map(Self)
+        let visitor = ObjectVisitor(PhantomData);
+        let value = deserializer.deserialize_map(visitor)?;
+        Ok(Self(value))
     }
 }
 
@@ -60,7 +62,7 @@ where
     object.deserialize_map(Members(take, PhantomData))
 }
 
-/// The first `N` items of a list and one more, which shows that there are too many, in bounded memory.
+/// The first `N` items of a list, and one more item if the list is longer. The memory is bounded.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct First<T, const N: usize>(pub Vec<T>);
 
@@ -83,9 +85,8 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> 
                 Ok(first)
             }
         }
-        deserializer
-            .deserialize_seq(Items::<T, N>(PhantomData))
-            .map(Self)
+        let items = deserializer.deserialize_seq(Items::<T, N>(PhantomData))?;
+        Ok(Self(items))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Untrusted text, read within bounds and written so that it can do no harm. No clock, no network.
+//! Untrusted text: read within bounds, and written so that it can do no harm. No clock, no network.
 //!
-//! [`json`] reads the API server's JSON, fast and without a tree; [`yaml`] reads files of operators and users, each
-//! value with its line; [`go_duration`] reads durations; [`escape`] knows the characters that no log line, table or
-//! annotation may contain; [`list`] writes lists that may be long.
+//! [`json`] reads the API server's JSON, fast and without a tree. [`yaml`] reads files of operators and users, with the
+//! line of each value. [`go_duration`] parses durations. [`escape`] escapes the characters that no log line, table or
+//! annotation may contain. [`list`] writes lists that may be long.
 
 #![cfg_attr(
     test,

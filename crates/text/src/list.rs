@@ -1,35 +1,36 @@
-//! Lists that may be long: as many items as there is room for, and the number of the others.
+//! Lists that may be long: as many items as fit, and the number of the others.
 
 use std::fmt::Write;
 
-/// Form of a list, such as `redis:7, app:1, and 3 more images`.
+/// The form of a list such as `redis:7, app:1, and 3 more images`.
 #[derive(Clone, Copy)]
 pub struct List {
     pub separator: &'static str,
-    /// Text between the last item that is written and the number of the others.
+    /// Text between the last written item and the number of the others.
     pub before_rest: &'static str,
     /// Text after that number.
     pub after_rest: &'static str,
-    /// Maximum number of items.
+    /// Maximum number of written items.
     pub items: usize,
-    /// Maximum bytes of the items, with the separators.
+    /// Maximum bytes of the written items, with their separators.
     pub bytes: usize,
 }
 
 impl List {
-    /// Writes the list of these items, each as its text.
+    /// Writes the list of these items; `text` returns the text of an item.
     pub fn write<T>(&self, items: &[T], text: impl Fn(&T) -> String) -> String {
         let mut list = String::new();
-        for (place, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             let mut separator = "";
             let mut before_rest = "";
-            if place > 0 {
+            if index > 0 {
                 separator = self.separator;
                 before_rest = self.before_rest;
             }
             let text = text(item);
-            if place == self.items || list.len() + separator.len() + text.len() > self.bytes {
-                let rest = items.len() - place;
+            let length = list.len() + separator.len() + text.len();
+            if index == self.items || length > self.bytes {
+                let rest = items.len() - index;
                 // Writing to a String cannot fail.
                 let _ = write!(list, "{before_rest}and {rest} more{}", self.after_rest);
                 break;
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_is_counted() {
+    fn items_that_do_not_fit_are_counted() {
         let list = List {
             separator: "; ",
             before_rest: "; ",

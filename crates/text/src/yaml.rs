@@ -1,5 +1,5 @@
-//! Reads YAML into a tree with the line of every key and value, within bounds on nesting, size and aliases. Built from
-//! events: a loader would expand aliases without a bound, and what a scalar means depends on the [`Dialect`].
+//! A reader of YAML into a tree with the line of every key and value, within bounds on nesting, size and aliases. It reads
+//! events itself: a loader would expand aliases without a bound, and the meaning of a scalar depends on the [`Dialect`].
 
 mod events;
 mod node;
@@ -13,18 +13,18 @@ use events::{Event, Events, Scalar};
 pub use events::Fault;
 pub use node::{Data, Key, KeyKind, Node};
 
-/// Maximum nesting, about that of serde_json; trees are walked by recursion.
+/// Maximum nesting, similar to that of serde_json. Trees are walked by recursion.
 const DEPTH: usize = 100;
 /// Maximum number of nodes of one document: some hundred MB.
 const NODES: usize = 5_000_000;
-/// Maximum bytes of copies of aliased nodes, in all documents of a file: they are in memory together.
+/// Maximum bytes of copies of aliased nodes, in all documents of a file, which are in memory at the same time.
 const COPIES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// YAML of `kubectl` and kubelet (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
+    /// YAML as `kubectl` and kubelet read it (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
     Kubernetes,
-    /// Scalars as they are written: every scalar but null is text, and the type of the key decides.
+    /// Every scalar except null is a text as written; the type of the configuration key decides.
     Text,
 }
 
@@ -33,7 +33,7 @@ pub fn read(text: &str, dialect: Dialect) -> Result<Vec<Node>, Fault> {
     Reader::new(dialect).read(0, text)
 }
 
-/// Reads the first document of a file, as go-yaml does: of what is behind it only the next token is looked at.
+/// Reads the first document of a file, as go-yaml does. After the document, only the next token is read.
 pub fn read_first(text: &str, dialect: Dialect) -> Result<Option<Node>, Fault> {
     let mut reader = Reader::new(dialect);
     let mut events = Events::new(text);
@@ -55,10 +55,10 @@ pub struct Reader {
     documents: Vec<Node>,
     /// Collections that have begun, the outermost first.
     open: Vec<Open>,
-    /// Complete nodes of the document that have a name.
+    /// Complete nodes of the document with an anchor, by its name.
     anchors: HashMap<String, Node>,
     nodes: usize,
-    /// Bytes that are left of [`COPIES`].
+    /// Remaining bytes of [`COPIES`].
     copies: usize,
 }
 
@@ -71,7 +71,7 @@ struct Open {
 
 enum KeyNode {
     Key(Key),
-    /// A plain `<<`, whose value is merged. In quotes it is a key like any other.
+    /// A plain `<<`, whose value is merged. A quoted `<<` is a normal key.
     Merge,
 }
 
@@ -89,30 +89,32 @@ impl Reader {
         }
     }
 
-    /// Reads a text that begins behind so many lines of the file.
+    /// Reads a text that begins after this number of lines of the file.
     pub fn read(&mut self, lines: usize, text: &str) -> Result<Vec<Node>, Fault> {
-        // A text with a fault leaves both behind.
+        // An earlier text with a fault may have left nodes.
         self.documents.clear();
         self.open.clear();
         let mut events = Events::new(text);
-        while let Some((line, event)) = events.next().map_err(|fault| fault.behind(lines))? {
+        loop {
+            let next = match events.next() {
+                Ok(next) => next,
+                Err(fault) => return Err(fault.behind(lines)),
+            };
+            let Some((line, event)) = next else {
+                return Ok(std::mem::take(&mut self.documents));
+            };
             self.take(event, lines + line)?;
         }
-        Ok(std::mem::take(&mut self.documents))
-    }
-
-    /// Returns the bytes that a copy of so many leaves for others.
-    fn left(&self, bytes: usize) -> Result<usize, &'static str> {
-        self.copies
-            .checked_sub(bytes)
-            .ok_or("anchors and aliases that expand to more than is read")
     }
 
     fn take(&mut self, event: Event, line: usize) -> Result<(), Fault> {
-        self.add(event, line).map_err(|message| Fault {
-            line,
-            message: message.to_owned(),
-        })
+        match self.add(event, line) {
+            Ok(()) => Ok(()),
+            Err(message) => Err(Fault {
+                line,
+                message: message.to_owned(),
+            }),
+        }
     }
 
     fn add(&mut self, event: Event, line: usize) -> Result<(), &'static str> {
@@ -159,13 +161,13 @@ impl Reader {
         if self.open.len() + size.depth > DEPTH {
             return Err(TOO_DEEP);
         }
-        // Charged before the copy is made.
-        self.copies = self.left(size.bytes)?;
+        // The bytes are charged before the copy is made.
+        charge(&mut self.copies, size.bytes)?;
         let data = node.data.clone();
         self.close(Node { line, data }, None)
     }
 
-    /// Makes a plain `<<` the key of what is merged. An alias of it is a text.
+    /// Makes a plain `<<` the key of a merged value. An alias of the key is a text.
     fn begin_merge(&mut self, key: Scalar, line: usize) {
         if let Some(anchor) = key.anchor {
             let data = Data::Text(key.text);
@@ -178,11 +180,13 @@ impl Reader {
 
     /// Returns whether the next node is the key of a mapping.
     fn at_key(&self) -> bool {
-        self.open
-            .last()
-            .is_some_and(|open| open.key.is_none() && matches!(open.node.data, Data::Map(_)))
+        let Some(open) = self.open.last() else {
+            return false;
+        };
+        open.key.is_none() && matches!(open.node.data, Data::Map(_))
     }
 
+    /// Returns whether the value of this key is merged.
     fn merges(&self, key: &Scalar) -> bool {
         let is_untagged = matches!(
             key.tag.as_deref(),
@@ -201,7 +205,7 @@ impl Reader {
             return Err(TOO_DEEP);
         }
         if let Some(anchor) = &anchor {
-            // An alias inside its own anchor names no earlier node.
+            // An alias within the node must not refer to an earlier node with the same anchor.
             self.anchors.remove(anchor);
         }
         self.open.push(Open {
@@ -219,8 +223,8 @@ impl Reader {
             return Err("more nodes than are read");
         }
         if let Some(anchor) = anchor {
-            // The anchor keeps a copy, which counts like those of aliases.
-            self.copies = self.left(node.measure().bytes)?;
+            // The anchor has a copy, which counts like the copies of aliases.
+            charge(&mut self.copies, node.measure().bytes)?;
             self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {
@@ -238,8 +242,19 @@ impl Reader {
     }
 }
 
-/// Adds the members of a mapping, or of a list of mappings, to those that precede `<<`. Of equal keys the last counts,
-/// as it does for go-yaml; of the mappings of a list the first takes precedence.
+/// Takes the bytes of a copy from those that remain for copies.
+fn charge(remaining: &mut usize, bytes: usize) -> Result<(), &'static str> {
+    match remaining.checked_sub(bytes) {
+        Some(rest) => {
+            *remaining = rest;
+            Ok(())
+        }
+        None => Err("anchors and aliases that expand to more than is read"),
+    }
+}
+
+/// Adds the members of a mapping, or of a list of mappings, to the members before `<<`. The last of equal keys counts, as
+/// for go-yaml; among the mappings of a list, the first takes precedence.
 fn merge(members: &mut Vec<(Key, Node)>, node: Node) -> Result<(), &'static str> {
     let mappings = match node.data {
         Data::List(mappings) => mappings,

@@ -1,7 +1,7 @@
-//! JSON as Go's encoding/json reads it, for documents that programs in Go read on nodes: names of members count in any
-//! case, a repeated member is read over the earlier one, `null` changes nothing, and text that is no Unicode is replaced.
+//! JSON as Go's encoding/json reads it, for documents that programs in Go read on nodes. Names of members match in any
+//! case, a repeated member is merged into the earlier one, `null` changes nothing, and text that is no Unicode is replaced.
 //!
-//! serde's structs have neither; and where two readers take different members of one document, one of them is deceived.
+//! serde's structs do none of this. If two readers read different members of one document, one of them can be deceived.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-/// Maximum bytes of a member's name; no struct has a longer one.
+/// Maximum bytes of a member's name. No struct has a longer one.
 const NAME: usize = 32;
 
-/// A struct as Go reads it. No two members may have names that differ in case only.
+/// A struct as Go reads it. No two members may have names that differ only in case.
 pub trait GoStruct: Default {
-    /// Reads the value of a member over what is there. The name is in lower case, and empty if it is too long.
+    /// Reads the value of a member into the struct. The name is in lower case, and empty if it is too long.
     fn read_member<'de, A: MapAccess<'de>>(
         &mut self,
         name: &str,
@@ -26,11 +26,11 @@ pub trait GoStruct: Default {
     ) -> Result<(), A::Error>;
 }
 
-/// The value of a member, which has to be read by one of these methods, or skipped.
+/// The value of a member, which must be read or skipped by one of these methods.
 pub struct GoValue<'a, A>(&'a mut A);
 
 impl<A> GoValue<'_, A> {
-    /// Reads a text, a number or the like; `null` leaves what is there.
+    /// Reads a text, a number or the like. `null` changes nothing.
     pub fn read<'de, T>(self, into: &mut T) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -42,7 +42,7 @@ impl<A> GoValue<'_, A> {
         Ok(())
     }
 
-    /// Reads a value that Go has a pointer or a list for, which `null` takes away.
+    /// Reads a value that is a pointer or a list in Go. `null` removes the present value.
     pub fn replace<'de, T>(self, into: &mut Option<T>) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -52,7 +52,7 @@ impl<A> GoValue<'_, A> {
         Ok(())
     }
 
-    /// Reads members of a struct over those that are there; `null` leaves them.
+    /// Reads members of a struct over the present ones. `null` changes nothing.
     pub fn merge<'de, T>(self, into: &mut T) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -61,7 +61,7 @@ impl<A> GoValue<'_, A> {
         self.0.next_value_seed(Over(into))
     }
 
-    /// Reads members of a struct that Go has a pointer to: over those that are there; `null` takes it away.
+    /// Reads members of a struct, to which Go has a pointer, over the present ones. `null` removes the struct.
     pub fn merge_pointer<'de, T>(self, into: &mut Option<T>) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -70,7 +70,7 @@ impl<A> GoValue<'_, A> {
         self.0.next_value_seed(OverPointer(into))
     }
 
-    /// Adds the entries of a map, whose keys are exact, to those that are there; `null` takes all away.
+    /// Adds the entries of a map, whose keys are case-sensitive, to the present ones. `null` removes all entries.
     pub fn extend<'de, T>(self, into: &mut BTreeMap<String, T>) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -80,7 +80,7 @@ impl<A> GoValue<'_, A> {
         Ok(())
     }
 
-    /// Reads a text or the like that another reader passes over: a value of another type changes nothing.
+    /// Reads a text or the like that other readers ignore. A value of another type changes nothing.
     pub fn read_if_valid<'de, T>(self, into: &mut T) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -93,7 +93,7 @@ impl<A> GoValue<'_, A> {
         Ok(())
     }
 
-    /// Adds the entries of a map that another reader passes over: a value of another type changes nothing.
+    /// Adds the entries of a map that other readers ignore. A value of another type changes nothing.
     pub fn extend_if_valid<'de, T>(self, into: &mut BTreeMap<String, T>) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
@@ -106,47 +106,51 @@ impl<A> GoValue<'_, A> {
         Ok(())
     }
 
-    /// Reads a value only to refuse one of another type, as Go does for members that are not needed.
+    /// Refuses a value of another type, as Go does even for members that are not needed.
     pub fn check<'de, T>(self) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
         T: Deserialize<'de>,
     {
-        self.0.next_value::<Option<T>>().map(drop)
+        let _: Option<T> = self.0.next_value()?;
+        Ok(())
     }
 
     pub fn skip<'de>(self) -> Result<(), A::Error>
     where
         A: MapAccess<'de>,
     {
-        self.0.next_value::<IgnoredAny>().map(drop)
+        let _: IgnoredAny = self.0.next_value()?;
+        Ok(())
     }
 }
 
-/// Reads a struct from a document without anything behind it, as `json.Unmarshal` does.
+/// Reads a struct from a document. Text after the document is an error, as for `json.Unmarshal`.
 pub fn read<T: GoStruct>(json: &[u8]) -> Result<T, serde_json::Error> {
     let Go(value) = serde_json::from_str(&text(json))?;
     Ok(value)
 }
 
-/// Reads a struct from the first value of a text, whatever follows, as `json.Decoder` does.
+/// Reads a struct from the first value of a text. Text after the value is ignored, as by `json.Decoder`.
 pub fn read_first<T: GoStruct>(json: &[u8]) -> Result<T, serde_json::Error> {
     let text = text(json);
-    let Go(value) = Go::deserialize(&mut serde_json::Deserializer::from_str(&text))?;
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    let Go(value) = Go::deserialize(&mut deserializer)?;
     Ok(value)
 }
 
-/// Reads a map, whose keys are exact, from a document; `null` is an empty one.
+/// Reads a map, whose keys are case-sensitive, from a document. `null` is an empty map.
 pub fn read_map<T>(json: &[u8]) -> Result<BTreeMap<String, T>, serde_json::Error>
 where
     T: Default + DeserializeOwned,
 {
+    let read: NullableMap<T> = serde_json::from_str(&text(json))?;
     let mut map = BTreeMap::new();
-    extend(&mut map, serde_json::from_str(&text(json))?);
+    extend(&mut map, read);
     Ok(map)
 }
 
-/// A map of which each value may be `null`, as may the map itself.
+/// A map that may be `null`, as may each of its values.
 type NullableMap<T> = Option<BTreeMap<String, Option<T>>>;
 
 fn extend<T: Default>(into: &mut BTreeMap<String, T>, map: NullableMap<T>) {
@@ -159,7 +163,7 @@ fn extend<T: Default>(into: &mut BTreeMap<String, T>, map: NullableMap<T>) {
     }
 }
 
-/// A struct as a value: the default for `null`.
+/// A struct as a value; `null` is the default.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Go<T>(pub T);
 
@@ -171,7 +175,7 @@ impl<'de, T: GoStruct> Deserialize<'de> for Go<T> {
     }
 }
 
-/// A text that is not kept.
+/// A text whose content is dropped.
 pub struct AnyText;
 
 impl<'de> Deserialize<'de> for AnyText {
@@ -257,7 +261,7 @@ impl Name {
     fn fold(name: &str) -> Self {
         let mut folded = Self::default();
         for letter in name.chars() {
-            // The two characters beyond ASCII whose other cases are in it.
+            // These two are the only characters outside of ASCII that fold to an ASCII letter.
             let letter = match letter {
                 'ſ' => 's',
                 '\u{212a}' => 'k',
@@ -293,27 +297,26 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Returns a document as text, with U+FFFD for each byte that is no UTF-8, and for each escaped half of a character.
+/// Returns a document as text, with U+FFFD for each byte that is no UTF-8, and for each escaped surrogate without its pair.
 pub fn text(json: &[u8]) -> Cow<'_, str> {
-    let has_halves = |text: &str| text.contains("\\ud") || text.contains("\\uD");
-    match std::str::from_utf8(json) {
-        Ok(text) if !has_halves(text) => Cow::Borrowed(text),
-        Ok(text) => Cow::Owned(without_halves(text.to_owned())),
-        Err(_) => {
-            let mut text = String::with_capacity(json.len());
-            for chunk in json.utf8_chunks() {
-                text.push_str(chunk.valid());
-                for _ in chunk.invalid() {
-                    text.push(char::REPLACEMENT_CHARACTER);
-                }
-            }
-            Cow::Owned(without_halves(text))
+    if let Ok(text) = std::str::from_utf8(json) {
+        if text.contains("\\ud") || text.contains("\\uD") {
+            return Cow::Owned(without_lone_surrogates(text.to_owned()));
+        }
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(json.len());
+    for chunk in json.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for _ in chunk.invalid() {
+            text.push(char::REPLACEMENT_CHARACTER);
         }
     }
+    Cow::Owned(without_lone_surrogates(text))
 }
 
-/// Writes the escape of U+FFFD in place of escaped surrogates that are no pair.
-fn without_halves(text: String) -> String {
+/// Replaces escaped surrogates that are no pair by the escape of U+FFFD.
+fn without_lone_surrogates(text: String) -> String {
     const ESCAPE: usize = "\\ud800".len();
     let mut bytes = text.into_bytes();
     let mut at = 0;
@@ -334,11 +337,11 @@ fn without_halves(text: String) -> String {
             _ => 2,
         };
     }
-    // What was replaced is ASCII, as is its replacement.
+    // The text is still UTF-8: the replaced bytes and their replacements are ASCII.
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Returns the code unit of an escape `\u1234` at the begin of a text.
+/// Returns the code unit of an escape such as `\u1234` at the beginning of a text.
 fn escaped(text: &[u8]) -> Option<u32> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     let mut unit = 0;

@@ -1,7 +1,9 @@
-//! Reads the needed parts of a JSON text, and skips the rest, in a fraction of serde_json's time. Takes Kubernetes' output;
-//! anything else where it reads (malformed text, blanks, numbers that are no integers, arrays for structs) is [`NotRead`], and
-//! left to serde_json. A value that is returned is the one that serde_json would have read, if the text is JSON; tests
-//! compare. What is skipped may be no JSON: only its end is looked for.
+//! A reader that parses the needed parts of a JSON text and skips the rest, in a fraction of serde_json's time.
+//!
+//! It reads JSON as Kubernetes writes it. Anything else in the parts that it parses is [`NotRead`], and left to
+//! serde_json: malformed text, blanks, numbers that are no integers, arrays for structs. If the text is JSON, a returned
+//! value is the one that serde_json would have read; tests compare both. A skipped part may be no JSON, as the reader only
+//! looks for its end.
 
 use std::fmt::Display;
 use std::mem::take;
@@ -10,14 +12,16 @@ use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visito
 
 use super::source::{NotRead, Source};
 
-/// Name of the newtype that takes the text of a value in place of the value.
+/// Name of the newtype that gets the text of a value instead of the value.
 pub(super) const TEXT: &str = "tolerarch::Unread";
 
-/// Reads a value, borrowed as far as possible.
+/// Reads a value, which borrows from the JSON where possible.
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, NotRead> {
-    // Go's encoder ends each document by a new line.
+    // Go's encoder ends each document with a newline.
     let json = json.strip_suffix(b"\n").unwrap_or(json);
-    let text = std::str::from_utf8(json).map_err(|_| NotRead)?;
+    let Ok(text) = std::str::from_utf8(json) else {
+        return Err(NotRead);
+    };
     let mut source = Source::new(text)?;
     let value = T::deserialize(&mut source)?;
     if source.at != text.len() {
@@ -55,17 +59,23 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        visitor.visit_i64(serde_json::from_str(self.token()?).map_err(|_| NotRead)?)
+        let token = self.token()?;
+        match serde_json::from_str(token) {
+            Ok(number) => visitor.visit_i64(number),
+            Err(_) => Err(NotRead),
+        }
     }
 
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        let (place, has_escapes) = self.string()?;
-        if has_escapes {
-            let quoted = &self.text[place.start - 1..=place.end];
-            visitor.visit_string(serde_json::from_str(quoted).map_err(|_| NotRead)?)
-        } else {
-            visitor.visit_borrowed_str(&self.text[place])
+        let (range, has_escapes) = self.string()?;
+        if !has_escapes {
+            return visitor.visit_borrowed_str(&self.text[range]);
+        }
+        let quoted = &self.text[range.start - 1..=range.end];
+        match serde_json::from_str(quoted) {
+            Ok(text) => visitor.visit_string(text),
+            Err(_) => Err(NotRead),
         }
     }
 
@@ -80,7 +90,8 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
             closing: b'}',
             is_first: true,
         })?;
-        self.byte(b'}').map(|()| value)
+        self.byte(b'}')?;
+        Ok(value)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -116,7 +127,8 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
             closing: b']',
             is_first: true,
         })?;
-        self.byte(b']').map(|()| value)
+        self.byte(b']')?;
+        Ok(value)
     }
 
     serde::forward_to_deserialize_any! {
@@ -133,9 +145,9 @@ struct Parts<'a, 'de> {
 }
 
 impl Parts<'_, '_> {
-    /// Moves to the beginning of the next part, and returns whether there is one.
+    /// Moves to the beginning of the next part; returns false if there is none.
     #[inline]
-    fn more(&mut self) -> Result<bool, NotRead> {
+    fn advance(&mut self) -> Result<bool, NotRead> {
         let is_first = take(&mut self.is_first);
         if self.source.next()? == self.closing {
             return Ok(false);
@@ -154,11 +166,11 @@ impl<'de> MapAccess<'de> for Parts<'_, 'de> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, NotRead> {
-        if self.more()? {
-            seed.deserialize(&mut *self.source).map(Some)
-        } else {
-            Ok(None)
+        if !self.advance()? {
+            return Ok(None);
         }
+        let key = seed.deserialize(&mut *self.source)?;
+        Ok(Some(key))
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, NotRead> {
@@ -174,11 +186,11 @@ impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, NotRead> {
-        if self.more()? {
-            seed.deserialize(&mut *self.source).map(Some)
-        } else {
-            Ok(None)
+        if !self.advance()? {
+            return Ok(None);
         }
+        let item = seed.deserialize(&mut *self.source)?;
+        Ok(Some(item))
     }
 }
 
@@ -188,17 +200,18 @@ impl de::Error for NotRead {
     }
 }
 
-/// Returns whether there are no blanks between the values of this JSON, which has no control characters.
+/// Returns whether this JSON, which has no control characters, has no blanks between values.
 fn is_compact(json: &str) -> bool {
     !json.contains(' ') || compact(json.to_owned()) == json
 }
 
-/// Removes blanks between values, which the reader does not take.
+/// Removes blanks between values, which the reader refuses.
 pub(super) fn compact(mut json: String) -> String {
     let mut in_string = false;
     let mut is_escaped = false;
     json.retain(|c| {
-        let stays = in_string || !matches!(c, ' ' | '\t' | '\n' | '\r');
+        let is_blank = matches!(c, ' ' | '\t' | '\n' | '\r');
+        let stays = in_string || !is_blank;
         in_string ^= c == '"' && !is_escaped;
         is_escaped = c == '\\' && !is_escaped;
         stays

@@ -1,11 +1,11 @@
-//! A scanner of JSON (RFC 8259) that also skips values that are not needed.
+//! A scanner of JSON (RFC 8259) that can skip values.
 
 use std::ops::Range;
 
 use wide::u8x16;
 
-/// Error for a text that is not read here: it may be malformed, or only unusual, with blanks, which the API server never
-/// sends. The scanner cannot be used after this error.
+/// Error for a text that is not read here. The text may be malformed, or only unusual: the API server never sends blanks.
+/// The scanner cannot be used after this error.
 #[derive(Debug, thiserror::Error)]
 #[error("not read here")]
 pub struct NotRead;
@@ -16,28 +16,29 @@ type Block = [u8; BLOCK];
 /// A JSON text, and the position of the scanner.
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
-    /// Position behind the part that has been passed.
+    /// Position after the part that has been read.
     pub(super) at: usize,
-    /// Finding all marks at once, many bytes at a time, is much faster: the processor need not know where one string ends
-    /// to begin with the next one.
+    /// The marks of all blocks. Finding them all at once, many bytes at a time, is much faster: the processor can search
+    /// for the next string before it has found the end of the last one.
     marks: Vec<Marks>,
-    /// The block of the next special character, unless the block is over. `left` has those of the block that have not been
-    /// passed: all before `at` have been, as none may be outside of a string.
+    /// The block of the next special character, unless the rest of the block has none.
     block: usize,
+    /// Special characters of the block that have not been read. Those before `at` have, as none may be outside of a string.
     left: u64,
 }
 
-/// Marks of a block of the text: a bit for each, the lowest for the first byte.
+/// The marks of a block of the text: a bit for each byte, the lowest for the first.
 struct Marks {
-    /// Quotes and backslashes that no backslash escapes, and all positions behind the end of the text.
+    /// Quotes and backslashes that no backslash escapes, and all positions after the end of the text.
     special: u64,
-    /// Brackets outside of strings.
+    /// Opening brackets outside of strings.
     opening: u64,
+    /// Closing brackets outside of strings.
     closing: u64,
 }
 
 impl<'a> Source<'a> {
-    /// Scans the text. [`NotRead`] if there are control characters, which in JSON are blanks at best.
+    /// Finds the marks of the text. [`NotRead`] if it has control characters, of which JSON has only blanks.
     pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
@@ -45,11 +46,12 @@ impl<'a> Source<'a> {
         let mut least = u8x16::splat(u8::MAX);
         let mut is_escaped = false;
         let mut in_string = 0;
-        let marks = |block: &Block| {
+        let marks_of = |block: &Block| {
             least = parts(block).fold(least, u8x16::min);
-            let quotes = places(block, b'"');
-            let backslashes = places(block, b'\\');
-            let special = (quotes | backslashes) & !escaped(backslashes, &mut is_escaped);
+            let quotes = positions(block, b'"');
+            let backslashes = positions(block, b'\\');
+            let escaped = escaped(backslashes, &mut is_escaped);
+            let special = (quotes | backslashes) & !escaped;
             let strings = parity(quotes & special) ^ in_string;
             in_string = if strings >> (BLOCK - 1) == 0 {
                 0
@@ -62,8 +64,10 @@ impl<'a> Source<'a> {
                 closing: brackets(block, b'}') & !strings,
             }
         };
-        let marks: Vec<Marks> = blocks.iter().chain([&last]).map(marks).collect();
-        if least.to_array().iter().any(|&byte| byte < b' ') {
+        let blocks = blocks.iter().chain([&last]);
+        let marks: Vec<Marks> = blocks.map(marks_of).collect();
+        let has_control = least.to_array().iter().any(|&byte| byte < b' ');
+        if has_control {
             return Err(NotRead);
         }
         let left = marks[0].special;
@@ -82,10 +86,14 @@ impl<'a> Source<'a> {
     }
 
     #[inline(always)]
-    fn byte_at(&self, place: usize) -> Result<u8, NotRead> {
-        self.text.as_bytes().get(place).copied().ok_or(NotRead)
+    fn byte_at(&self, position: usize) -> Result<u8, NotRead> {
+        match self.text.as_bytes().get(position) {
+            Some(byte) => Ok(*byte),
+            None => Err(NotRead),
+        }
     }
 
+    /// Moves past the next byte, which must be the expected one.
     #[inline]
     pub(super) fn byte(&mut self, expected: u8) -> Result<(), NotRead> {
         if self.next()? != expected {
@@ -95,7 +103,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// Passes a value, of which only the end is looked for: what is between its brackets may be no JSON.
+    /// Moves past a value. Only the end is looked for: the text between its brackets may be no JSON.
     pub(super) fn value(&mut self) -> Result<(), NotRead> {
         match self.next()? {
             b'"' => self.string().map(drop),
@@ -105,9 +113,11 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Moves past an object or a list.
     fn collection(&mut self) -> Result<(), NotRead> {
         let mut block = self.at / BLOCK;
         let mut depth = 0;
+        // The bits of the block from the first bracket on.
         let mut rest = u64::MAX << (self.at % BLOCK);
         loop {
             let Marks {
@@ -118,21 +128,22 @@ impl<'a> Source<'a> {
             let opening = opening & rest;
             let closing = closing & rest;
             if closing.count_ones() < depth {
+                // The collection cannot end in this block.
                 depth = depth + opening.count_ones() - closing.count_ones();
             } else {
                 let mut brackets = opening | closing;
                 while brackets != 0 {
-                    let place = brackets.trailing_zeros();
-                    if opening >> place & 1 == 1 {
+                    let position = brackets.trailing_zeros();
+                    if opening >> position & 1 == 1 {
                         depth += 1;
                     } else {
                         depth -= 1;
                     }
                     brackets &= brackets - 1;
                     if depth == 0 {
-                        self.at = block * BLOCK + place as usize + 1;
+                        self.at = block * BLOCK + position as usize + 1;
                         self.block = block;
-                        self.left = special & (u64::MAX << place);
+                        self.left = special & (u64::MAX << position);
                         return Ok(());
                     }
                 }
@@ -142,13 +153,13 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Passes a string. Returns its place, without its quotes, and whether it has escapes.
+    /// Moves past a string. Returns the range between its quotes, and whether it has escapes.
     #[inline(always)]
     pub(super) fn string(&mut self) -> Result<(Range<usize>, bool), NotRead> {
         self.byte(b'"')?;
         let begin = self.at;
         let opening = self.next_special()?;
-        debug_assert_eq!(opening + 1, begin, "none has been forgotten");
+        debug_assert_eq!(opening + 1, begin, "`left` has the opening quote");
         let mut end = self.next_special()?;
         let mut has_escapes = false;
         while self.byte_at(end)? == b'\\' {
@@ -159,56 +170,61 @@ impl<'a> Source<'a> {
         Ok((begin..end, has_escapes))
     }
 
-    /// Returns the position of the next special character, or one behind the end.
+    /// Returns the position of the next special character, or a position after the end.
     #[inline(always)]
     fn next_special(&mut self) -> Result<usize, NotRead> {
         while self.left == 0 {
             self.block += 1;
             self.left = self.marks.get(self.block).ok_or(NotRead)?.special;
         }
-        let place = self.block * BLOCK + self.left.trailing_zeros() as usize;
+        let position = self.block * BLOCK + self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
-        Ok(place)
+        Ok(position)
     }
 
-    /// Passes a candidate for a number or a word.
+    /// Moves past a text that may be a number or a word, and returns it.
     pub(super) fn token(&mut self) -> Result<&'a str, NotRead> {
         let rest = self.text.get(self.at..).ok_or(NotRead)?;
         let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
-        let token = &rest[..rest.bytes().take_while(is_part).count()];
-        self.at += token.len();
-        Ok(token)
+        let length = rest.bytes().take_while(is_part).count();
+        self.at += length;
+        Ok(&rest[..length])
     }
 }
 
-/// Returns the parts of a block, the last one first.
+/// Returns the parts of a block, the last part first.
 #[inline(always)]
 fn parts(block: &Block) -> impl Iterator<Item = u8x16> {
     let (parts, _) = block.as_chunks();
     parts.iter().rev().map(|part| u8x16::new(*part))
 }
 
+/// Returns a bit for each byte for which `find` sets all bits.
 #[inline(always)]
 fn bits(block: &Block, find: impl Fn(u8x16) -> u8x16) -> u64 {
     parts(block).fold(0, |bits, part| {
-        bits << 16 | u64::from(find(part).to_bitmask())
+        let mask = find(part).to_bitmask();
+        bits << 16 | u64::from(mask)
     })
 }
 
+/// Returns the positions of a byte in a block.
 #[inline(always)]
-fn places(block: &Block, byte: u8) -> u64 {
+fn positions(block: &Block, byte: u8) -> u64 {
     bits(block, |part| part.simd_eq(u8x16::splat(byte)))
 }
 
-/// Returns the places of a brace and of the bracket of lists that corresponds to it: one bit less.
+/// Returns the positions of a brace, and of the corresponding bracket of lists, which lacks one bit of the brace.
 #[inline(always)]
 fn brackets(block: &Block, brace: u8) -> u64 {
     bits(block, |part| {
-        (part | u8x16::splat(b'{' ^ b'[')).simd_eq(u8x16::splat(brace))
+        let braces = part | u8x16::splat(b'{' ^ b'[');
+        braces.simd_eq(u8x16::splat(brace))
     })
 }
 
-/// Returns a bit for each character that a backslash escapes; `is_escaped` tells it of the first one of a block.
+/// Returns a bit for each character that a backslash escapes. `is_escaped`: whether the first character of the block is
+/// escaped, and afterwards, whether that of the next block is.
 #[inline(always)]
 fn escaped(backslashes: u64, is_escaped: &mut bool) -> u64 {
     let mut escaped = u64::from(*is_escaped);
@@ -223,7 +239,7 @@ fn escaped(backslashes: u64, is_escaped: &mut bool) -> u64 {
     escaped
 }
 
-/// Returns for each bit whether the number of set bits up to there, itself included, is odd.
+/// Returns for each bit whether the number of set bits up to and including this bit is odd.
 #[inline(always)]
 fn parity(bits: u64) -> u64 {
     (0..6).fold(bits, |bits, power| bits ^ bits << (1 << power))

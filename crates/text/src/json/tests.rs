@@ -7,7 +7,7 @@ struct Pair {
 }
 
 #[test]
-fn an_array_is_no_object() {
+fn array_is_refused_as_an_object() {
     assert!(serde_json::from_str::<Pair>("[1, 2]").is_ok());
     assert!(serde_json::from_str::<Object<Pair>>("[1, 2]").is_err());
     let Object(pair): Object<Pair> = serde_json::from_str(r#"{"b": 2, "a": 1, "c": []}"#).unwrap();
@@ -15,7 +15,7 @@ fn an_array_is_no_object() {
 }
 
 #[test]
-fn a_list_costs_no_more_than_its_limit() {
+fn items_beyond_the_limit_are_not_stored() {
     let read = |text: &str| serde_json::from_str::<First<u8, 2>>(text).map(|First(items)| items);
     assert_eq!(read("[]").unwrap(), [0_u8; 0]);
     assert_eq!(read("[1, 2]").unwrap(), [1, 2]);

@@ -1,4 +1,4 @@
-//! A part of a JSON text that is read only if it is needed.
+//! A JSON value that stays a text until it is needed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,17 +9,17 @@ use serde_json::value::RawValue;
 
 use super::reader::{TEXT, compact, read};
 
-/// The text of a value. Keeping it costs no more than skipping the value, and the fast reader borrows it.
+/// The text of a value, which is borrowed by the fast reader. To store it costs no more than to skip the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unread<'a>(pub Cow<'a, str>);
 
 impl Unread<'_> {
-    /// Reads the value; `None` if it is no `T`, or written in an unusual way.
+    /// Reads the value; `None` if it is no `T`, or if the fast reader does not read it.
     pub fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
         read(self.0.as_bytes()).ok()
     }
 
-    /// Returns whether `text`, which needs no escapes, may be in one of the value's strings.
+    /// Returns whether one of the value's strings may contain `text`, which needs no escapes.
     pub fn may_have(&self, text: &str) -> bool {
         self.0.contains(text) || self.0.contains('\\')
     }
@@ -43,13 +43,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
             fn visit_borrowed_str<E: Error>(self, json: &'de str) -> Result<Self::Value, E> {
                 Ok(Unread(json.into()))
             }
-            /// Reads from other sources. Untrusted input stays a text: a tree takes up to sixty times the memory.
+            /// Reads from other deserializers. Untrusted input stays a text: a tree takes up to sixty times the memory.
             fn visit_newtype_struct<D: Deserializer<'de>>(
                 self,
                 source: D,
             ) -> Result<Self::Value, D::Error> {
-                let value: Box<str> = Box::<RawValue>::deserialize(source)?.into();
-                Ok(Unread(compact(value.into()).into()))
+                let value = Box::<RawValue>::deserialize(source)?;
+                let json: Box<str> = value.into();
+                Ok(Unread(compact(json.into()).into()))
             }
         }
         deserializer.deserialize_newtype_struct(TEXT, Skipped)
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn comes_from_any_source_and_borrows_from_a_compact_text() {
+    fn any_deserializer_is_read_and_compact_json_is_borrowed() {
         let compact = r#"{"a":1,"part":{"x":["\u0061","b"]}}"#;
         let fast: Outer<'_> = crate::json::read(compact.as_bytes()).unwrap();
         let part = fast.part.unwrap();
@@ -108,7 +109,7 @@ mod tests {
         x: Vec<Word>,
     }
 
-    /// Asked for as the reader knows it.
+    /// A text that is deserialized by `deserialize_str`, the only method for texts that the reader has.
     struct Word(String);
 
     impl<'de> Deserialize<'de> for Word {

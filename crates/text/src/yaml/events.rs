@@ -1,8 +1,8 @@
-//! Events of YAML, by the scanner that go-yaml has as well: libyaml's. It heeds no indentation inside of flow collections and
-//! quoted texts, and takes tabs as white space, where the specification does not.
+//! Events of YAML from libyaml's scanner, which go-yaml has as well. Unlike the specification, the scanner ignores
+//! indentation within flow collections and quoted texts, and accepts tabs as white space.
 //!
 //! Three forms that go-yaml reads are refused: a plain text in a flow collection that ends in a colon (`[a:, b]`), a tag
-//! with a bracket or a comma right behind it (`[!!str, b]`), and the escape `\'` in a double-quoted text.
+//! directly before a bracket or a comma (`[!!str, b]`), and the escape `\'` in a double-quoted text.
 
 use std::io::{BufReader, Chain, Read};
 use std::ops::Range;
@@ -13,12 +13,12 @@ use libyaml_safer::{Encoding, EventData, MappingStyle, Parser, ScalarStyle, Sequ
 /// Bytes that are decoded at once, into four bytes for each character.
 const DECODED: usize = 16 << 10;
 
-/// A byte order mark, which go-yaml passes over in front of a text.
+/// A byte order mark, which go-yaml ignores at the beginning of a text.
 const MARK: char = '\u{feff}';
 
-/// Part of the message for a plain text in a flow collection with a colon where go-yaml takes one.
+/// Part of the message for a colon in a plain text of a flow collection that go-yaml accepts.
 const COLON: &str = "found unexpected ':'";
-/// Part of the message for an escape that only go-yaml takes.
+/// Part of the message for an escape that only go-yaml accepts.
 const QUOTE: &str = "(double quotes have no \\')";
 
 /// Characters that end a line.
@@ -33,7 +33,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns whether go-yaml may read what is refused here, by the forms that are named above and by bounds.
+    /// Returns whether go-yaml may read the text: it is refused for one of the forms above, or for a bound.
     pub fn is_own(&self) -> bool {
         let forms = [
             COLON,
@@ -46,12 +46,10 @@ impl Fault {
         forms.iter().any(|form| self.message.contains(form))
     }
 
-    /// Returns the fault of a text that begins behind so many lines of the file.
-    pub(super) fn behind(self, lines: usize) -> Self {
-        Self {
-            line: self.line + lines,
-            ..self
-        }
+    /// Returns the fault in a text that begins after this number of lines of the file.
+    pub(super) fn behind(mut self, lines: usize) -> Self {
+        self.line += lines;
+        self
     }
 }
 
@@ -72,13 +70,13 @@ pub(super) enum Event {
 
 pub(super) struct Scalar {
     pub text: String,
-    /// Neither quoted nor a block.
+    /// Whether the scalar is neither quoted nor a block.
     pub is_plain: bool,
-    /// In full: `tag:yaml.org,2002:str` for `!!str`.
+    /// The full tag: `tag:yaml.org,2002:str` for `!!str`.
     pub tag: Option<String>,
     pub anchor: Option<String>,
-    /// Whether go-yaml, whose scanner is older, refuses what this one reads: a plain text in a flow collection with a `?`,
-    /// or the escape `\/`.
+    /// Whether go-yaml, whose scanner is older, refuses the scalar: a plain text with a `?` in a flow collection, or the
+    /// escape `\/`.
     pub is_beyond_go: bool,
 }
 
@@ -95,19 +93,17 @@ pub(super) struct Events<'t> {
 impl<'t> Events<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         let text = text.strip_prefix(MARK).unwrap_or(text);
-        // A last line of spaces is no line of a block scalar.
+        // A last line that has only spaces does not belong to a block scalar.
         let text = match text.trim_end_matches(' ') {
             complete if complete.ends_with(BREAKS) => complete,
             _ => text,
         };
-        // The parser panics at a block scalar or an escape that the end of the text cuts off.
+        // The parser panics if the text ends within a block scalar or an escape.
         let last_break: &[u8] = if text.ends_with(BREAKS) { b"" } else { b"\n" };
+        let input = text.as_bytes().chain(last_break);
         let mut parser = Parser::new();
         parser.set_encoding(Encoding::Utf8);
-        parser.set_input(BufReader::with_capacity(
-            DECODED,
-            text.as_bytes().chain(last_break),
-        ));
+        parser.set_input(BufReader::with_capacity(DECODED, input));
         Self {
             text,
             parser,
@@ -116,7 +112,7 @@ impl<'t> Events<'t> {
         }
     }
 
-    /// Returns the next event with its line, counted from 1; nothing at the end of the text.
+    /// Returns the next event with its line, counted from 1; `None` at the end of the text.
     pub(super) fn next(&mut self) -> Result<Option<(usize, Event)>, Fault> {
         while !self.has_ended {
             let event = self.parse()?;
@@ -130,7 +126,7 @@ impl<'t> Events<'t> {
                 EventData::DocumentStart { .. } => Event::Document,
                 EventData::Alias { anchor } => Event::Alias(anchor),
                 EventData::SequenceStart { anchor, style, .. } => {
-                    // Whatever is in a flow collection is one as well.
+                    // A collection within a flow collection is a flow collection as well.
                     self.flow += usize::from(style == SequenceStyle::Flow);
                     Event::List { anchor }
                 }
@@ -154,9 +150,9 @@ impl<'t> Events<'t> {
                     if is_block && has_added_break && value.ends_with('\n') {
                         value.pop();
                     }
-                    let written = number(event.start_mark.index)..number(event.end_mark.index);
+                    let range = number(event.start_mark.index)..number(event.end_mark.index);
                     Event::Scalar(Scalar {
-                        is_beyond_go: self.is_beyond_go(&value, style, written),
+                        is_beyond_go: self.is_beyond_go(&value, style, range),
                         text: value,
                         is_plain: style == ScalarStyle::Plain,
                         tag,
@@ -169,24 +165,26 @@ impl<'t> Events<'t> {
         Ok(None)
     }
 
-    /// Returns whether go-yaml refuses a scalar, which is `written` in the text.
-    fn is_beyond_go(&self, value: &str, style: ScalarStyle, written: Range<usize>) -> bool {
+    /// Returns whether go-yaml refuses a scalar. `range` is its range in the text.
+    fn is_beyond_go(&self, value: &str, style: ScalarStyle, range: Range<usize>) -> bool {
         match style {
             ScalarStyle::Plain => self.flow > 0 && value.contains('?'),
             ScalarStyle::DoubleQuoted => {
-                has_escaped_slash(self.text.get(written).unwrap_or_default())
+                let written = self.text.get(range).unwrap_or_default();
+                has_escaped_slash(written)
             }
             _ => false,
         }
     }
 
-    /// Goes behind the end of a document whose root is complete.
+    /// Reads the end of a document whose root is complete.
     pub(super) fn end_document(&mut self) -> Result<(), Fault> {
-        self.parse().map(drop)
+        self.parse()?;
+        Ok(())
     }
 
     fn parse(&mut self) -> Result<libyaml_safer::Event, Fault> {
-        // The parser panics at a tag with a comma right behind it in a flow collection (0.3.0, `scan_tag`).
+        // The parser panics at a tag directly before a comma in a flow collection (0.3.0, `scan_tag`).
         match catch_unwind(AssertUnwindSafe(|| self.parser.parse())) {
             Ok(Ok(event)) => Ok(event),
             Ok(Err(error)) => Err(self.fault(&error)),
@@ -204,7 +202,7 @@ impl<'t> Events<'t> {
     fn fault(&self, error: &libyaml_safer::Error) -> Fault {
         let problem = error.problem();
         let Some(mark) = error.problem_mark() else {
-            // Only characters that no YAML may have are faults without a place.
+            // A fault without a mark is a character that YAML forbids.
             let before = self.text.split(is_forbidden).next().unwrap_or_default();
             return Fault {
                 line: before.matches('\n').count() + 1,
@@ -243,10 +241,13 @@ fn has_escaped_slash(written: &str) -> bool {
 
 /// Returns whether YAML 1.1 forbids a character.
 fn is_forbidden(c: char) -> bool {
-    c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}')
-        || matches!(c, '\u{fffe}' | '\u{ffff}')
+    match c {
+        '\t' | '\n' | '\r' | '\u{85}' => false,
+        '\u{fffe}' | '\u{ffff}' => true,
+        _ => c.is_control(),
+    }
 }
 
-fn number(place: u64) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+fn number(position: u64) -> usize {
+    usize::try_from(position).unwrap_or(usize::MAX)
 }

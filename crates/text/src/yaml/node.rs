@@ -1,6 +1,6 @@
-//! Tree of a document, with the line of every key and value.
+//! The tree of a document, with the line of every key and value.
 
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use super::number;
 
@@ -15,18 +15,18 @@ pub struct Node {
 pub struct Key {
     /// Counted from 1.
     pub line: usize,
-    /// The key as JSON has it.
+    /// The key as a text of JSON.
     pub text: String,
     pub kind: KeyKind,
 }
 
-/// What a key is. Keys of two kinds are two keys, though JSON has one text for both.
+/// The kind of a key. Keys of different kinds are different keys, even if their texts in JSON are equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeyKind {
     Text,
     Bool,
     Integer,
-    /// The number, of which the text may have fewer digits.
+    /// The exact number; the text may have fewer digits.
     Float(f64),
 }
 
@@ -34,7 +34,7 @@ pub enum KeyKind {
 pub enum Data {
     Null,
     Bool(bool),
-    /// A float is one even if it is whole.
+    /// A number that is written as a float is a float even if it is whole.
     Number(Number),
     Text(String),
     List(Vec<Node>),
@@ -49,16 +49,22 @@ impl Node {
             Data::Bool(flag) => Value::Bool(*flag),
             Data::Number(number) => Value::Number(number::in_json(number)),
             Data::Text(text) => Value::String(text.clone()),
-            Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
-            Data::Map(members) => members
-                .iter()
-                .map(|(key, member)| (key.text.clone(), member.value()))
-                .collect(),
+            Data::List(items) => {
+                let values = items.iter().map(Self::value);
+                Value::Array(values.collect())
+            }
+            Data::Map(members) => {
+                let mut object = Map::new();
+                for (key, member) in members {
+                    object.insert(key.text.clone(), member.value());
+                }
+                Value::Object(object)
+            }
         }
     }
 
-    /// Returns what sigs.k8s.io/yaml decodes into a Go string: numbers and booleans as texts, and null as an empty one;
-    /// `None` for a list or a mapping.
+    /// Returns the text that sigs.k8s.io/yaml decodes into a Go string: numbers and booleans as texts, and null as an
+    /// empty one; `None` for a list or a mapping.
     pub fn into_text(self) -> Option<String> {
         match self.data {
             Data::Null => Some(String::new()),
@@ -69,7 +75,7 @@ impl Node {
         }
     }
 
-    /// Returns the member of this name, unless it is null.
+    /// Returns the last member of this name, unless it is null.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Data::Map(members) = &self.data else {
             return None;
@@ -89,10 +95,13 @@ impl Node {
         Some(node)
     }
 
-    /// Returns the text of a member; empty if there is none.
+    /// Returns the text of a member; empty if the member is absent or no text.
     pub fn text(&self, name: &str) -> &str {
-        match self.get(name).map(|member| &member.data) {
-            Some(Data::Text(text)) => text,
+        let Some(member) = self.get(name) else {
+            return "";
+        };
+        match &member.data {
+            Data::Text(text) => text,
             _ => "",
         }
     }
@@ -121,11 +130,11 @@ impl Node {
     }
 }
 
-/// Size of a node, with all that is in it.
+/// The size of a node, with all nodes in it.
 pub(super) struct Size {
     /// Bytes that a copy takes.
     pub(super) bytes: usize,
-    /// Lower bound of the levels.
+    /// Number of levels.
     pub(super) depth: usize,
 }
 

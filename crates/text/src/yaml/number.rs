@@ -2,22 +2,22 @@
 
 use serde_json::Number;
 
-/// Largest whole number up to which Go writes a float without an exponent.
+/// Go writes floats below this number without an exponent.
 const WHOLE: f64 = 1e21;
 
-/// Returns a number as what reads Go's JSON sees it: Go writes a float without a fraction if it has none.
+/// Returns a number as it is in Go's JSON: Go writes a float without a fraction as a whole number.
 pub(super) fn in_json(number: &Number) -> Number {
     let Some(float) = float(number) else {
         return number.clone();
     };
-    if float.fract() == 0.0
-        && float.abs() < WHOLE
-        && !(float == 0.0 && float.is_sign_negative())
-        && let Ok(whole) = format!("{float:.0}").parse()
-    {
-        return whole;
+    let is_negative_zero = float == 0.0 && float.is_sign_negative();
+    if float.fract() != 0.0 || float.abs() >= WHOLE || is_negative_zero {
+        return number.clone();
     }
-    number.clone()
+    match format!("{float:.0}").parse() {
+        Ok(whole) => whole,
+        Err(_) => number.clone(),
+    }
 }
 
 fn float(number: &Number) -> Option<f64> {
@@ -28,8 +28,8 @@ fn float(number: &Number) -> Option<f64> {
     }
 }
 
-/// Returns a number as sigs.k8s.io/yaml writes it where a text belongs: a float with the precision of 32 bits, and with an
-/// exponent if that is below -4 or above 5 (`strconv.FormatFloat(number, 'g', -1, 32)`).
+/// Returns a number as sigs.k8s.io/yaml writes it into a field of a text: a float with the precision of 32 bits, and with
+/// an exponent if that is below -4 or above 5 (`strconv.FormatFloat(number, 'g', -1, 32)`).
 pub(super) fn as_text(number: &Number) -> String {
     let Some(float) = float(number) else {
         return number.to_string();
@@ -39,8 +39,11 @@ pub(super) fn as_text(number: &Number) -> String {
         reason = "Go rounds to 32 bits as well"
     )]
     let float = float as f32;
-    if float.is_infinite() {
-        return if float > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    if float == f32::INFINITY {
+        return "+Inf".to_owned();
+    }
+    if float == f32::NEG_INFINITY {
+        return "-Inf".to_owned();
     }
     let scientific = format!("{float:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else {

@@ -1,4 +1,4 @@
-//! Meaning of scalars.
+//! The meaning of scalars.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -7,16 +7,16 @@ use serde_json::Number;
 
 use super::node::Data;
 
-/// Prefix of the tags that YAML itself defines, `!!` for short.
+/// Prefix of the tags that YAML itself defines; in documents, `!!`.
 const CORE: &str = "tag:yaml.org,2002:";
 
-/// Base64 as Go decodes it: whatever the bits are that no byte takes.
+/// Base64 as Go decodes it: trailing bits may be set.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Returns a scalar of [`super::Dialect::Text`]: a plain null, or text.
+/// Returns a scalar of [`super::Dialect::Text`]: null if it is plain and a null, otherwise a text.
 pub(super) fn as_written(text: String, is_plain: bool) -> Data {
     if is_plain && is_null(&text) {
         Data::Null
@@ -37,7 +37,7 @@ pub(super) fn resolve(
         Some(tag) => match tag.strip_prefix(CORE) {
             Some("binary") => return binary(&text),
             Some(kind @ ("bool" | "int" | "float" | "null")) => Some(kind),
-            // Whatever another tag means, Go reads text.
+            // Go reads a scalar with any other tag as a text.
             _ => return Ok(Data::Text(text)),
         },
     };
@@ -55,7 +55,7 @@ pub(super) fn resolve(
     Ok(data)
 }
 
-/// Interprets a plain scalar by YAML 1.1, without its base 60.
+/// Interprets a plain scalar by YAML 1.1, except for numbers to base 60.
 fn by_form(text: String) -> Result<Data, &'static str> {
     match &*text {
         _ if is_null(&text) => Ok(Data::Null),
@@ -77,18 +77,20 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Returns whether a text is an infinity or no number at all, at which Go's encoding of JSON fails.
+/// Returns whether a text is an infinity or NaN, which Go cannot encode as JSON.
 fn is_beyond_json(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN")
 }
 
-/// Decodes base64 as Go does, which passes over line ends.
+/// Decodes base64 as Go does, which ignores line ends.
 fn binary(text: &str) -> Result<Data, &'static str> {
-    let bytes = BASE64
-        .decode(text.replace(['\r', '\n'], ""))
-        .map_err(|_invalid| "!!binary that is not base64")?;
-    Ok(Data::Text(String::from_utf8_lossy(&bytes).into_owned()))
+    let text = text.replace(['\r', '\n'], "");
+    let Ok(bytes) = BASE64.decode(text) else {
+        return Err("!!binary that is not base64");
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(Data::Text(text.into_owned()))
 }
 
 fn number(text: &str) -> Option<Number> {
@@ -116,5 +118,6 @@ fn number(text: &str) -> Option<Number> {
             return Some(number.into());
         }
     }
-    Number::from_f64(format!("{sign}{digits}").parse().ok()?)
+    let float = format!("{sign}{digits}").parse().ok()?;
+    Number::from_f64(float)
 }

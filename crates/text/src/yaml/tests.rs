@@ -8,7 +8,7 @@ fn one(text: &str) -> Value {
 }
 
 #[test]
-fn reads_scalars_as_kubectl_does() {
+fn scalars_are_read_as_by_kubectl() {
     for (text, expected) in [
         ("off", json!(false)),
         ("Off", json!(false)),
@@ -54,25 +54,25 @@ fn reads_scalars_as_kubectl_does() {
 }
 
 #[test]
-fn merges_and_aliases() {
+fn merges_and_aliases_are_expanded() {
     let text = "base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\nw: {b: 4, <<: [{a: 5}, *base]}\nz: *base\nq: {\"<<\": 1}";
     let read = one(text);
     assert_eq!(read["x"], json!({"a": 1, "b": 3}));
-    // go-yaml merges where it is told to, over what precedes.
+    // As in go-yaml, merged members override those before `<<`, and later members override merged ones.
     assert_eq!(read["w"], json!({"a": 5, "b": 2}));
     assert_eq!(read["z"], json!({"a": 1, "b": 2}));
     assert_eq!(read["q"], json!({"<<": 1}));
 }
 
 #[test]
-fn knows_lines() {
+fn nodes_have_their_lines() {
     let documents = read("a:\n  b: 1\n  c: off\n", Dialect::Kubernetes).unwrap();
     assert_eq!(documents[0].at(&["a", "c"]).unwrap().line, 3);
 }
 
 #[test]
-fn is_not_blown_up() {
-    // No larger than it has to be: without a bound this test fails, and does not take all memory.
+fn expansion_and_nesting_are_bounded() {
+    // The bomb is small, so that without a bound this test fails rather than takes all memory.
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
     for level in 1..7 {
         let list = vec![format!("*a{}", level - 1); 9].join(", ");
@@ -107,9 +107,9 @@ fn is_not_blown_up() {
     assert!(read("a: *b", Dialect::Kubernetes).is_err());
 }
 
-/// Each level is an alias of the one before, so none is deep as it is written, and all copies together are small.
+/// Each level is an alias of the one before. So no level is deep as written, and all copies together are small.
 #[test]
-fn aliases_nest_no_deeper_than_what_is_written() {
+fn aliases_nest_no_deeper_than_written_nodes() {
     let chain = |levels: usize| {
         let lists = (1..levels).map(|level| format!("- &a{level} [*a{}]\n", level - 1));
         format!("- &a0 []\n{}", lists.collect::<String>())
@@ -123,7 +123,7 @@ fn aliases_nest_no_deeper_than_what_is_written() {
 }
 
 #[test]
-fn long_texts_are_not_blown_up() {
+fn aliases_of_long_texts_are_bounded() {
     let list = |aliases: usize| {
         format!(
             "a: &a {}\nb: [{}]\n",
@@ -147,7 +147,7 @@ fn long_texts_are_not_blown_up() {
 }
 
 #[test]
-fn the_text_dialect_leaves_scalars_as_they_are_written() {
+fn text_dialect_reads_scalars_as_written() {
     let text = "a: off\nb: 0x10\nc: ~\nd: \"null\"\ne: 1.50\n<<: {f: 1}\n? yes\n: !!int 3\n";
     let nodes = read(text, Dialect::Text).unwrap();
     let expected = json!({"a": "off", "b": "0x10", "c": null, "d": "null", "e": "1.50", "<<": {"f": "1"}, "yes": "3"});

@@ -54,7 +54,7 @@ fn inner(a: &str, b: &str) -> Inner {
 }
 
 #[test]
-fn names_count_in_any_case() {
+fn names_match_in_any_case() {
     for name in [
         "task",
         "Task",
@@ -86,7 +86,7 @@ fn names_count_in_any_case() {
 }
 
 #[test]
-fn the_last_member_counts_and_null_changes_no_text() {
+fn last_member_counts_and_null_changes_nothing() {
     for json in [
         r#"{"task": "x", "Task": "y"}"#,
         r#"{"Task": "x", "task": "y"}"#,
@@ -97,7 +97,7 @@ fn the_last_member_counts_and_null_changes_no_text() {
 }
 
 #[test]
-fn structs_and_maps_are_read_over_what_is_there() {
+fn repeated_structs_and_maps_are_merged() {
     let json = r#"{"inner": {"a": "1", "b": "2"}, "INNER": {"B": "3"}, "inner": null}"#;
     assert_eq!(
         read::<Outer>(json.as_bytes()).unwrap().inner,
@@ -129,7 +129,7 @@ fn structs_and_maps_are_read_over_what_is_there() {
 }
 
 #[test]
-fn what_go_refuses_is_refused() {
+fn values_that_go_refuses_are_refused() {
     for json in [
         "",
         " ",
@@ -167,7 +167,7 @@ fn what_go_refuses_is_refused() {
 }
 
 #[test]
-fn text_that_is_no_unicode_is_replaced() {
+fn invalid_unicode_is_replaced() {
     for (json, expected) in [
         (&b"{\"task\": \"a\xffb\", \"x\xff\": 1}"[..], "a\u{fffd}b"),
         (b"{\"task\": \"\xed\xa0\x80\"}", "\u{fffd}\u{fffd}\u{fffd}"),
@@ -191,7 +191,7 @@ fn text_that_is_no_unicode_is_replaced() {
     }
 }
 
-/// Nesting costs no stack in what is skipped.
+/// Skipped values take no stack.
 #[test]
 fn deep_nesting_is_skipped() {
     let json = format!(
