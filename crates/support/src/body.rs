@@ -1,8 +1,8 @@
-//! Reads bodies within bounds: on the size of each, on the bytes of all together, and on the time that each takes.
+//! Bodies read within bounds: on the size of each, on the bytes of all together, and on the time that each takes.
 //!
-//! One budget of bytes is for all bodies, or all reviews, that are in memory at a time. Nothing waits for a reservation.
-//! When the budget is used up, the holders that occupy the most, in bytes times seconds, are evicted: large and slow ones
-//! long before one that arrives, and is answered, at once.
+//! All bodies, or all reviews, that are in memory at a time share one budget of bytes. Nothing waits for a reservation. When
+//! the budget is used up, the holders that occupy the most of it, in bytes times seconds, are evicted. So large and slow
+//! bodies are evicted long before one that arrives, and is answered, at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,22 +15,23 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::sync::Mutex;
 
-/// Size up to which a body in one piece is not charged: the connection's read buffer has that size and holds the body.
+/// Maximum bytes of a body in one piece that is not charged: the body is still in the connection's read buffer.
 pub const FREE: usize = 8 << 10;
-/// Bytes charged for any other body in addition to its size: the connection's buffers, in use while the body arrives.
+/// Bytes charged for any other body beside its size: the connection's buffers, in use while the body arrives.
 const CONNECTION: usize = 32 << 10;
-/// Fraction of a used-up budget that is cleared at once, so that holders are not compared for every single byte.
+/// When the budget is used up, this fraction of it is cleared at once, so that holders are compared only now and then.
 const CLEARED: usize = 16;
 
+/// The minimum speed of a body.
 #[derive(Clone, Copy)]
 pub struct Pace {
     /// Time from the start for which a body may be slower than `rate`.
     pub grace: Duration,
-    /// Bytes per second that have to arrive after `grace`, on average.
+    /// Bytes per second that must arrive on average after `grace`.
     pub rate: u32,
 }
 
-/// A body that has been read, and its reservation in the budget for as long as it is kept.
+/// A body that has been read, and its reservation in the budget, which lasts as long as the body is in memory.
 pub struct Read {
     pub bytes: Bytes,
     pub reservation: Reservation,
@@ -39,7 +40,7 @@ pub struct Read {
 pub enum ReadError<E> {
     TooLarge,
     TooSlow,
-    /// The budget is used up, and the body is among those that occupy the most of it: large or slow ones.
+    /// The budget is used up, and the body is among those that occupy the most of it, as it is large or slow.
     BudgetExhausted,
     Broken(E),
 }
@@ -50,7 +51,7 @@ impl<E> From<Evicted> for ReadError<E> {
     }
 }
 
-/// Bytes that bodies or reviews may hold together. Clones share them.
+/// The bytes that bodies or reviews may hold together. Clones share the bytes.
 #[derive(Clone)]
 pub struct Budget(Arc<Mutex<State>>);
 
@@ -68,21 +69,22 @@ struct Holder {
     evicted: Arc<Notify>,
 }
 
-/// Reservation of one body or review in a budget, until it is dropped.
+/// The reservation of one body or review in a budget, until it is dropped.
 pub struct Reservation {
     since: Instant,
-    /// Absent while no bytes are reserved, as for most: no count of the budget's owners changes that all threads share.
-    place: Option<Place>,
+    /// `None` while no bytes are reserved, as for most bodies: so they do not change the reference count of the budget,
+    /// which all threads share.
+    entry: Option<Entry>,
 }
 
-/// Place of a holder in the budget.
-struct Place {
+/// The entry of a holder in the budget.
+struct Entry {
     budget: Budget,
     id: u64,
     evicted: Arc<Notify>,
 }
 
-/// The budget is used up, and this holder is among those that occupy the most of it.
+/// Error of a holder that was evicted: the budget is used up, and the holder is among those that occupy the most of it.
 #[derive(Debug)]
 pub struct Evicted;
 
@@ -94,45 +96,43 @@ impl Budget {
         })))
     }
 
-    /// Makes a reservation of no bytes yet; `since` is when the holder began to occupy the budget.
+    /// Returns a reservation without bytes. `since`: when the holder began to occupy the budget.
     pub fn reserve(&self, since: Instant) -> Reservation {
-        Reservation { since, place: None }
+        Reservation { since, entry: None }
     }
 
-    /// Changes a reservation of this budget to this many bytes.
+    /// Changes the bytes of a reservation of this budget.
     pub fn resize(&self, reservation: &mut Reservation, bytes: usize) -> Result<(), Evicted> {
         let mut state = self.0.lock();
         let since = reservation.since;
-        let place = reservation.place.get_or_insert_with(|| {
-            let id = state.next;
+        let entry = reservation.entry.get_or_insert_with(|| {
             let evicted = Arc::new(Notify::new());
-            let holder = Holder {
+            let id = state.add(Holder {
                 bytes: 0,
                 since,
                 evicted: Arc::clone(&evicted),
-            };
-            state.next += 1;
-            state.holders.insert(id, holder);
-            Place {
+            });
+            Entry {
                 budget: self.clone(),
                 id,
                 evicted,
             }
         });
-        debug_assert!(Arc::ptr_eq(&place.budget.0, &self.0), "of another budget");
-        let holder = state.holders.get_mut(&place.id).ok_or(Evicted)?;
+        debug_assert!(Arc::ptr_eq(&entry.budget.0, &self.0), "of another budget");
+        let holder = state.holders.get_mut(&entry.id).ok_or(Evicted)?;
         let before = std::mem::replace(&mut holder.bytes, bytes);
         state.used = state.used + bytes - before;
         if state.used > state.total {
             state.clear();
         }
-        if !state.holders.contains_key(&place.id) {
+        if !state.holders.contains_key(&entry.id) {
             return Err(Evicted);
         }
         Ok(())
     }
 
-    /// Reads at most `limit` bytes, arriving since `begun`. The buffer grows as bytes arrive, to twice as many at most.
+    /// Reads at most `limit` bytes of a body that has been arriving since `begun`. The buffer grows as bytes arrive, to at
+    /// most twice their number.
     pub async fn read<B>(
         &self,
         mut body: B,
@@ -147,9 +147,10 @@ impl Budget {
         if hint.lower() > limit as u64 {
             return Err(ReadError::TooLarge);
         }
-        let announced = hint.upper().map_or(limit, |upper| {
-            usize::try_from(upper).unwrap_or(limit).min(limit)
-        });
+        let announced = match hint.upper() {
+            Some(upper) => usize::try_from(upper).unwrap_or(limit).min(limit),
+            None => limit,
+        };
         let mut reservation = self.reserve(begun);
         let mut first = Bytes::new();
         let mut all: Vec<u8> = Vec::new();
@@ -157,7 +158,7 @@ impl Budget {
             let arrived = first.len() + all.len();
             let next = tokio::select! {
                 biased;
-                // First: a body that always has a frame would be read to its end without a reservation.
+                // Eviction comes first: else a body that always has a frame would be read to its end after its eviction.
                 () = reservation.evicted() => return Err(ReadError::BudgetExhausted),
                 next = body.frame() => next,
                 () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),
@@ -171,7 +172,7 @@ impl Budget {
                 return Err(ReadError::TooLarge);
             }
             if arrived == 0 {
-                // Most bodies come in one piece, which needs no copy.
+                // Most bodies arrive in one piece, which needs no copy.
                 if length > FREE || !body.is_end_stream() {
                     self.resize(&mut reservation, CONNECTION + length)?;
                 }
@@ -192,29 +193,37 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Returns when the reservation is evicted in favour of others.
+    /// Waits until the reservation is evicted in favour of others.
     pub async fn evicted(&self) {
-        match &self.place {
-            Some(place) => place.evicted.notified().await,
+        match &self.entry {
+            Some(entry) => entry.evicted.notified().await,
             None => std::future::pending().await,
         }
     }
 }
 
 impl State {
+    /// Adds a holder, and returns its ID.
+    fn add(&mut self, holder: Holder) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.holders.insert(id, holder);
+        id
+    }
+
+    /// Evicts the holders that occupy the most of the budget.
     fn clear(&mut self) {
-        let left = self.total - self.total / CLEARED;
+        let goal = self.total - self.total / CLEARED;
         let now = Instant::now();
-        let occupied = |holder: &Holder| {
-            holder.bytes as u128 * (now.saturating_duration_since(holder.since).as_micros() + 1)
-        };
-        let holders = self.holders.iter();
-        let mut most: Vec<_> = holders
-            .map(|(id, holder)| (occupied(holder), *id))
-            .collect();
-        most.sort_unstable();
-        while self.used > left
-            && let Some((_, id)) = most.pop()
+        let mut by_occupation = Vec::with_capacity(self.holders.len());
+        for (id, holder) in &self.holders {
+            let age = now.saturating_duration_since(holder.since);
+            let occupied = holder.bytes as u128 * (age.as_micros() + 1);
+            by_occupation.push((occupied, *id));
+        }
+        by_occupation.sort_unstable();
+        while self.used > goal
+            && let Some((_, id)) = by_occupation.pop()
         {
             if let Some(holder) = self.holders.remove(&id) {
                 self.used -= holder.bytes;
@@ -226,11 +235,10 @@ impl State {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            let mut state = place.budget.0.lock();
-            if let Some(holder) = state.holders.remove(&place.id) {
-                state.used -= holder.bytes;
-            }
+        let Some(entry) = &self.entry else { return };
+        let mut state = entry.budget.0.lock();
+        if let Some(holder) = state.holders.remove(&entry.id) {
+            state.used -= holder.bytes;
         }
     }
 }

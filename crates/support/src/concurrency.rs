@@ -1,22 +1,23 @@
 //! A concurrency limit that tenants share: for lookups of images, runs of credential programs, reads of Secrets and changes
 //! of Pods.
 //!
-//! Work takes permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. So no work
-//! holds a shared permit while it waits for its tenant's. Each of the four is granted in the order of requests. The last
-//! quarter of a host's and of all permits is for namespaces that have no other work there: however long the work of some
-//! takes, others have their turn.
+//! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and a permit of the
+//! total. So no work holds a shared permit while it waits for its tenant's. Each kind is granted in the order of requests.
+//! The last quarter of a host's permits, and of the total, is for namespaces without other work there: even if the work of
+//! some namespaces takes long, others get a permit.
 //!
-//! With the defaults (`lookup.concurrency` 64, `lookup.perRegistry` 16) and for `lookup.timeout` at most:
+//! With the defaults (`lookup.concurrency` 64, `lookup.perRegistry` 16), for at most `lookup.timeout`:
 //!
 //! | | runs | waits |
 //! |---|---|---|
-//! | in all | 64, the last 16 one for each namespace | 512 |
-//! | at one host | 16, the last 4 one for each namespace | |
+//! | in total | 64, of the last 16 one for each namespace | 512 |
+//! | at one host | 16, of the last 4 one for each namespace | |
 //! | for one namespace | 24 | 128 |
 //! | for one namespace at one host | 8 | |
 //!
-//! One namespace leaves five eighths to the others, and half of a host. Two that flood a host at once leave two of its
-//! permits, and three that flood all hosts leave thirteen. Only the limits of a host and of all apply to the operator.
+//! One namespace leaves five eighths of the total and half of a host to the others. Two that flood a host leave two of its
+//! permits, and three that flood all hosts leave thirteen. For the operator, only the limits of a host and of the total
+//! apply.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -31,7 +32,7 @@ use crate::sync::Mutex;
 /// Default number of places in the queue for each permit.
 pub const QUEUE: usize = 8;
 
-/// Party on whose behalf work is done.
+/// The party on whose behalf work is done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tenant {
     Namespace(Arc<str>),
@@ -45,18 +46,19 @@ impl Tenant {
     }
 }
 
-/// Limits in all, from which those of one namespace follow.
+/// The limits for all tenants together. The limits for one namespace follow from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     pub all: usize,
     pub per_host: usize,
-    /// Number of places in the queue, a quarter of them for one namespace.
+    /// Number of places in the queue. One namespace can have a quarter of them.
     pub waiting: usize,
 }
 
 pub struct ConcurrencyLimit {
     capacity: Capacity,
-    /// Semaphores by names of namespaces and hosts, untrusted input: unused ones are removed before the map grows.
+    /// Semaphores by names of namespaces and hosts, which are untrusted input. Unused ones are removed before the map
+    /// grows.
     shares: Mutex<HashMap<Scope, Weak<Semaphore>>>,
 }
 
@@ -66,26 +68,28 @@ enum Scope {
     Namespace(Arc<str>),
     Host(Arc<str>),
     All,
-    /// The one work of a namespace that need not leave the last quarter free: at a host, and in all.
+    /// The first work of a namespace at a host, which may use the last quarter.
     FirstAtHost(Arc<str>, Arc<str>),
+    /// The first work of a namespace in total, which may use the last quarter.
     First(Arc<str>),
-    /// All work but the first of each namespace: at a host, and in all.
+    /// All work at a host except for the first of each namespace.
     FurtherAtHost(Arc<str>),
+    /// All work in total except for the first of each namespace.
     Further,
     WaitingOfNamespace(Arc<str>),
     Waiting,
 }
 
-/// Waits for a permit. Dropping the future gives up the place in the queue.
+/// A place in the queue, which waits for a permit. Work that drops the future leaves the queue.
 pub type Queued = BoxFuture<'static, Permit>;
 
 /// The right to run, until it is dropped.
 pub struct Permit(#[expect(dead_code, reason = "held")] Vec<OwnedSemaphorePermit>);
 
-/// Permit that work takes before the next one.
+/// One of the permits that work takes one after the other.
 enum Step {
     One(Arc<Semaphore>),
-    /// That of the namespace's first work, or one of all further work, whichever is free before.
+    /// The permit of the namespace's first work, or one for further work, whichever is free first.
     Either {
         first: Arc<Semaphore>,
         further: Arc<Semaphore>,
@@ -113,52 +117,56 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have none left.
+    /// Returns the permit of this work, or a place in the queue; `None` if the queue has no place left for the tenant.
     pub fn queue(&self, tenant: &Tenant, host: &str) -> Option<Queued> {
-        let host: Arc<str> = host.into();
-        let mut steps = Vec::with_capacity(6);
-        let mut places = Vec::with_capacity(2);
-        if let Tenant::Namespace(namespace) = tenant {
-            let namespace = || Arc::clone(namespace);
-            steps.push(Step::One(
-                self.share(Scope::NamespaceAtHost(namespace(), Arc::clone(&host))),
-            ));
-            steps.push(Step::One(self.share(Scope::Namespace(namespace()))));
-            steps.push(Step::Either {
-                first: self.share(Scope::FirstAtHost(namespace(), Arc::clone(&host))),
-                further: self.share(Scope::FurtherAtHost(Arc::clone(&host))),
-            });
-            steps.push(Step::One(self.share(Scope::Host(host))));
-            steps.push(Step::Either {
-                first: self.share(Scope::First(namespace())),
-                further: self.share(Scope::Further),
-            });
-            places.push(Scope::WaitingOfNamespace(namespace()));
-        } else {
-            steps.push(Step::One(self.share(Scope::Host(host))));
-        }
-        steps.push(Step::One(self.share(Scope::All)));
-        places.push(Scope::Waiting);
-        // One after the other. No semaphore is ever closed.
+        let steps = self.steps(tenant, host.into());
+        // The steps are taken one after the other. No semaphore is ever closed.
         let held = stream::iter(steps).filter_map(|step| step.take().map(Result::ok));
         let mut permit = held.collect().map(Permit).boxed();
-        // Polled outside of tokio's coop budget, so that work that need not wait never takes a place.
+        // Polled outside of tokio's coop budget, so that work never takes a place in the queue if its permits are free.
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }
-        let mut taken = Vec::with_capacity(places.len());
-        for scope in places {
-            taken.push(self.share(scope).try_acquire_owned().ok()?);
+        let mut places = Vec::with_capacity(2);
+        if let Tenant::Namespace(namespace) = tenant {
+            let places_of_namespace = Scope::WaitingOfNamespace(Arc::clone(namespace));
+            places.push(self.share(places_of_namespace).try_acquire_owned().ok()?);
         }
+        places.push(self.share(Scope::Waiting).try_acquire_owned().ok()?);
         let queued = async move {
             let permit = permit.await;
-            drop(taken);
+            drop(places);
             permit
         };
         Some(queued.boxed())
     }
 
-    /// Returns whether nothing waits, and more than half of all permits and of the host's are free.
+    /// Returns the permits that work takes, in their order.
+    fn steps(&self, tenant: &Tenant, host: Arc<str>) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(6);
+        let Tenant::Namespace(namespace) = tenant else {
+            steps.push(Step::One(self.share(Scope::Host(host))));
+            steps.push(Step::One(self.share(Scope::All)));
+            return steps;
+        };
+        let namespace = || Arc::clone(namespace);
+        let at_host = Scope::NamespaceAtHost(namespace(), Arc::clone(&host));
+        steps.push(Step::One(self.share(at_host)));
+        steps.push(Step::One(self.share(Scope::Namespace(namespace()))));
+        steps.push(Step::Either {
+            first: self.share(Scope::FirstAtHost(namespace(), Arc::clone(&host))),
+            further: self.share(Scope::FurtherAtHost(Arc::clone(&host))),
+        });
+        steps.push(Step::One(self.share(Scope::Host(host))));
+        steps.push(Step::Either {
+            first: self.share(Scope::First(namespace())),
+            further: self.share(Scope::Further),
+        });
+        steps.push(Step::One(self.share(Scope::All)));
+        steps
+    }
+
+    /// Returns whether no work waits, and more than half of all permits and of the host's are free.
     pub fn has_spare(&self, host: &str) -> bool {
         let Capacity {
             all,
@@ -166,9 +174,10 @@ impl ConcurrencyLimit {
             waiting,
         } = self.capacity;
         let free = |scope| self.share(scope).available_permits();
-        free(Scope::Waiting) == waiting
-            && free(Scope::All) * 2 > all
-            && free(Scope::Host(host.into())) * 2 > per_host
+        if free(Scope::Waiting) < waiting {
+            return false;
+        }
+        free(Scope::All) * 2 > all && free(Scope::Host(host.into())) * 2 > per_host
     }
 
     fn share(&self, scope: Scope) -> Arc<Semaphore> {
@@ -186,7 +195,7 @@ impl ConcurrencyLimit {
             per_host,
             waiting,
         } = self.capacity;
-        let share = Arc::new(Semaphore::new(match scope {
+        let permits = match scope {
             Scope::NamespaceAtHost(..) => per_host.div_ceil(2),
             Scope::Namespace(_) => (all * 3).div_ceil(8),
             Scope::Host(_) => per_host,
@@ -196,7 +205,8 @@ impl ConcurrencyLimit {
             Scope::Further => all - all / 4,
             Scope::WaitingOfNamespace(_) => waiting.div_ceil(4),
             Scope::Waiting => waiting,
-        }));
+        };
+        let share = Arc::new(Semaphore::new(permits));
         shares.insert(scope, Arc::downgrade(&share));
         share
     }

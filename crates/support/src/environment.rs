@@ -16,26 +16,26 @@ impl Environment {
         Some(value)
     }
 
+    /// Returns the value of a variable; `None` if it is absent or not UTF-8.
     pub fn text(&self, name: &str) -> Option<String> {
-        self.get(name)?.to_str().map(str::to_owned)
+        let text = self.get(name)?.to_str()?;
+        Some(text.to_owned())
     }
 
-    /// Returns names and values as text; bytes that are not UTF-8 are replaced by U+FFFD.
+    /// Returns names and values as texts. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
         let text = |text: &OsString| text.to_string_lossy().into_owned();
-        self.0
-            .iter()
-            .map(move |(name, value)| (text(name), text(value)))
+        let variables = self.0.iter();
+        variables.map(move |(name, value)| (text(name), text(value)))
     }
 }
 
 impl<N: Into<OsString>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
-        let variables = variables.into_iter();
-        Self(
-            variables
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        )
+        let mut owned = Vec::new();
+        for (name, value) in variables {
+            owned.push((name.into(), value.into()));
+        }
+        Self(owned)
     }
 }

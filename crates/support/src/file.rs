@@ -1,7 +1,7 @@
-//! Files that the operator names: read within bounds of size and time, whatever is found at their path.
+//! Files that the operator names, read within bounds on size and time.
 //!
-//! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread of its
-//! own, which is given up after a while, and the path is not touched again before that thread is back.
+//! An access to a hanging network mount blocks its thread for as long as the mount hangs. So each access has its own
+//! thread. The caller stops waiting for it after a while, and the path is not accessed again before the thread has ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -16,10 +16,12 @@ use tokio::time::Duration;
 
 /// Maximum bytes of a file. The largest files are bundles of certificate authorities, of some hundred kilobytes.
 const LIMIT: u64 = 4 << 20;
+/// Time after which an access counts as hanging.
 const TIME: Duration = Duration::from_secs(5);
-/// Maximum number of hanging threads, with which no further file is read.
+/// Maximum number of hanging threads. With so many, no file is read.
 const HANGING: usize = 16;
-/// Maximum number of them in one directory: a hanging mount must not keep the certificate's files, on another, unread.
+/// Maximum number of hanging threads for one directory. So a hanging mount does not prevent the certificate's files on
+/// another one from being read.
 const HANGING_IN_DIRECTORY: usize = 2;
 
 static HANGS: Mutex<Vec<(PathBuf, JoinHandle<()>)>> = Mutex::new(Vec::new());
@@ -33,35 +35,34 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
-/// Returns whether the path leads to a directory; `false` if that cannot be found out in time.
+/// Returns whether the path leads to a directory; `false` if that takes too long.
 pub fn is_directory(path: &Path) -> bool {
     in_time(path, |path| Ok(path.is_dir())).unwrap_or_default()
 }
 
-/// Reads a regular file, with no time limit. Checks the opened file, not the path alone, and does not block on a FIFO.
+/// Reads a regular file, without a time limit. Checks the opened file as well as the path, and does not block on a FIFO.
 pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let is_other = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-    // Opening alone can have an effect: on a device, or on who waits at the other end of a FIFO.
+    let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    // Checked before the file is opened, as opening can affect a device, or a process at the other end of a FIFO.
     if !fs::metadata(path)?.is_file() {
-        return Err(is_other());
+        return Err(not_regular());
     }
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags);
+    let file = options.open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(is_other());
+        return Err(not_regular());
     }
     bounded(file, metadata.len(), limit)
 }
 
-/// Lists the paths in a directory, sorted, at most so many.
-pub fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
+/// Lists at most `limit` paths in a directory, sorted.
+pub fn entries(directory: &Path, limit: usize) -> io::Result<Vec<PathBuf>> {
     in_time(directory, move |directory| {
         let mut paths = Vec::new();
-        for entry in fs::read_dir(directory)?.take(most) {
+        for entry in fs::read_dir(directory)?.take(limit) {
             paths.push(entry?.path());
         }
         paths.sort_unstable();
@@ -75,18 +76,18 @@ pub fn read_or_stream(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn bounded(file: File, length: u64, limit: u64) -> io::Result<Vec<u8>> {
-    // Large enough from the start, as the file may hold secrets: growing leaves copies.
+    // The buffer is large enough from the start: if it grew, copies of secrets could stay in memory.
     let capacity = usize::try_from(length.min(limit)).unwrap_or(0) + 1;
     let mut bytes = Vec::with_capacity(capacity);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        let why = format!("larger than {} MiB", limit >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        let message = format!("larger than {} MiB", limit >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
 }
 
-/// Runs work on a path, and fails if the work hangs. Blocks the calling thread until then.
+/// Runs work on a path, and fails if the work takes too long. Blocks the calling thread until then.
 pub fn in_time<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -103,12 +104,14 @@ fn within<T: Send + 'static>(
     if !may_be_accessed(path) {
         return Err(late());
     }
-    let (done, outcome) = sync_channel(1);
-    let accessed = path.to_owned();
-    // The receiver may have given up.
-    let thread = thread::Builder::new()
-        .name("file".into())
-        .spawn(move || drop(done.send(work(&accessed))))?;
+    let (sender, outcome) = sync_channel(1);
+    let owned_path = path.to_owned();
+    let run = move || {
+        let outcome = work(&owned_path);
+        // The receiver may have stopped waiting.
+        drop(sender.send(outcome));
+    };
+    let thread = thread::Builder::new().name("file".into()).spawn(run)?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
@@ -122,7 +125,7 @@ fn within<T: Send + 'static>(
     }
 }
 
-/// Returns whether no thread hangs at this path, and few enough at others.
+/// Returns whether no thread hangs at this path, and fewer than the maximum at others.
 fn may_be_accessed(path: &Path) -> bool {
     let mut hangs = HANGS.lock();
     hangs.retain(|(_, thread)| !thread.is_finished());

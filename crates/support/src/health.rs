@@ -1,7 +1,8 @@
 //! The health of the components of the process, for `/readyz` and the metrics.
 //!
-//! A degraded component does not make the process unready: without an endpoint the API server admits Pods undecided,
-//! and a stale configuration is better than that. Only faults that prevent answers to reviews fail readiness.
+//! A degraded component does not make the process unready. Without a ready endpoint, the API server admits Pods without a
+//! decision, which is worse than a decision by a stale configuration. Only faults that prevent answers to reviews make the
+//! process unready.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,24 +15,24 @@ use tokio::time::{Duration, timeout};
 use crate::metrics::Metrics;
 use crate::sync::Mutex;
 
-/// Time after which a look at files is reported: on a network file system it may never end.
+/// Time after which an access to files is reported as a fault. On a network file system it may never end.
 const STALLED: Duration = Duration::from_secs(30);
 const UNREAD: &str = "its files cannot be read in time";
 
-/// State of a component. Reasons are fixed texts, so that they hold nothing secret or untrusted.
+/// The state of a component. Reasons are constant texts, so that they contain nothing secret or untrusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     #[default]
     Healthy,
-    /// The component has a fault, but reviews are answered all the same.
+    /// The component has a fault, but reviews are still answered.
     Degraded(&'static str),
-    /// Reviews cannot be answered yet, but soon can if all goes well.
+    /// Reviews cannot be answered yet, but soon, unless the start fails.
     Starting(&'static str),
-    /// Reviews cannot be answered, or soon will not be. The reason may be empty.
+    /// Reviews cannot be answered, or soon cannot be. The reason may be empty.
     Failed(&'static str),
 }
 
-/// States that a task reports: healthy without any other. Clones share them.
+/// The states that a task reports; without any, the task is healthy. Clones share the states.
 #[derive(Clone, Default)]
 pub struct Reported(Arc<Mutex<BTreeSet<State>>>);
 
@@ -41,7 +42,7 @@ impl Reported {
         *self.0.lock() = BTreeSet::from([state]);
     }
 
-    /// Reports a fault, or its end, beside all others.
+    /// Reports a fault, or its end. Other faults stay reported.
     pub fn set_fault(&self, fault: &'static str, exists: bool) {
         let fault = State::Degraded(fault);
         let mut states = self.0.lock();
@@ -58,23 +59,27 @@ impl Reported {
 
     /// Returns the worst of the states.
     pub fn get(&self) -> State {
-        self.0.lock().last().copied().unwrap_or_default()
+        match self.0.lock().last() {
+            Some(worst) => *worst,
+            None => State::Healthy,
+        }
     }
 
-    /// Reports a look at files that takes too long, and continues it: another look would hang another thread.
-    pub async fn looking<T>(&self, look: impl Future<Output = T>) -> T {
-        let mut look = pin!(look);
-        if let Ok(done) = timeout(STALLED, &mut look).await {
-            return done;
+    /// Waits for an access to files, and reports a fault while it takes too long. Starting another access instead would
+    /// block another thread.
+    pub async fn looking<T>(&self, access: impl Future<Output = T>) -> T {
+        let mut access = pin!(access);
+        if let Ok(result) = timeout(STALLED, &mut access).await {
+            return result;
         }
         self.set_fault(UNREAD, true);
-        let done = look.await;
+        let result = access.await;
         self.set_fault(UNREAD, false);
-        done
+        result
     }
 }
 
-/// A part of the process, healthy if all its states are, and listed if there is one.
+/// A part of the process. It is healthy if all its states are, and listed if it has a state.
 pub struct Component {
     name: &'static str,
     check: Box<dyn Fn() -> BTreeSet<State> + Send + Sync>,
@@ -122,7 +127,8 @@ impl Health {
         })
     }
 
-    /// Returns the states of each component, all its faults or that it is healthy, and sets the metric by them.
+    /// Returns the states of each component, and sets the metric. The states are all faults, or [`State::Healthy`] if there
+    /// is none.
     pub fn check(&self) -> Vec<(&'static str, State)> {
         let mut all = Vec::new();
         for component in self.components.iter() {

@@ -1,9 +1,11 @@
-//! Parts that any server needs and no other crate should write twice.
+//! Parts that any server needs, shared by all other crates.
 //!
-//! Untrusted input within bounds: [`body`] (HTTP, with a budget of memory), [`mod@file`] (the operator's). Work shared
-//! fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one run for all who wait), [`recently`] (work done).
-//! Requests: [`proxy`] (those of the environment), [`tunnel`] (what one answers), [`header`] (values that are secret).
-//! Output for operators: [`logging`], [`metrics`], [`health`]. [`environment`] alone reads the process's variables.
+//! - Untrusted input within bounds: [`body`] (HTTP bodies, with a budget of memory), [`mod@file`] (files of the operator).
+//! - Work shared fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one task for all callers), [`recently`]
+//!   (work that was done lately).
+//! - Requests: [`proxy`] (proxies of the environment), [`tunnel`] (answers of a proxy), [`header`] (secret values).
+//! - Output for operators: [`logging`], [`metrics`], [`health`].
+//! - [`environment`]: the variables of the process, which no other module reads.
 
 #![cfg_attr(
     test,

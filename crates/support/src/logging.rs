@@ -20,7 +20,7 @@ pub use line::Format;
 use line::Line;
 pub use queue::Flush;
 
-/// Least severe level of the lines that are written.
+/// The least severe level of the lines that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Level {
     /// Faults that an operator has to fix.
@@ -30,13 +30,13 @@ pub enum Level {
     /// Also a line for each decision.
     #[default]
     Info,
-    /// Also the steps that lead to it.
+    /// Also the steps that lead to a decision.
     Debug,
-    /// Everything.
+    /// All lines.
     Trace,
 }
 
-/// Handle of the filter of a service's lines, which changes with the configuration.
+/// A handle for the filter of a service's lines, which changes with the configuration.
 pub type Levels = reload::Handle<Targets, Registry>;
 
 /// Target of the lines about failed lookups.
@@ -53,8 +53,8 @@ pub fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", level)
 }
 
-/// Starts logging for a command: each line is written at once, to `writer`, as standard output is for the command's
-/// results. Without a level, warnings are logged, except those of failed lookups, which are among the results.
+/// Starts logging for a command. Each line is written at once to `writer`, because standard output is for the command's
+/// results. Without a level, warnings are logged, except for failed lookups, which are among the results.
 pub fn start_for_people<W>(level: Option<Level>, format: Format, writer: W)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -70,9 +70,9 @@ where
     begin(filter, line, writer);
 }
 
-/// Starts logging for a service, to standard output. Queued lines are written out when the [`Flush`] is dropped.
+/// Starts logging for a service, to standard output. Queued lines are written when the [`Flush`] is dropped.
 ///
-/// Only tolerarch's lines are written: at the same levels, libraries log single bytes of connections.
+/// Only tolerarch's own lines are written: at the same levels, libraries log single bytes of connections.
 pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
@@ -92,7 +92,7 @@ where
         .event_format(line)
         .with_writer(writer)
         .with_filter(filter);
-    // Fails only if logging has been started already: the first start stays in force.
+    // This fails only if logging has been started already, and then the first start stays in effect.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
 }
@@ -109,11 +109,11 @@ pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
 
 /// Renders a time, given in seconds since 1970, for people: `2026-01-31T12:00:00Z`.
 pub fn date(seconds: i64) -> String {
-    // No time beyond the year 9999 can be written.
-    let seconds = u64::try_from(seconds)
-        .unwrap_or_default()
-        .min(253_402_300_799);
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+    // The last second of the year 9999, after which a time cannot be rendered.
+    const LAST: u64 = 253_402_300_799;
+    let seconds = u64::try_from(seconds).unwrap_or_default().min(LAST);
+    let time = UNIX_EPOCH + Duration::from_secs(seconds);
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Logs only the location of a panic, as the panic's message may quote untrusted input.
@@ -121,10 +121,10 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     if let Some(panics) = PANICS.get() {
         panics.inc();
     }
-    let place = panic
-        .location()
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let place = match panic.location() {
+        Some(location) => location.to_string(),
+        None => String::new(),
+    };
     tracing::error!(place, "internal error: panic");
 }
 

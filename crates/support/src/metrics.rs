@@ -1,8 +1,8 @@
-//! The registry in which all parts register their metrics, and its rendering. Each part has its metrics in a file.
+//! The registry in which all parts register their metrics, and its rendering. Each part has a file for its metrics.
 //!
-//! Labels are closed sets: those of the program, and the registry hosts that the configuration names. All other hosts
-//! are untrusted and counted together as `other`; an image is never a label. Metrics on the path of a warm review are
-//! resolved at start, so that an event is an atomic addition.
+//! The values of labels are closed sets: constants of the program, and the registry hosts that the configuration names. All
+//! other hosts are untrusted input and counted together as `other`; an image is never a label. Metrics on the path of a
+//! cached review are resolved at the start, so that an event is only an atomic addition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes a registry with the metrics of the process. `hosts` are the registry hosts that get their own labels.
+    /// Returns a registry with the metrics of the process. `hosts` are the registry hosts that get their own labels.
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
         let metrics = Self {
@@ -37,23 +37,24 @@ impl Metrics {
         let build: IntGaugeVec = metrics.add("tolerarch_build_info", help, &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         #[cfg(target_os = "linux")]
-        metrics.registry.register(Box::new(
-            prometheus::process_collector::ProcessCollector::for_self(),
-        ))?;
+        {
+            let process = prometheus::process_collector::ProcessCollector::for_self();
+            metrics.registry.register(Box::new(process))?;
+        }
         Ok(metrics)
     }
 
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        TextEncoder::new().encode_to_string(&self.registry.gather())
+        let families = self.registry.gather();
+        TextEncoder::new().encode_to_string(&families)
     }
 
-    /// Makes a value for each host with its own label, and one for all others, each from its label.
+    /// Returns a value for each host with its own label, and one for all others. `make` gets the label.
     pub fn per_host<T>(&self, make: impl Fn(&str) -> T) -> PerHost<T> {
-        let named = self
-            .hosts
-            .iter()
-            .map(|host| (host.clone(), make(host)))
-            .collect();
+        let mut named = BTreeMap::new();
+        for host in self.hosts.iter() {
+            named.insert(host.clone(), make(host));
+        }
         PerHost {
             named,
             other: make(OTHER),
@@ -65,7 +66,7 @@ impl Metrics {
         self.add_by(HistogramOpts::new(name, help), labels)
     }
 
-    /// Registers a metric, or a family, with the buckets of these options where it is a histogram.
+    /// Registers a metric or a family with these options, whose buckets only a histogram has.
     pub fn add_by<F: Family>(&self, options: HistogramOpts, labels: &[&str]) -> Registered<F> {
         let family = F::new(options, labels)?;
         self.registry.register(Box::new(family.clone()))?;
@@ -73,7 +74,7 @@ impl Metrics {
     }
 }
 
-/// Metric, or family of metrics with labels, that is made from its description.
+/// A metric, or a family of metrics with labels, that can be created from its description.
 pub trait Family: Collector + Clone + 'static {
     fn new(options: HistogramOpts, labels: &[&str]) -> Registered<Self>;
 }
@@ -96,9 +97,9 @@ family!(
     HistogramVec: |options, labels| Self::new(options, labels);
 );
 
-/// Makes a struct of metrics, of which each field has its help as documentation, its labels in brackets, then its name
-/// and buckets. `families`, for the module alone, registers all of them; so does the function that is named behind `by`.
-/// A single label may have its values beside it: their series are there from the start.
+/// Defines a struct of metrics. Each field has its help as documentation, its labels in brackets, and then its name and
+/// buckets. The private function `families` registers all of them, as does the function that is named after `by`. A single
+/// label may be followed by its values, whose series then exist from the start.
 #[macro_export]
 macro_rules! families {
     ($(#[$about:meta])* $visible:vis struct $Name:ident $(by $register:ident)? {
@@ -142,21 +143,22 @@ pub const fn outcome(is_ok: bool) -> &'static str {
 
 pub const OUTCOMES: [&str; 2] = [outcome(true), outcome(false)];
 
-/// Values for each host with its own label, and for all others: few, so comparing names costs less than a keyed hash.
+/// A value for each host with its own label, and one for all others. There are few hosts, so that comparing names costs
+/// less than a keyed hash.
 pub struct PerHost<T> {
     named: BTreeMap<String, T>,
     other: T,
 }
 
 impl<T> PerHost<T> {
-    /// Returns the value of `host`, which may carry the default port; the configuration names hosts without it.
+    /// Returns the value for `host`, which may have the default port. The configuration names hosts without it.
     pub fn get(&self, host: &str) -> &T {
         let name = host.strip_suffix(":443").unwrap_or(host);
         self.named.get(name).unwrap_or(&self.other)
     }
 }
 
-/// Increment of a gauge for as long as it exists.
+/// An increment of a gauge, which ends when it is dropped.
 pub type Counted = ScopeGuard<IntGauge, fn(IntGauge)>;
 
 pub fn counted(gauge: &IntGauge) -> Counted {

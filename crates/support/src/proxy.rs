@@ -1,7 +1,8 @@
-//! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case, read as by Go's
-//! `golang.org/x/net/http/httpproxy`, and so by the node's containerd and by kubectl. Pure. The address guard does not
-//! judge a proxy, the operator's choice; and what lies behind it only where a request names an address: the proxy
-//! resolves names.
+//! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case. They are read as Go's
+//! `golang.org/x/net/http/httpproxy` reads them, and so containerd on nodes and kubectl. Pure.
+//!
+//! The address guard does not check the address of a proxy, as the operator chooses it. Behind a proxy, the guard only
+//! checks requests that name an address, as the proxy resolves names.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -33,18 +34,33 @@ pub struct Proxies {
 pub struct Proxy {
     /// URL without a user; its scheme is `http`, `https`, `socks5` or `socks5h`.
     pub url: Url,
-    /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it. None for SOCKS, which has no headers: what
-    /// is sent there reaches the server.
+    /// The value of `Proxy-Authorization`, which is sensitive, so that `Debug` does not print it. `None` for SOCKS, which
+    /// has no headers: a header would reach the server behind the proxy.
     pub authorization: Option<HeaderValue>,
-    /// User and password, as SOCKS takes them.
+    /// User and password for SOCKS.
     pub login: Option<Login>,
 }
 
-/// User and password of a proxy, which no `Debug` shows.
+/// The user and password of a proxy, which `Debug` does not print.
 #[derive(Clone)]
 pub struct Login {
     pub user: String,
     pub password: Zeroizing<String>,
+}
+
+impl Login {
+    /// Reads user and password of a URL; `None` if it has neither.
+    fn of(url: &Url) -> Option<Self> {
+        if url.username().is_empty() && url.password().is_none() {
+            return None;
+        }
+        let decoded = |part| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let password = url.password().unwrap_or_default();
+        Some(Self {
+            user: decoded(url.username()),
+            password: Zeroizing::new(decoded(password)),
+        })
+    }
 }
 
 impl fmt::Debug for Login {
@@ -55,10 +71,10 @@ impl fmt::Debug for Login {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Exempt {
-    /// A network, which may be one address.
+    /// A network, which may be a single address.
     Network { network: IpNet, port: Option<u16> },
     Domain {
-        /// Domain, with a dot before it if not itself exempt; empty for every host.
+        /// The domain. With a leading dot, only its subdomains are exempt; if empty, every host is.
         domain: String,
         port: Option<u16>,
     },
@@ -72,13 +88,16 @@ enum Exempt {
 pub struct ProxyError(&'static str);
 
 impl Proxies {
-    /// Reads the variables by `read`; empty ones count as absent.
+    /// Reads the variables with `read`. An empty variable counts as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let proxy = |names| {
             let Some((name, text)) = variable(&read, names) else {
                 return Ok(None);
             };
-            Proxy::parse(&text).map(Some).ok_or(ProxyError(name))
+            match Proxy::parse(&text) {
+                Some(proxy) => Ok(Some(proxy)),
+                None => Err(ProxyError(name)),
+            }
         };
         Ok(Self {
             https: proxy(HTTPS)?,
@@ -87,7 +106,7 @@ impl Proxies {
         })
     }
 
-    /// Reads the variables as kubectl does: one that names no usable proxy counts as absent.
+    /// Reads the variables as kubectl does: a variable that names no usable proxy counts as absent.
     pub fn of_kubectl(read: impl Fn(&str) -> Option<String>) -> Self {
         let proxy = |names| {
             let (_, text) = variable(&read, names)?;
@@ -109,12 +128,17 @@ impl Proxies {
         let port = url.port_or_known_default()?;
         let host = name(url);
         let address = host.parse::<IpAddr>().ok();
-        if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+        let is_loopback = match address {
+            Some(address) => address.is_loopback(),
+            None => host == "localhost",
+        };
+        if is_loopback {
             return None;
         }
-        let mut exempt = self.exempt.iter();
-        if exempt.any(|exempt| exempt.covers(host, address, port)) {
-            return None;
+        for exempt in &self.exempt {
+            if exempt.covers(host, address, port) {
+                return None;
+            }
         }
         Some(proxy)
     }
@@ -139,19 +163,20 @@ fn exempt(read: impl Fn(&str) -> Option<String>) -> Vec<Exempt> {
     let Some((_, entries)) = variable(read, ["NO_PROXY", "no_proxy"]) else {
         return Vec::new();
     };
-    entries
-        .split(',')
-        .filter_map(|entry| Exempt::parse(entry.trim()))
-        .collect()
+    let mut exempt = Vec::new();
+    for entry in entries.split(',') {
+        exempt.extend(Exempt::parse(entry.trim()));
+    }
+    exempt
 }
 
-/// Returns the host of a URL, an IPv6 address without brackets.
+/// Returns the host of a URL; an IPv6 address without brackets.
 fn name(url: &Url) -> &str {
     url.host_str().unwrap_or_default().trim_matches(['[', ']'])
 }
 
 impl Proxy {
-    /// Parses the URL of a proxy; without a scheme it is plain HTTP.
+    /// Parses the URL of a proxy. Without a scheme, the proxy has plain HTTP.
     pub fn parse(text: &str) -> Option<Self> {
         let text = if text.contains("://") {
             text.to_owned()
@@ -163,19 +188,12 @@ impl Proxy {
             return None;
         }
         let is_socks = url.scheme().starts_with("socks");
-        let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
-        let password = url
-            .password()
-            .map(|password| Zeroizing::new(decoded(password).into_owned()));
+        let login = Login::of(&url);
         let mut authorization = None;
-        let mut login = None;
-        if !url.username().is_empty() || password.is_some() {
-            let user = decoded(url.username()).into_owned();
-            let password = password.unwrap_or_default();
-            if !is_socks {
-                authorization = Some(basic(&user, &password)?);
-            }
-            login = Some(Login { user, password });
+        if let Some(login) = &login
+            && !is_socks
+        {
+            authorization = Some(basic(&login.user, &login.password)?);
         }
         url.set_username("").ok()?;
         url.set_password(None).ok()?;
@@ -202,12 +220,7 @@ impl Exempt {
                 port: None,
             });
         }
-        let address = |text: &str| {
-            let text = text.trim_start_matches('[').trim_end_matches(']');
-            text.parse::<IpAddr>().ok()
-        };
-        let network = entry.parse().ok();
-        if let Some(network) = network.or_else(|| address(entry).map(IpNet::from)) {
+        if let Some(network) = network(entry) {
             return Some(Self::Network {
                 network,
                 port: None,
@@ -239,24 +252,44 @@ impl Exempt {
     }
 
     fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
-        let (Self::Network { port: exempt, .. } | Self::Domain { port: exempt, .. }) = self;
-        if exempt.is_some_and(|exempt| exempt != port) {
+        let (Self::Network { port: own, .. } | Self::Domain { port: own, .. }) = self;
+        if let Some(own) = *own
+            && own != port
+        {
             return false;
         }
-        match self {
-            Self::Network { network, .. } => {
-                address.is_some_and(|address| network.contains(&address))
-            }
-            Self::Domain { domain, .. } if domain.is_empty() => true,
-            // Only `*` is for addresses as well.
-            Self::Domain { .. } if address.is_some() => false,
-            Self::Domain { domain, .. } => {
-                let is_open = domain.starts_with('.');
-                let rest = host.strip_suffix(domain.as_str());
-                rest.is_some_and(|rest| is_open || rest.is_empty() || rest.ends_with('.'))
-            }
+        match (self, address) {
+            (Self::Network { network, .. }, Some(address)) => network.contains(&address),
+            (Self::Network { .. }, None) => false,
+            (Self::Domain { domain, .. }, _) if domain.is_empty() => true,
+            // Only `*` covers addresses as well.
+            (Self::Domain { .. }, Some(_)) => false,
+            (Self::Domain { domain, .. }, None) => is_in_domain(host, domain),
         }
     }
+}
+
+/// Returns whether `host` is a subdomain of `domain`, or the domain itself unless `domain` has a leading dot.
+fn is_in_domain(host: &str, domain: &str) -> bool {
+    let Some(rest) = host.strip_suffix(domain) else {
+        return false;
+    };
+    domain.starts_with('.') || rest.is_empty() || rest.ends_with('.')
+}
+
+/// Parses an IP address, which may have brackets.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim_start_matches('[').trim_end_matches(']');
+    text.parse().ok()
+}
+
+/// Parses a network, or a single address.
+fn network(text: &str) -> Option<IpNet> {
+    if let Ok(network) = text.parse() {
+        return Some(network);
+    }
+    let address = address(text)?;
+    Some(address.into())
 }
 
 #[cfg(test)]

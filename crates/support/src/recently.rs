@@ -1,12 +1,12 @@
-//! Work that was done lately, and is not to be repeated so soon.
+//! A record of work that was done lately, and should not be repeated so soon.
 
 use std::collections::HashMap;
 use std::mem::take;
 
 use tokio::time::{Duration, Instant};
 
-/// Names of work that was done, each for the same time. There are up to twice as many as the capacity, of which the older
-/// half is then forgotten.
+/// The names of work that was done lately, each for the same time. When there are twice as many names as the capacity, the
+/// older half is dropped.
 pub struct Recently {
     time: Duration,
     capacity: usize,
@@ -25,11 +25,13 @@ impl Recently {
     }
 
     pub fn contains(&self, name: &str) -> bool {
-        let done = self.newer.get(name).or_else(|| self.older.get(name));
-        done.is_some_and(|since| since.elapsed() < self.time)
+        match self.newer.get(name).or_else(|| self.older.get(name)) {
+            Some(done) => done.elapsed() < self.time,
+            None => false,
+        }
     }
 
-    /// Records the name as done now. Returns whether it was not done lately.
+    /// Records the work as done now, unless it was done lately. Returns whether it was recorded.
     pub fn insert(&mut self, name: &str) -> bool {
         if self.contains(name) {
             return false;
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_done_is_known_for_a_time_and_bounded() {
+    async fn recorded_work_expires_and_is_bounded() {
         let hour = Duration::from_secs(3600);
         let mut recently = Recently::new(hour, 3);
         assert!(recently.insert("a"));
@@ -67,7 +69,7 @@ mod tests {
         }
         let last = ["e", "f", "g"];
         assert!(!recently.contains("a") && last.iter().all(|name| recently.contains(name)));
-        // What was taken back and done again is not forgotten with its first time.
+        // Work that was removed and recorded again is not dropped with the older half.
         recently.remove("e");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(recently.insert("e") && recently.insert("h") && recently.insert("i"));

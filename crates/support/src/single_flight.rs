@@ -1,6 +1,7 @@
-//! Runs one task for each key at a time, which later callers join; the task continues when no caller waits any more. A
-//! cache that loads a value once (quick_cache's `get_or_insert_async`, moka's `try_get_with`) does so in the future of
-//! its first caller: when that is dropped, another caller begins anew, or none. Nor does it count the callers.
+//! One task for each key at a time, which later callers join. The task continues even if no caller waits any more. A cache
+//! that loads each value once (quick_cache's `get_or_insert_async`, moka's `try_get_with`) does so in the future of its
+//! first caller: if that future is dropped, another caller starts again, or none. Such a cache does not count callers
+//! either.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,7 +17,7 @@ pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 /// The flight of a caller.
 pub enum Run<V, I> {
     Started(Flight<V>),
-    /// Another caller's, with the input of the work that was not needed.
+    /// The flight of another caller, and the unused input of the work.
     Joined(Flight<V>, I),
 }
 
@@ -45,28 +46,30 @@ impl<K, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
-    /// Returns whether a task of this key is in flight.
+    /// Returns whether a task with this key is in flight.
     pub fn has(&self, key: &K) -> bool {
         self.0.lock().contains_key(key)
     }
 
-    /// Joins the task of this key; `None` if there is none.
+    /// Joins the task with this key; `None` if there is none.
     pub fn join(&self, key: &K) -> Option<Flight<V>> {
-        self.0.lock().get_mut(key).map(Task::join)
+        let mut tasks = self.0.lock();
+        let task = tasks.get_mut(key)?;
+        Some(task.join())
     }
 
-    /// Returns how many callers have started or joined the tasks with such a key.
-    pub fn callers(&self, is_such: impl Fn(&K) -> bool) -> usize {
+    /// Returns how many callers have started or joined tasks for whose key `matches` holds.
+    pub fn callers(&self, matches: impl Fn(&K) -> bool) -> usize {
         let mut callers = 0;
         for (key, task) in &*self.0.lock() {
-            if is_such(key) {
+            if matches(key) {
                 callers += task.callers;
             }
         }
         callers
     }
 
-    /// Joins the task of this key, or starts it.
+    /// Joins the task with this key, or starts it.
     pub fn run<F>(&self, key: K, work: impl FnOnce() -> F) -> Flight<V>
     where
         K: Clone + Send + 'static,
@@ -78,16 +81,16 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
-    /// begins finds the result that the task before it has stored.
+    /// Joins the task with this key, or starts it. The key becomes free before the result is published. So the next task of
+    /// the key finds what this task has stored.
     pub fn join_or_start<F, I>(&self, key: K, input: I, work: impl FnOnce(I) -> F) -> Run<V, I>
     where
         K: Clone + Send + 'static,
         V: Send + Sync + 'static,
         F: Future<Output = V> + Send + 'static,
     {
-        let mut all = self.0.lock();
-        if let Some(task) = all.get_mut(&key) {
+        let mut tasks = self.0.lock();
+        if let Some(task) = tasks.get_mut(&key) {
             return Run::Joined(task.join(), input);
         }
         let (sender, receiver) = oneshot::channel();
@@ -96,12 +99,12 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
             flight: flight.clone(),
             callers: 1,
         };
-        all.insert(key.clone(), task);
-        // A runtime that shuts down drops the task at once, and the entry locks the map.
-        drop(all);
-        // The task leaves the map when it ends, also by a panic.
-        let entry = scopeguard::guard((Arc::clone(&self.0), key), |(all, key)| {
-            drop(all.lock().remove(&key));
+        tasks.insert(key.clone(), task);
+        // A runtime that shuts down drops the task at once; then the guard locks the map.
+        drop(tasks);
+        // The task leaves the map when it ends, even by a panic.
+        let entry = scopeguard::guard((Arc::clone(&self.0), key), |(tasks, key)| {
+            drop(tasks.lock().remove(&key));
         });
         let work = work(input);
         tokio::spawn(async move {
@@ -123,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn callers_join_the_task_in_flight_which_goes_on_without_them() {
+    async fn callers_join_the_task_which_continues_without_them() {
         let flights = SingleFlight::default();
         let runs = Arc::new(AtomicUsize::new(0));
         let go = Arc::new(Notify::new());
@@ -155,14 +158,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_ends_one_task_and_frees_its_key() {
+    async fn panic_ends_the_task_and_frees_its_key() {
         let flights = SingleFlight::<_, u8>::default();
-        assert!(
-            flights
-                .run("a", || async { panic!("on purpose") })
-                .await
-                .is_err()
-        );
+        let panicking = flights.run("a", || async { panic!("on purpose") });
+        assert!(panicking.await.is_err());
         assert_eq!(flights.count(), 0);
         assert_eq!(flights.run("a", || async { 1 }).await, Ok(1));
     }

@@ -1,4 +1,4 @@
-//! Time, in tests that use sockets, files or other processes; tasks in flight, and levels of no log.
+//! Helpers for tests: a stopped clock, the log of a test, tasks in flight, and log levels without a log.
 
 mod log;
 
@@ -23,11 +23,11 @@ pub fn detached_levels() -> Levels {
     reload::Layer::new(targets(Level::Info)).1
 }
 
-/// How long a test may wait for time that it does not let pass, before time passes by itself and the test fails.
+/// Time after which a stopped clock moves, so that a test that waits for it fails.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// A clock that stands still, however long a busy machine takes to answer, but for `tokio::time::advance`. It goes on when
-/// this is dropped.
+/// A clock that stands still even if sockets, files or processes take long, and that only `tokio::time::advance` moves. It
+/// continues when this is dropped.
 pub struct StoppedClock {
     has_moved: Arc<AtomicBool>,
     _going: Sender<()>,
@@ -40,7 +40,7 @@ impl StoppedClock {
         let has_moved = Arc::<AtomicBool>::default();
         let (_going, gone) = channel::<()>();
         let moved = Arc::clone(&has_moved);
-        // A paused clock runs to the next timer while sockets are waited for, but not while a blocking task runs.
+        // While a test waits for sockets, a paused clock moves to the next timer, unless a blocking task runs.
         tokio::task::spawn_blocking(move || {
             let waited = gone.recv_timeout(LONGEST);
             moved.store(waited == Err(RecvTimeoutError::Timeout), Ordering::SeqCst);
@@ -55,7 +55,7 @@ impl Drop for StoppedClock {
             resume();
             assert!(
                 !self.has_moved.load(Ordering::SeqCst),
-                "waited in vain: the clock stands still"
+                "the test waited for time to pass, but the clock stands still"
             );
         }
     }

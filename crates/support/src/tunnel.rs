@@ -1,4 +1,4 @@
-//! What a proxy answers where it opens no tunnel: the library that asks for it tells no more than that.
+//! The answer of a proxy that opens no tunnel. The library that requests the tunnel returns only that it failed.
 
 use std::io;
 use std::pin::Pin;
@@ -9,29 +9,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::sync::Mutex;
 
-/// Bytes of an answer that are looked at: a status line begins with its status.
-const BEGIN: usize = 16;
+/// Number of bytes of an answer that are recorded. They are enough for the status in a status line.
+const RECORDED: usize = 16;
 
-/// First bytes that a proxy has sent.
+/// The first bytes that a proxy has sent.
 #[derive(Clone, Default)]
 pub struct Answer(Arc<Mutex<Vec<u8>>>);
 
-/// Stream that keeps the first bytes that it reads.
+/// A stream that records the first bytes that are read from it.
 pub struct Observed<T> {
     pub io: T,
     answer: Answer,
 }
 
-/// Form of a proxy's answer.
+/// The form of a proxy's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Status of a response.
+    /// The status of an HTTP response.
     Status(u16),
     /// An alert or a handshake of TLS.
     Tls,
-    /// The proxy has closed the connection.
+    /// The proxy has closed the connection without an answer.
     Nothing,
-    /// Something else than HTTP.
+    /// Any other protocol.
     Other,
 }
 
@@ -44,19 +44,21 @@ impl Answer {
     }
 
     pub fn form(&self) -> Form {
-        let begin = self.0.lock();
-        match (status(&begin), begin.as_slice()) {
-            (Some(status), _) => Form::Status(status),
-            (None, [0x15 | 0x16, 0x03, ..]) => Form::Tls,
-            (None, []) => Form::Nothing,
-            (None, _) => Form::Other,
+        let recorded = self.0.lock();
+        if let Some(status) = status(&recorded) {
+            return Form::Status(status);
+        }
+        match recorded.as_slice() {
+            [0x15 | 0x16, 0x03, ..] => Form::Tls,
+            [] => Form::Nothing,
+            _ => Form::Other,
         }
     }
 }
 
-/// Returns the status of a line such as `HTTP/1.1 407 Proxy Authentication Required`.
-fn status(begin: &[u8]) -> Option<u16> {
-    let rest = begin.strip_prefix(b"HTTP/1.")?;
+/// Returns the status in a line such as `HTTP/1.1 407 Proxy Authentication Required`.
+fn status(line: &[u8]) -> Option<u16> {
+    let rest = line.strip_prefix(b"HTTP/1.")?;
     if rest.get(1) != Some(&b' ') {
         return None;
     }
@@ -72,9 +74,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        let mut begin = self.answer.0.lock();
-        let room = BEGIN.saturating_sub(begin.len());
-        begin.extend(buffer.filled()[before..].iter().take(room));
+        let read = &buffer.filled()[before..];
+        let mut recorded = self.answer.0.lock();
+        let missing = RECORDED.saturating_sub(recorded.len());
+        recorded.extend(read.iter().take(missing));
         Poll::Ready(Ok(()))
     }
 }
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_read_from_its_line_alone() {
+    fn status_is_parsed_only_from_a_status_line() {
         for (line, expected) in [
             ("HTTP/1.1 407 Proxy", Some(407)),
             ("HTTP/1.0 200", Some(200)),

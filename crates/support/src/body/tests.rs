@@ -34,7 +34,7 @@ async fn read(pieces: &[&'static str]) -> Option<String> {
 }
 
 #[tokio::test]
-async fn reads_to_the_limit() {
+async fn body_is_read_up_to_the_limit() {
     for (pieces, expected) in [
         (&[][..], Some("")),
         (&["ab"], Some("ab")),
@@ -69,7 +69,7 @@ fn arriving() -> (
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_keep_the_pace_is_given_up() {
+async fn body_below_the_pace_is_too_slow() {
     let budget = Budget::new(1 << 20);
     let (sender, drips) = arriving();
     let begun = Instant::now();
@@ -92,7 +92,7 @@ async fn a_body_that_does_not_keep_the_pace_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
+async fn slow_bodies_are_evicted_before_fast_ones() {
     let budget = Budget::new(1 << 20);
     let slow: Vec<_> = (0..100)
         .map(|_| {
@@ -119,16 +119,15 @@ async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
         let read = budget.read(body, 8 << 20, Instant::now(), PACE).await;
         assert!(read.is_ok_and(|read| read.bytes.len() == size));
     }
-    let crowded =
-        futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
-    let crowded = crowded
-        .iter()
-        .filter(|read| matches!(read, Ok(Some(ReadError::BudgetExhausted))))
-        .count();
-    assert!(crowded >= 84, "{crowded}");
+    let mut evicted = 0;
+    for (_sender, reading) in slow {
+        let read = reading.await;
+        evicted += usize::from(matches!(read, Ok(Some(ReadError::BudgetExhausted))));
+    }
+    assert!(evicted >= 84, "{evicted}");
 }
 
-/// As many as there may be connections, each with 63 KB of a large body.
+/// As many bodies as there may be connections, each with 63 KB of a large body.
 #[tokio::test(start_paused = true)]
 async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
     const TOTAL: usize = 4 << 20;
@@ -166,7 +165,7 @@ async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
     );
 }
 
-/// A body of which nothing is to be read.
+/// A body that announces its size and must not be read.
 struct Announced(u64);
 
 impl Body for Announced {
@@ -177,7 +176,7 @@ impl Body for Announced {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        panic!("it is read");
+        panic!("the body is read");
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -186,7 +185,7 @@ impl Body for Announced {
 }
 
 #[tokio::test]
-async fn what_is_announced_costs_nothing() {
+async fn announced_size_is_not_charged() {
     let budget = Budget::new(FREE + 1);
     let announced = http_body_util::Full::new(Bytes::from(vec![b'x'; FREE]));
     assert!(
@@ -203,12 +202,12 @@ async fn what_is_announced_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_body_is_given_up_though_the_rest_is_there() {
+async fn evicted_body_is_not_read_to_its_end() {
     let budget = Budget::new(128 << 10);
     let begun = Instant::now();
     advance(Duration::from_secs(9)).await;
     let mut other = budget.reserve(Instant::now());
-    // The buffer has 32 KiB after the 17th piece, and need not grow for the others.
+    // The buffer has 32 KiB after the 17th piece, which is enough for all pieces.
     let pieces = (0..30).map(|piece| {
         if piece == 20 {
             budget.resize(&mut other, 100 << 10).unwrap();

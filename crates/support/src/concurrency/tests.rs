@@ -6,7 +6,7 @@ const CAPACITY: Capacity = Capacity {
     waiting: 512,
 };
 
-/// Work of one tenant, some of which runs.
+/// The work of one tenant, some of which runs.
 struct Work {
     waits: Vec<Queued>,
     runs: Vec<Permit>,
@@ -14,7 +14,7 @@ struct Work {
 }
 
 impl Work {
-    /// So much work, at a host of this name, or with a number each at one that nobody else uses.
+    /// Starts work at this host; if the name is empty, each at a host of its own.
     fn start(limit: &ConcurrencyLimit, tenant: &Tenant, count: usize, host: &str) -> Self {
         let mut work = Self {
             waits: Vec::new(),
@@ -35,7 +35,7 @@ impl Work {
         work.polled()
     }
 
-    /// As a namespace.
+    /// Starts work of a namespace.
     fn of(limit: &ConcurrencyLimit, namespace: &str, count: usize, host: &str) -> Self {
         Self::start(limit, &Tenant::of(namespace), count, host)
     }
@@ -57,7 +57,7 @@ impl Work {
 }
 
 #[test]
-fn a_namespace_that_floods_leaves_the_others_room_at_one_host_and_in_all() {
+fn flooding_namespace_leaves_permits_to_others() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let at_host = Work::of(&limit, "a", 20, "host");
     assert_eq!(at_host.counts(), (8, 12, 0));
@@ -77,7 +77,7 @@ fn a_namespace_that_floods_leaves_the_others_room_at_one_host_and_in_all() {
 }
 
 #[test]
-fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
+fn flooding_namespaces_leave_one_permit_to_each_other_one() {
     for (host, further, firsts) in [("host", 12, 4), ("", 48, 16)] {
         let limit = ConcurrencyLimit::new(CAPACITY);
         let floods: Vec<_> = ["a", "b", "c"]
@@ -96,7 +96,7 @@ fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
             (0, 1, 0),
             "{host}"
         );
-        // What waits of a namespace follows its first work, however long that of others takes.
+        // The next work of a namespace follows its first, even if the work of others takes long.
         let mut last = others.pop().unwrap();
         last.runs.clear();
         let last = last.polled();
@@ -113,7 +113,7 @@ fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
 }
 
 #[test]
-fn who_waits_has_the_next_turn_when_a_flood_has_ended() {
+fn waiting_work_is_next_when_a_flood_has_ended() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let floods: Vec<_> = (0..16)
         .map(|number| Work::of(&limit, &format!("flood-{number}"), 20, ""))
@@ -124,21 +124,19 @@ fn who_waits_has_the_next_turn_when_a_flood_has_ended() {
     );
     let late = Work::of(&limit, "late", 1, "host");
     assert_eq!(late.counts(), (0, 1, 0));
-    // After their time-out, when all that ran has ended.
-    let floods: Vec<_> = floods
-        .into_iter()
-        .map(|flood| Work {
-            runs: Vec::new(),
-            ..flood
-        })
-        .collect();
-    let floods: Vec<_> = floods.into_iter().map(Work::polled).collect();
+    // All running work ends, and then the next work of the floods begins.
+    let mut ended = Vec::new();
+    for mut flood in floods {
+        flood.runs.clear();
+        ended.push(flood);
+    }
+    let floods: Vec<_> = ended.into_iter().map(Work::polled).collect();
     assert_eq!(late.polled().counts(), (1, 0, 0));
     drop(floods);
 }
 
 #[test]
-fn nobody_holds_a_shared_permit_while_waiting_for_an_own_one() {
+fn waiting_for_the_tenants_permit_holds_no_shared_one() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let _flood = Work::of(&limit, "a", 100, "host");
     let free = |scope: Scope| limit.share(scope).available_permits();
@@ -151,16 +149,16 @@ fn nobody_holds_a_shared_permit_while_waiting_for_an_own_one() {
         (free(Scope::Namespace("a".into())), free(Scope::All)),
         (0, 40)
     );
-    let hosts = (0..28).filter(|number| {
-        free(Scope::Host(
-            format!("{:?}-{number}", Tenant::of("a")).into(),
-        )) == 16
-    });
-    assert_eq!(hosts.count(), 28 - 16);
+    let mut idle_hosts = 0;
+    for number in 0..28 {
+        let host = format!("{:?}-{number}", Tenant::of("a"));
+        idle_hosts += usize::from(free(Scope::Host(host.into())) == 16);
+    }
+    assert_eq!(idle_hosts, 28 - 16);
 }
 
 #[test]
-fn waiting_is_bounded_in_all_and_for_one_namespace() {
+fn queue_is_bounded_in_total_and_for_one_namespace() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let mut floods: Vec<_> = vec![Work::of(&limit, "a", 200, "host")];
     assert_eq!(floods[0].counts(), (8, 128, 64));
@@ -180,14 +178,14 @@ fn waiting_is_bounded_in_all_and_for_one_namespace() {
     assert_eq!(
         Work::of(&limit, "e", 1, "other").counts(),
         (1, 0, 0),
-        "what need not wait needs no place"
+        "work with a free permit needs no place in the queue"
     );
     floods.remove(0);
     assert_eq!(Work::of(&limit, "e", 200, "host").counts().1, 128);
 }
 
 #[test]
-fn nothing_is_kept_of_work_that_ended_or_was_given_up() {
+fn semaphores_of_ended_work_are_dropped() {
     let limit = ConcurrencyLimit::new(Capacity {
         all: 2,
         per_host: 2,
@@ -215,9 +213,9 @@ fn nothing_is_kept_of_work_that_ended_or_was_given_up() {
     assert!(used() == 0 && limit.shares.lock().capacity() < 128);
 }
 
-/// What comes behind everything else begins nothing while a Pod waits, or may soon have to.
+/// Work of the lowest priority begins only while no Pod waits, or may soon have to wait.
 #[test]
-fn half_of_the_permits_are_no_ones_to_spare() {
+fn only_half_of_the_permits_are_spare() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let mut works = Vec::new();
     for namespace in ["a", "b"] {

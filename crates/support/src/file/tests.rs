@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 
 use super::*;
 
-/// Longer than a file that does not hang takes, on a machine of any speed.
+/// More time than an access takes on any machine, unless it hangs.
 const LONG: Duration = Duration::from_secs(120);
 
 fn fifo(path: &Path) {
@@ -12,25 +12,17 @@ fn fifo(path: &Path) {
 }
 
 #[test]
-fn reads_regular_files_within_bounds() {
+fn only_regular_files_within_the_limit_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("good"), "text").unwrap();
     assert_eq!(read(&path("good")).unwrap(), b"text");
-    File::create(path("huge"))
-        .unwrap()
-        .set_len(1 << 40)
-        .unwrap();
-    assert_eq!(
-        read(&path("huge")).unwrap_err().to_string(),
-        "larger than 4 MiB"
-    );
-    assert_eq!(
-        read_at_most(&path("huge"), 1 << 20)
-            .unwrap_err()
-            .to_string(),
-        "larger than 1 MiB"
-    );
+    let huge = File::create(path("huge")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    let error = read(&path("huge")).unwrap_err();
+    assert_eq!(error.to_string(), "larger than 4 MiB");
+    let error = read_at_most(&path("huge"), 1 << 20).unwrap_err();
+    assert_eq!(error.to_string(), "larger than 1 MiB");
     fifo(&path("fifo"));
     for other in [&path("fifo"), directory.path(), Path::new("/dev/zero")] {
         assert_eq!(read(other).unwrap_err().to_string(), "not a regular file");
@@ -39,9 +31,9 @@ fn reads_regular_files_within_bounds() {
     assert!(read_or_stream(Path::new("/dev/zero")).is_err());
 }
 
-/// A file that becomes a FIFO between a look at it and its opening would be waited for without an end.
+/// If a file became a FIFO between the check of the path and the opening, reading it would never end.
 #[test]
-fn judges_the_file_that_it_has_opened() {
+fn opened_file_is_checked_as_well_as_the_path() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("file"), "text").unwrap();
@@ -70,7 +62,7 @@ fn judges_the_file_that_it_has_opened() {
 }
 
 #[test]
-fn a_file_that_hangs_is_given_up_and_keeps_no_other_waiting() {
+fn hanging_file_times_out_without_delaying_others() {
     let (release, released) = channel::<()>();
     let path = Path::new("/hangs");
     let hung = within(Duration::from_millis(20), path, move |_| {
@@ -78,7 +70,7 @@ fn a_file_that_hangs_is_given_up_and_keeps_no_other_waiting() {
         Ok(())
     });
     assert_eq!(hung.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    // Not tried again while its thread hangs; others are.
+    // The path is not accessed again while its thread hangs; other paths are.
     let again = in_time(path, |_| Ok(()));
     assert_eq!(again.unwrap_err().kind(), io::ErrorKind::TimedOut);
     within(LONG, Path::new("/other"), |_| Ok(())).unwrap();
@@ -89,7 +81,7 @@ fn a_file_that_hangs_is_given_up_and_keeps_no_other_waiting() {
 }
 
 #[test]
-fn a_mount_that_hangs_keeps_no_other_directory_unread() {
+fn hanging_mount_does_not_prevent_reading_elsewhere() {
     let directory = Path::new("/a/mount");
     let mut releases = Vec::new();
     for number in 0..2 * HANGING {
@@ -113,7 +105,7 @@ fn a_mount_that_hangs_keeps_no_other_directory_unread() {
 }
 
 #[test]
-fn a_reading_that_panics_is_no_hang() {
+fn panic_while_reading_is_an_error() {
     let path = Path::new("/b/panics");
     let broken = within(LONG, path, |_| -> io::Result<()> {
         panic!("expected in this test")

@@ -3,27 +3,22 @@ use tokio::sync::oneshot;
 use super::*;
 
 #[test]
-fn a_component_is_healthy_if_all_its_checks_are() {
+fn component_is_healthy_if_all_its_states_are() {
     let metrics = Metrics::new([]).unwrap();
     let one = Reported::default();
     let other = Reported::default();
     let wrong = Reported::default();
-    let own = one.clone();
-    let others = other.clone();
-    let component = Component::new("part", move || [own.get(), others.get()]);
+    let one_in_check = one.clone();
+    let other_in_check = other.clone();
+    let component = Component::new("part", move || [one_in_check.get(), other_in_check.get()]);
     let health = Health::register(&metrics, vec![component]).unwrap();
     let faults = Health {
         components: [Component::reported("part", wrong.clone())].into(),
         ..health.clone()
     };
     let shows = |health: &Health, states: &[State], value| {
-        assert_eq!(
-            health.check(),
-            states
-                .iter()
-                .map(|state| ("part", *state))
-                .collect::<Vec<_>>()
-        );
+        let expected: Vec<_> = states.iter().map(|state| ("part", *state)).collect();
+        assert_eq!(health.check(), expected);
         let line = format!("tolerarch_component_healthy{{component=\"part\"}} {value}\n");
         assert!(metrics.render().unwrap().contains(&line));
     };
@@ -35,7 +30,7 @@ fn a_component_is_healthy_if_all_its_checks_are() {
     one.set(State::Healthy);
     other.set(State::Healthy);
     shows(&health, &[State::Healthy], 1);
-    // The end of one thing hides no other.
+    // The end of one fault hides no other.
     wrong.set_fault("b", true);
     wrong.set_fault("c", true);
     wrong.set_fault("b", true);
@@ -47,11 +42,13 @@ fn a_component_is_healthy_if_all_its_checks_are() {
 }
 
 #[test]
-fn a_component_without_a_state_is_not_listed() {
+fn component_without_a_state_is_not_listed() {
     let metrics = Metrics::new([]).unwrap();
     let exists = Arc::new(Mutex::new(false));
-    let own = Arc::clone(&exists);
-    let component = Component::new("part", move || own.lock().then_some(State::Healthy));
+    let exists_in_check = Arc::clone(&exists);
+    let component = Component::new("part", move || {
+        exists_in_check.lock().then_some(State::Healthy)
+    });
     let health = Health::register(&metrics, vec![component]).unwrap();
     let is_counted = || metrics.render().unwrap().contains("component=\"part\"");
     assert!(health.check().is_empty() && !is_counted());
@@ -60,17 +57,17 @@ fn a_component_without_a_state_is_not_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_files_that_hangs_shows() {
+async fn hanging_access_to_files_is_reported() {
     let state = Reported::default();
     state.set_fault("also", true);
     let (end, ended) = oneshot::channel::<u8>();
-    let own = state.clone();
-    let look = tokio::spawn(async move { own.looking(ended).await });
+    let reported = state.clone();
+    let access = tokio::spawn(async move { reported.looking(ended).await });
     tokio::time::sleep(STALLED / 2).await;
     assert!(!state.has(UNREAD));
     tokio::time::sleep(STALLED).await;
     assert!(state.has(UNREAD) && state.has("also"));
     end.send(7).unwrap();
-    assert_eq!(look.await.unwrap(), Ok(7));
+    assert_eq!(access.await.unwrap(), Ok(7));
     assert!(!state.has(UNREAD) && state.has("also"));
 }

@@ -1,4 +1,4 @@
-//! Formats log lines: one JSON object; or, for people, time, level, message, and the other fields as `name=value`.
+//! The format of log lines: one JSON object, or for people time, level, message, and the other fields as `name=value`.
 
 use std::fmt::{self, Write};
 use std::time::SystemTime;
@@ -22,10 +22,10 @@ pub enum Format {
     Text,
 }
 
-/// Initial capacity of a line in bytes, enough for that of most reviews.
+/// Initial capacity of a line in bytes: enough for most reviews.
 const LINE: usize = 512;
 
-/// Formats events. There are no spans, and their fields would not be written.
+/// Formats events. tolerarch has no spans, and their fields would not be written.
 pub(super) struct Line {
     pub(super) format: Format,
     pub(super) timed: bool,
@@ -44,7 +44,7 @@ where
     ) -> fmt::Result {
         let time = humantime::format_rfc3339_micros(SystemTime::now());
         let level = event.metadata().level().as_str();
-        // Fields are many short texts, which a string takes faster than the writer.
+        // Fields are many short texts, which are appended faster to a string than to the writer.
         let mut line = String::with_capacity(LINE);
         match self.format {
             Format::Json => write!(line, "{{\"timestamp\":\"{time}\",\"level\":\"{level}\"")?,
@@ -58,11 +58,11 @@ where
         };
         event.record(&mut fields);
         fields.written?;
-        fields.line.push_str(if self.format == Format::Json {
-            "}\n"
-        } else {
-            "\n"
-        });
+        let end = match self.format {
+            Format::Json => "}\n",
+            Format::Text => "\n",
+        };
+        fields.line.push_str(end);
         writer.write_str(&fields.line)
     }
 }
@@ -74,7 +74,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Writes a field, with its value between two `quote`s.
+    /// Writes a field, with its value between two quotes.
     fn field(
         &mut self,
         field: &Field,
@@ -100,19 +100,18 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let context = if self.format == Format::Json {
-            Context::Json
-        } else {
-            Context::Quoted
+        let context = match self.format {
+            Format::Json => Context::Json,
+            Format::Text => Context::Quoted,
         };
-        // Without formatting: most values of a review's line are texts.
+        // Written directly rather than formatted, as most values of a review's line are texts.
         self.field(field, "\"", |writer| {
             escaped(writer, context, |escaped| escaped.write_str(value))
         });
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // `Display` of f64 takes several times as long, and JSON knows no NaN.
+        // `Display` of f64 takes several times as long, and JSON has no NaN.
         self.field(field, "", |writer| write!(writer, "{}", Value::from(value)));
     }
 
@@ -129,10 +128,9 @@ impl Visit for Fields {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let (quote, context) = if self.format == Format::Json {
-            ("\"", Context::Json)
-        } else {
-            ("", Context::Bare)
+        let (quote, context) = match self.format {
+            Format::Json => ("\"", Context::Json),
+            Format::Text => ("", Context::Bare),
         };
         self.field(field, quote, |writer| {
             escaped(writer, context, |escaped| write!(escaped, "{value:?}"))

@@ -1,8 +1,8 @@
-//! Queue of log lines to standard output, bounded in bytes, so that a reader that stalls stalls no review. Lines are
-//! written many at a time, as each costs more to write than to make.
+//! The queue of log lines to standard output. It is bounded in bytes, so that a reader that stalls does not delay reviews.
+//! Many lines are written at once, as writing a line takes longer than formatting it.
 //!
-//! (tracing-appender's queue is bounded in lines only, allocates for each, and wakes its thread for each: it cost as
-//! much as all of a decision.)
+//! (tracing-appender's queue is bounded only in lines, allocates for each line, and wakes its thread for each: it took as
+//! long as a whole decision.)
 
 use std::io::{self, Write};
 use std::mem::take;
@@ -15,11 +15,11 @@ use parking_lot::Condvar;
 use super::line::Format;
 use crate::sync::Mutex;
 
-/// Maximum bytes in the queue while the reader stalls; lines beyond are dropped, and counted.
+/// Maximum bytes in the queue while the reader stalls. Further lines are dropped and counted.
 const LIMIT: usize = 4 << 20;
-/// Pause in which lines are collected, to be written together.
+/// Time in which lines are collected before they are written together.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time for which the end of the process waits for a reader that stalls.
+/// Time for which the process waits at its end for a reader that stalls.
 const END: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ struct State {
     ended: bool,
 }
 
-/// Writes out the queued lines when it is dropped, unless the reader stalls.
+/// Waits when it is dropped until the queued lines are written, unless the reader stalls.
 pub struct Flush {
     queue: Arc<Queue>,
     /// Disconnected when all lines are written.
@@ -44,15 +44,14 @@ pub struct Flush {
 
 pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
     let queue = Arc::new(Queue::default());
-    let emptied = Arc::clone(&queue);
+    let queue_of_thread = Arc::clone(&queue);
     let (writing, done) = channel();
-    // Without the thread there are no log lines, but reviews are answered.
-    let _ = std::thread::Builder::new()
-        .name("log".into())
-        .spawn(move || {
-            emptied.empty(format, &mut io::stdout());
-            drop(writing);
-        });
+    let run = move || {
+        queue_of_thread.empty(format, &mut io::stdout());
+        drop(writing);
+    };
+    // If the thread cannot be started, no lines are written, but reviews are answered.
+    let _ = std::thread::Builder::new().name("log".into()).spawn(run);
     (Arc::clone(&queue), Flush { queue, done })
 }
 
@@ -61,10 +60,10 @@ impl Queue {
     fn empty(&self, format: Format, out: &mut impl Write) {
         loop {
             let mut state = self.state.lock();
-            self.more
-                .wait_while(&mut state, |state| state.waiting.is_empty() && !state.ended);
-            let filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
-            self.more.wait_while_for(&mut state, filling, PAUSE);
+            let is_empty = |state: &mut State| state.waiting.is_empty() && !state.ended;
+            self.more.wait_while(&mut state, is_empty);
+            let is_filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
+            self.more.wait_while_for(&mut state, is_filling, PAUSE);
             let State {
                 waiting,
                 dropped,
@@ -93,14 +92,14 @@ impl Write for &Queue {
     /// Queues a whole line, or drops it. Never blocks for long.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.state.lock();
-        let first = state.waiting.is_empty();
+        let was_empty = state.waiting.is_empty();
         if state.waiting.len() + line.len() <= LIMIT {
             state.waiting.extend_from_slice(line);
         } else {
             state.dropped += 1;
         }
         drop(state);
-        if first {
+        if was_empty {
             self.more.notify_one();
         }
         Ok(line.len())
@@ -115,7 +114,7 @@ impl Drop for Flush {
     fn drop(&mut self) {
         self.queue.state.lock().ended = true;
         self.queue.more.notify_one();
-        // The writer may be stuck in a write; it ends with the process.
+        // The thread may hang in a write. It ends with the process.
         let _ = self.done.recv_timeout(END);
     }
 }
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_lines_in_order_and_says_how_many_it_dropped() {
+    fn lines_are_written_in_order_and_dropped_ones_counted() {
         let queue = Queue::default();
         let mut sink = &queue;
         sink.write_all(b"first\n").unwrap();

@@ -23,7 +23,7 @@ impl Write for Written {
     }
 }
 
-/// What is written of these events.
+/// The lines that are written for these events.
 fn logged(format: Format, log: impl FnOnce()) -> String {
     let written = Written::default();
     let writer = written.clone();
@@ -39,7 +39,7 @@ fn logged(format: Format, log: impl FnOnce()) -> String {
 }
 
 #[test]
-fn a_line_is_one_object() {
+fn json_line_is_one_object() {
     let absent: Option<&str> = None;
     let json = |log: fn()| serde_json::from_str::<Value>(&logged(Format::Json, log)).unwrap();
     let mut line: Value = serde_json::from_str(&logged(Format::Json, || {
@@ -60,7 +60,7 @@ fn a_line_is_one_object() {
 }
 
 #[test]
-fn a_date_is_as_people_read_it() {
+fn dates_are_rendered_within_the_year_9999() {
     for (seconds, date) in [
         (1_826_972_941, "2027-11-23T12:29:01Z"),
         (-1, "1970-01-01T00:00:00Z"),
@@ -79,16 +79,12 @@ fn panics_are_counted() {
     assert!(std::panic::catch_unwind(|| panic!("expected in this test")).is_err());
     std::panic::set_hook(hook);
     // Other tests may panic at the same time.
-    assert!(
-        !metrics
-            .render()
-            .unwrap()
-            .contains("\ntolerarch_panics_total 0\n")
-    );
+    let rendered = metrics.render().unwrap();
+    assert!(!rendered.contains("\ntolerarch_panics_total 0\n"));
 }
 
 #[test]
-fn a_line_of_text_is_for_people() {
+fn text_line_has_time_level_message_and_fields() {
     let line = logged(
         Format::Text,
         || tracing::warn!(host = "a.b", error = %"no route", n = 1, "said"),
@@ -102,7 +98,7 @@ fn a_line_of_text_is_for_people() {
 #[error("{0}")]
 struct Hostile(&'static str);
 
-/// Shows what it holds as it is.
+/// A value whose `Debug` writes its text without escapes.
 struct Raw(&'static str);
 
 impl std::fmt::Debug for Raw {
@@ -111,7 +107,7 @@ impl std::fmt::Debug for Raw {
     }
 }
 
-/// Every kind of field, the message and spans.
+/// Logs a text as every kind of field, as the message and in a span.
 fn log_everywhere(text: &'static str) {
     let _span = tracing::info_span!("span", text, shown = %text).entered();
     let error: &(dyn std::error::Error + 'static) = &Hostile(text);
@@ -129,15 +125,15 @@ fn log_everywhere(text: &'static str) {
 }
 
 #[test]
-fn no_value_forges_a_line_or_steers_a_terminal() {
+fn no_value_forges_a_line_or_controls_a_terminal() {
     const HOSTILE: &str = "a\n2026 INFO forged\r\x1b[2J\x07\x7f\u{85}\u{9b}31m\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}b";
     for format in [Format::Json, Format::Text] {
         let line = logged(format, || log_everywhere(HOSTILE));
         let content = line.strip_suffix('\n').unwrap();
-        let bad = |c: char| {
+        let is_bad = |c: char| {
             c.is_control() || "\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}".contains(c)
         };
-        assert!(!content.contains(bad), "{line:?}");
+        assert!(!content.contains(is_bad), "{line:?}");
         assert!(content.matches("INFO forged").count() >= 6, "{line}");
     }
     let line: Value =
@@ -162,7 +158,7 @@ fn no_value_fills_the_log() {
 
 proptest! {
     #[test]
-    fn any_text_stays_one_line_and_reads_back(text in any::<String>()) {
+    fn any_text_is_written_on_one_line_and_parses(text in any::<String>()) {
         let written = logged(Format::Json, || tracing::info!(text, "said"));
         prop_assert_eq!(written.lines().count(), 1);
         let read: Value = serde_json::from_str(&written).unwrap();

@@ -22,7 +22,7 @@ fn url(scheme: &str, host: &str, port: u16) -> Url {
 }
 
 #[test]
-fn exempts_as_go_does() {
+fn hosts_are_exempt_as_in_go() {
     for (exempt, host, port, proxied) in [
         ("", "a.b", 443, true),
         ("", "localhost", 443, false),
@@ -62,24 +62,24 @@ fn exempts_as_go_does() {
         );
         assert!(
             proxies.find(&url("http", host, port)).is_none(),
-            "of HTTPS only"
+            "the proxy is only for HTTPS"
         );
     }
 }
 
 #[test]
-fn reads_proxies_and_shows_no_credentials() {
-    let found = proxies(&[
+fn proxies_are_parsed_and_credentials_not_printed() {
+    let proxies_of_http = proxies(&[
         ("HTTPS_PROXY", ""),
         ("https_proxy", "http://canary:p%40ss+word@proxy.example.com"),
         ("HTTP_PROXY", "https://10.0.0.1:8443/"),
     ])
     .unwrap();
-    let https = found.find(&url("https", "a.b", 443)).unwrap();
+    let https = proxies_of_http.find(&url("https", "a.b", 443)).unwrap();
     assert_eq!(https.url.as_str(), "http://proxy.example.com/");
     let expected = format!("Basic {}", BASE64.encode("canary:p@ss+word"));
     assert_eq!(https.authorization.as_ref().unwrap(), &expected);
-    let http = found.find(&url("http", "a.b", 80)).unwrap();
+    let http = proxies_of_http.find(&url("http", "a.b", 80)).unwrap();
     assert_eq!(
         (http.url.as_str(), &http.authorization),
         ("https://10.0.0.1:8443/", &None)
@@ -91,15 +91,14 @@ fn reads_proxies_and_shows_no_credentials() {
         ("socks5h://10.0.0.1:1080", &None)
     );
     assert_eq!(socks.login.as_ref().unwrap().password.as_str(), "p@ss+word");
-    let shown = format!("{found:?} {https:?} {socks:?}");
-    assert!(
-        !shown.contains("canary") && !shown.contains("ss+word") && !shown.contains("Basic"),
-        "{shown}"
-    );
+    let debug = format!("{proxies_of_http:?} {https:?} {socks:?}");
+    for secret in ["canary", "ss+word", "Basic"] {
+        assert!(!debug.contains(secret), "{debug}");
+    }
 }
 
 #[test]
-fn what_cannot_be_used_is_said_and_not_shown() {
+fn unusable_proxy_is_an_error_without_its_value() {
     for text in [
         "socks4://u:canary@a",
         "http://",

@@ -13,12 +13,12 @@ use tracing::Dispatch;
 use tracing::dispatcher::DefaultGuard;
 use tracing::subscriber::NoSubscriber;
 
-/// The log of this thread, from now on.
+/// The log of this thread, from the call of [`Log::listen`] on.
 pub struct Log {
     text: Text,
     _logging: DefaultGuard,
-    /// Callsites that another test reaches first, on a thread without a subscriber, would be off for all threads as long
-    /// as there is one subscriber alone.
+    /// A second subscriber. With only one, a callsite that another test reaches first, on a thread without a subscriber,
+    /// would be off for all threads.
     _another: Dispatch,
 }
 

@@ -1,4 +1,4 @@
-//! What gives way when the budget is used up.
+//! The order of evictions when the budget is used up.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn used(budget: &Budget) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_occupies_the_most_goes_first() {
+async fn holder_that_occupies_the_most_is_evicted_first() {
     let budget = Budget::new(1600);
     let mut old = budget.reserve(Instant::now());
     budget.resize(&mut old, 200).unwrap();
@@ -30,7 +30,7 @@ async fn what_occupies_the_most_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_one_that_asks_for_too_much_goes_itself() {
+async fn holder_that_reserves_too_much_is_evicted_itself() {
     let budget = Budget::new(1000);
     let mut small = budget.reserve(Instant::now());
     let mut large = budget.reserve(Instant::now());
