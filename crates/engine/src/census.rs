@@ -1,7 +1,8 @@
-//! Counts the Pods that could move to a pool, and the images that block the rest: sums over Pods, whatever their order.
+//! Counts of the Pods that could move to a pool, and of the images that block the others. The order of the Pods does not
+//! matter.
 //!
-//! The census knows neither lists nor registries: each Pod comes with what was [`Examined`](crate::decide::Examined) of
-//! its [`Shape`].
+//! The census neither lists Pods nor looks up images: each Pod comes with the [`Examined`](crate::decide::Examined) result
+//! of its [`Shape`].
 
 mod amount;
 mod count;
@@ -42,7 +43,7 @@ impl<'p> Summary<'p> {
     }
 }
 
-/// Sums over the Pods so far.
+/// The sums over the Pods that have been added.
 #[derive(Default)]
 struct Sums<'p> {
     costs: Costs,
@@ -72,16 +73,16 @@ impl<'p> Sums<'p> {
 
         let namespace = self.namespaces.entry(&workload.namespace).or_default();
         namespace.costs.add(costs);
-        namespace
-            .amounts
-            .entry(coverage)
-            .or_default()
-            .add(pod.requests);
+        let amount = namespace.amounts.entry(coverage).or_default();
+        amount.add(pod.requests);
         let total = self.workloads.entry(workload).or_insert_with(|| {
             namespace.workloads += 1;
             WorkloadTotal::of(coverage, reason)
         });
-        (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
+        if (coverage, reason) < (total.coverage, total.reason) {
+            total.coverage = coverage;
+            total.reason = reason;
+        }
         total.amount.add(pod.requests);
         total.costs.add(costs);
         total.missed += u64::from(!missed.is_empty());
@@ -106,8 +107,8 @@ impl<'p> Sums<'p> {
         }
     }
 
-    /// Adds a Pod to the totals of its reason, and of the images that keep it from the pools. Of Pods that are not decided
-    /// on, images count for their nodes only.
+    /// Adds a Pod to the totals of its reason, and of the images that keep it ineligible. The images of a Pod that is not
+    /// decided on only count for its node.
     fn add_blockers(
         &mut self,
         placed: PlacedPod<'p>,
@@ -152,30 +153,33 @@ impl<'p> Sums<'p> {
 
     fn finish(mut self) -> Summary<'p> {
         let totals = Coverage::ALL.map(|coverage| self.total(coverage));
-        let unknown = self.of_coverage(Coverage::Unknown);
-        let skipped = self.of_coverage(Coverage::Skipped);
-        self.missed
-            .sort_unstable_by_key(|(pod, _)| (&pod.workload, &pod.name));
-        self.misplaced
-            .sort_unstable_by_key(|(pod, ..)| (&pod.workload, &pod.name));
+        let unknown = self.take_reasons(Coverage::Unknown);
+        let skipped = self.take_reasons(Coverage::Skipped);
+        let workloads = ranked(self.workloads, |workload, total| {
+            (Reverse(total.amount), *workload)
+        });
+        let images = ranked(self.images, |(image, cause), total| {
+            let cause = format!("{cause:?}");
+            (Reverse(total.keeps), Reverse(total.alone), *image, cause)
+        });
+        let namespaces = ranked(self.namespaces, |namespace, total| {
+            (Reverse(total.kept()), *namespace)
+        });
+        let mut missed = self.missed;
+        missed.sort_unstable_by_key(|(pod, _)| (&pod.workload, &pod.name));
+        let mut misplaced = self.misplaced;
+        misplaced.sort_unstable_by_key(|(pod, ..)| (&pod.workload, &pod.name));
         Summary {
             costs: self.costs,
             progress: self.progress,
             totals: totals.into(),
-            workloads: ranked(self.workloads, |workload, total| {
-                (Reverse(total.amount), *workload)
-            }),
-            images: ranked(self.images, |(image, cause), total| {
-                let cause = format!("{cause:?}");
-                (Reverse(total.keeps), Reverse(total.alone), *image, cause)
-            }),
-            namespaces: ranked(self.namespaces, |namespace, total| {
-                (Reverse(total.kept()), *namespace)
-            }),
+            workloads,
+            images,
+            namespaces,
             unknown,
             skipped,
-            missed: self.missed,
-            misplaced: self.misplaced,
+            missed,
+            misplaced,
         }
     }
 
@@ -192,23 +196,23 @@ impl<'p> Sums<'p> {
         (coverage, amount, count as u64)
     }
 
-    /// Takes the totals of the reasons with this coverage out.
-    fn of_coverage(&mut self, coverage: Coverage) -> Vec<(Reason, ReasonTotal<'p>)> {
+    /// Removes the totals of the reasons with this coverage, and returns them.
+    fn take_reasons(&mut self, coverage: Coverage) -> Vec<(Reason, ReasonTotal<'p>)> {
         let mut totals = Vec::new();
-        for ((_, reason), total) in self.reasons.extract_if(|(of, _), _| *of == coverage) {
+        for ((_, reason), total) in self.reasons.extract_if(|(other, _), _| *other == coverage) {
             totals.push((reason, total));
         }
         ranked(totals, |reason, total| (Reverse(total.amount), *reason))
     }
 }
 
-/// Sorts the totals by a rank that no two of them share.
+/// Sorts the totals by a rank. No two totals may have the same rank.
 fn ranked<K, T, R: Ord>(
     totals: impl IntoIterator<Item = (K, T)>,
     rank: impl Fn(&K, &T) -> R,
 ) -> Vec<(K, T)> {
     let mut totals: Vec<(K, T)> = totals.into_iter().collect();
-    totals.sort_by_cached_key(|(of, total)| rank(of, total));
+    totals.sort_by_cached_key(|(key, total)| rank(key, total));
     totals
 }
 

@@ -1,8 +1,8 @@
-//! Lessons of the controller, heeded by replicas: images that failed on an architecture whatever their manifests say,
-//! and owners that delete changed Pods.
+//! Lessons that the controller records and replicas apply: images that failed on an architecture although their manifests
+//! include it, and owners that delete changed Pods.
 //!
-//! The record is a text in the cluster. It is bounded in all and for each namespace, so that no tenant evicts entries
-//! of others. Entries of other authors than the controller count as far as the controller could have written them.
+//! The record is a text in the cluster. It is bounded in total and for each namespace, so that no tenant evicts entries of
+//! others. Anyone with access may edit the text, so an entry only counts if the controller could have written it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,25 +17,28 @@ use tolerarch_core::image::{Failure, PlatformSet, is_digest};
 use tolerarch_core::pod::is_name;
 use tolerarch_images::registry::Digest;
 
-/// Maximal number of recorded lessons, in all and of the Pods of one namespace. The oldest one is evicted.
+/// Maximum number of recorded lessons. The oldest lesson is evicted.
 const ALL: usize = 1000;
+/// Maximum number of recorded lessons from the Pods of one namespace. The oldest lesson is evicted.
 const OF_NAMESPACE: usize = 50;
-/// Maximal bytes of a text that is read: as many as a ConfigMap can have.
+/// Maximum bytes of a text that is read: the limit of a ConfigMap.
 pub const TEXT: usize = 1 << 20;
-/// Maximal bytes of a text that is written. Names of usual lengths take a third of it.
+/// Maximum bytes of a text that is written. With names of usual lengths, a full record takes a third of it.
 const WRITTEN: usize = TEXT / 2;
-/// Maximal bytes of a namespace's name.
+/// Maximum bytes of a namespace's name.
 const NAMESPACE: usize = 63;
-/// Time for which a lesson counts: first, and at most. The time doubles with each new failure.
+/// Time for which a lesson counts at first. The time doubles with each new failure.
 const FIRST: Duration = Duration::from_secs(24 * 3600);
+/// Maximum time for which a lesson counts.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Time after that for which failures are remembered.
+/// Time after which the number of failures of an expired lesson is dropped.
 const REMEMBERED: Duration = LONGEST;
-/// Number of nodes on which the image alone has to fail before that counts in all namespaces: one node may be broken.
+/// Number of nodes on which an image must fail by itself before the failure counts in all namespaces: one node may be
+/// broken.
 const NODES: usize = 2;
 /// Number of hexadecimal digits of a node's ID.
 const NODE_ID: usize = 16;
-/// Maximal difference between the clocks of replicas.
+/// Maximum difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +58,8 @@ pub struct FailedImage {
     pub evidence: Evidence,
     /// Namespace of the Pod that failed.
     pub namespace: String,
-    /// IDs of nodes on which it failed by the image alone, and by nothing that the Pod itself says or sets. On two of
-    /// them it counts in all namespaces.
+    /// IDs of nodes on which only the image explains the failure, and nothing that the Pod itself sets. With two nodes, the
+    /// failure counts in all namespaces.
     #[serde(default)]
     pub nodes: Vec<String>,
 }
@@ -70,7 +73,8 @@ struct WrittenImage {
     architecture: String,
     evidence: Evidence,
     namespace: String,
-    /// What `nodes` say, for releases that do not read them. It is not read: those set it for a single node.
+    /// Whether the failure counts in all namespaces, for releases that do not read `nodes`. The member is never read, as
+    /// those releases set it for a single node.
     all_namespaces: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<String>,
@@ -97,14 +101,11 @@ impl From<FailedImage> for WrittenImage {
     }
 }
 
-/// Returns the ID of a node in the record: a hash of its name, which is short whatever the name.
+/// Returns the ID of a node in the record: a hash of its name, which is short for any name.
 pub fn node_id(name: &str) -> String {
     let digest = Digest::of_content(name.as_bytes()).to_string();
-    digest
-        .trim_start_matches("sha256:")
-        .chars()
-        .take(NODE_ID)
-        .collect()
+    let hash = digest.trim_start_matches("sha256:");
+    hash.chars().take(NODE_ID).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +115,7 @@ pub enum Evidence {
     NoMatchForPlatform,
 }
 
-/// A controller of Pods that deletes changed Pods, and creates them again.
+/// A controller that deletes Pods that were changed, and creates them again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecreatingOwner {
     #[serde(rename = "owner")]
@@ -123,15 +124,15 @@ pub struct RecreatingOwner {
     pub namespace: String,
 }
 
-/// Everything that the controller has learned.
+/// All recorded lessons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lessons(BTreeMap<Key, Entry>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// Digest of an image, then the architecture and the namespace of the failure: those of one digest are neighbours.
+    /// The digest of an image, then architecture and namespace of the failure. The keys of one digest are adjacent.
     Image(Digest, String, String),
-    /// Names of an owner.
+    /// The kind, name and namespace of an owner.
     Owner(String),
 }
 
@@ -151,7 +152,7 @@ struct Entry {
 }
 
 impl Lessons {
-    /// Parses a record, and skips whatever is no valid entry.
+    /// Parses a record, and skips invalid entries.
     pub fn of_text(text: &str, now: Timestamp) -> Self {
         if text.len() > TEXT {
             return Self::default();
@@ -165,32 +166,36 @@ impl Lessons {
                 entries.push(entry);
             }
         }
-        // Sorted with the newest first, as the oldest entries have to go if there is no room.
+        // The newest entries come first, as the oldest are left out if there are too many.
         entries.sort_by_key(|entry| Reverse(entry.since));
-        let mut read = BTreeMap::new();
+        let mut by_key = BTreeMap::new();
         let mut counts: HashMap<String, usize> = HashMap::new();
         for entry in entries {
             let namespace = entry.lesson.namespace().to_owned();
             let count = counts.entry(namespace).or_default();
             let key = entry.lesson.key();
-            if read.len() < ALL && *count < OF_NAMESPACE && !read.contains_key(&key) {
-                *count += 1;
-                read.insert(key, entry);
+            if by_key.len() >= ALL || *count >= OF_NAMESPACE || by_key.contains_key(&key) {
+                continue;
             }
+            *count += 1;
+            by_key.insert(key, entry);
         }
-        Self(read)
+        Self(by_key)
     }
 
-    /// Writes a text for [`Lessons::of_text`], the oldest entry first, of half of the bytes at most that are read. Where
-    /// the entries have more, the oldest ones of the namespace with the most bytes are left out.
+    /// Renders the text for [`Lessons::of_text`], with the oldest entry first. The text has at most half of the bytes that
+    /// are read. If the entries take more, the oldest entries of the namespace with the most bytes are left out.
     pub fn to_text(&self) -> String {
         let mut items: Vec<Item<'_>> = self.0.values().filter_map(Item::of).collect();
         items.sort_by_key(|item| item.entry.since);
-        let mut bytes: usize = items.iter().map(Item::bytes).sum();
-        while bytes + BRACKETS > WRITTEN
-            && let Some(left_out) = oldest_of_the_largest(&items)
+        let mut bytes = BRACKETS;
+        for item in &items {
+            bytes += item.bytes();
+        }
+        while bytes > WRITTEN
+            && let Some(index) = oldest_of_the_largest(&items)
         {
-            bytes -= items.remove(left_out).bytes();
+            bytes -= items.remove(index).bytes();
         }
         let texts: Vec<&str> = items.iter().map(|item| &*item.text).collect();
         format!("[{}]", texts.join(","))
@@ -200,17 +205,20 @@ impl Lessons {
         self.0.is_empty()
     }
 
+    /// Returns the failure of an image for Pods of a namespace: on all platforms where the image has failed, since the
+    /// first failure.
     pub fn failure(&self, digest: &Digest, namespace: &str, now: Timestamp) -> Option<Failure> {
         let first = Key::Image(*digest, String::new(), String::new());
         let mut failure: Option<Failure> = None;
-        for entry in self.0.range(first..).map(|(_, entry)| entry) {
+        for (_, entry) in self.0.range(first..) {
             let Lesson::Image(image) = &entry.lesson else {
                 break;
             };
             if image.digest != *digest {
                 break;
             }
-            if now >= entry.until || !image.is_for_all() && image.namespace != namespace {
+            let is_in_force = image.is_for_all() || image.namespace == namespace;
+            if now >= entry.until || !is_in_force {
                 continue;
             }
             let since = entry.since.into();
@@ -225,12 +233,15 @@ impl Lessons {
         failure
     }
 
+    /// Returns whether this owner deletes changed Pods.
     pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: Timestamp) -> bool {
-        let entry = self.0.get(&Key::of_owner(kind, name, namespace));
-        entry.is_some_and(|entry| now < entry.until)
+        match self.0.get(&Key::of_owner(kind, name, namespace)) {
+            Some(entry) => now < entry.until,
+            None => false,
+        }
     }
 
-    /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
+    /// Returns the number of images that are kept off an architecture now, and of owners whose Pods stay unchanged.
     pub fn count(&self, now: Timestamp) -> [usize; 2] {
         let mut digests: HashSet<&Digest> = HashSet::new();
         let mut owners = 0;
@@ -248,9 +259,9 @@ impl Lessons {
         [digests.len(), owners]
     }
 
-    /// Records a lesson of just now. Returns whether that changes anything.
+    /// Records a lesson that was learnt at `now`. Returns whether the record has changed.
     pub fn record(&mut self, mut lesson: Lesson, now: Timestamp) -> bool {
-        // Truncates to seconds, as stored.
+        // Truncated to seconds, as stored.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         self.0
             .retain(|_, entry| now < after(entry.until, REMEMBERED));
@@ -258,7 +269,7 @@ impl Lessons {
         if let Lesson::Image(image) = &mut lesson {
             self.add_nodes_of_others(image, now);
         }
-        let Some(known) = self.0.get_mut(&key) else {
+        let Some(entry) = self.0.get_mut(&key) else {
             self.make_room(lesson.namespace());
             let entry = Entry {
                 lesson,
@@ -269,51 +280,55 @@ impl Lessons {
             self.0.insert(key, entry);
             return true;
         };
-        if now >= known.until {
-            // The image was tried again. Whoever prolongs an entry needs evidence as good as the first.
-            let failures = known.failures.saturating_add(1);
-            let life = FIRST
-                .saturating_mul(1 << (failures - 1).min(8))
-                .min(LONGEST);
-            *known = Entry {
+        if now >= entry.until {
+            // The entry had expired, so the image was tried again. The new evidence replaces the old: to extend an entry,
+            // evidence must be as good as for the first.
+            let failures = entry.failures.saturating_add(1);
+            let doublings = (failures - 1).min(8);
+            let lifetime = FIRST.saturating_mul(1 << doublings).min(LONGEST);
+            *entry = Entry {
                 lesson,
                 since: now,
-                until: after(now, life),
+                until: after(now, lifetime),
                 failures,
             };
             return true;
         }
-        match (&mut known.lesson, lesson) {
-            (Lesson::Image(image), Lesson::Image(more)) => image.add_nodes(&more.nodes),
+        match (&mut entry.lesson, lesson) {
+            (Lesson::Image(image), Lesson::Image(new)) => image.add_nodes(&new.nodes),
             _ => false,
         }
     }
 
-    /// Adds the nodes on which the same image has failed in other namespaces, by evidence that is as good.
+    /// Adds the nodes on which the same image has failed by itself in other namespaces.
     fn add_nodes_of_others(&self, image: &mut FailedImage, now: Timestamp) {
         if image.nodes.is_empty() {
             return;
         }
-        for entry in self.0.values().filter(|entry| now < entry.until) {
-            if let Lesson::Image(other) = &entry.lesson
-                && (other.digest, &other.architecture) == (image.digest, &image.architecture)
-                && other.namespace != image.namespace
-            {
+        for entry in self.0.values() {
+            if now >= entry.until {
+                continue;
+            }
+            let Lesson::Image(other) = &entry.lesson else {
+                continue;
+            };
+            let is_same_image =
+                other.digest == image.digest && other.architecture == image.architecture;
+            if is_same_image && other.namespace != image.namespace {
                 image.add_nodes(&other.nodes);
             }
         }
     }
 
-    /// Evicts the oldest entry of the namespace if it has its share, else, if all are too many, of the one with most.
+    /// Evicts an entry if there is no room for one more of this namespace: the oldest entry of the namespace if that has
+    /// its share, or else the oldest of the namespace with the most entries.
     fn make_room(&mut self, namespace: &str) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for entry in self.0.values() {
             *counts.entry(entry.lesson.namespace()).or_default() += 1;
         }
-        let has_its_share = counts
-            .get(namespace)
-            .is_some_and(|count| *count >= OF_NAMESPACE);
-        let full = if has_its_share {
+        let count = *counts.get(namespace).unwrap_or(&0);
+        let full = if count >= OF_NAMESPACE {
             namespace
         } else if self.0.len() >= ALL
             && let Some((largest, _)) = counts.into_iter().max_by_key(|(_, count)| *count)
@@ -338,10 +353,10 @@ impl FailedImage {
         self.nodes.len() >= NODES
     }
 
-    /// Adds nodes, as far as more are needed. Returns whether there were any to add.
-    fn add_nodes(&mut self, more: &[String]) -> bool {
+    /// Adds nodes until there are enough. Returns whether a node was added.
+    fn add_nodes(&mut self, nodes: &[String]) -> bool {
         let before = self.nodes.len();
-        for node in more {
+        for node in nodes {
             if self.nodes.len() < NODES && !self.nodes.contains(node) {
                 self.nodes.push(node.clone());
             }
@@ -353,19 +368,25 @@ impl FailedImage {
     fn has_plausible_nodes(&self) -> bool {
         let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         let is_id = |id: &String| id.len() == NODE_ID && id.bytes().all(is_digit);
-        let is_distinct = self.nodes.iter().collect::<HashSet<_>>().len() == self.nodes.len();
-        self.nodes.len() <= NODES && is_distinct && self.nodes.iter().all(is_id)
+        let distinct: HashSet<&String> = self.nodes.iter().collect();
+        let is_distinct = distinct.len() == self.nodes.len();
+        is_distinct && self.nodes.len() <= NODES && self.nodes.iter().all(is_id)
     }
 }
 
 impl RecreatingOwner {
-    /// Returns whether the API server could have such an owner: the author of a Pod chooses the names.
+    /// Returns whether the API server could have such an owner. The author of a Pod chooses the names.
     pub fn is_plausible(&self) -> bool {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-.:".contains(&b);
-        let is_short =
-            |text: &str, most| (1..=most).contains(&text.len()) && text.bytes().all(is_plain);
-        is_short(&self.kind, 63) && is_short(&self.name, 253)
+        is_plausible_name(&self.kind, 63) && is_plausible_name(&self.name, 253)
     }
+}
+
+fn is_plausible_name(text: &str, limit: usize) -> bool {
+    if text.is_empty() || text.len() > limit {
+        return false;
+    }
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.:".contains(&b);
+    text.bytes().all(is_allowed)
 }
 
 impl Lesson {
@@ -385,7 +406,7 @@ impl Lesson {
         }
     }
 
-    /// Returns the namespace of the Pods that showed it.
+    /// Returns the namespace of the Pods that the lesson is from.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Image(FailedImage { namespace, .. })
@@ -415,16 +436,15 @@ impl<'e> Item<'e> {
     }
 }
 
-/// Returns the place of the first item of the namespace whose items have the most bytes.
+/// Returns the index of the first item of the namespace whose items have the most bytes.
 fn oldest_of_the_largest(items: &[Item<'_>]) -> Option<usize> {
     let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
     for item in items {
         *shares.entry(item.entry.lesson.namespace()).or_default() += item.bytes();
     }
-    let largest = shares.into_iter().max_by_key(|(_, bytes)| *bytes)?.0;
-    items
-        .iter()
-        .position(|item| item.entry.lesson.namespace() == largest)
+    let (largest, _) = shares.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+    let mut items = items.iter();
+    items.position(|item| item.entry.lesson.namespace() == largest)
 }
 
 #[warn(clippy::arithmetic_side_effects)]
@@ -439,33 +459,33 @@ impl Entry {
         } = self;
         let is_possible = match lesson {
             Lesson::Image(image) => {
-                !PlatformSet::of_architecture(&image.architecture).is_empty()
-                    && image.has_plausible_nodes()
+                let platforms = PlatformSet::of_architecture(&image.architecture);
+                !platforms.is_empty() && image.has_plausible_nodes()
             }
             Lesson::Owner(owner) => owner.is_plausible(),
         };
-        is_possible
-            && is_name(lesson.namespace())
-            && lesson.namespace().len() <= NAMESPACE
-            && *failures > 0
-            // No earlier time can be rendered.
-            && *since >= Timestamp::UNIX_EPOCH
-            && *since <= after(now, SKEW)
-            && (*since..=after(*since, LONGEST)).contains(until)
-            && now < after(*until, REMEMBERED)
+        let namespace = lesson.namespace();
+        if !is_possible || !is_name(namespace) || namespace.len() > NAMESPACE || *failures == 0 {
+            return false;
+        }
+        // No time before 1970 can be rendered.
+        let is_past = *since >= Timestamp::UNIX_EPOCH && *since <= after(now, SKEW);
+        let is_limited = *until >= *since && *until <= after(*since, LONGEST);
+        is_past && is_limited && now < after(*until, REMEMBERED)
     }
 }
 
-/// Returns the time that much later, or the last one: a sum of jiff panics beyond the year 9999.
+/// Returns the time after this duration, or the last possible time: a sum of jiff panics beyond the year 9999.
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 fn read_digest<'de, D: Deserializer<'de>>(from: D) -> Result<Digest, D::Error> {
-    let text = Some(String::deserialize(from)?)
-        .filter(|text| is_digest(text) && text.starts_with("sha256:"));
-    text.map(|text| Digest::of_text(&text))
-        .ok_or_else(|| D::Error::custom("not a SHA-256 digest"))
+    let text = String::deserialize(from)?;
+    if !is_digest(&text) || !text.starts_with("sha256:") {
+        return Err(D::Error::custom("not a SHA-256 digest"));
+    }
+    Ok(Digest::of_text(&text))
 }
 
 fn write_digest<S: Serializer>(digest: &Digest, to: S) -> Result<S::Ok, S::Error> {

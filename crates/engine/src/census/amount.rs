@@ -4,7 +4,7 @@ use std::iter::Sum;
 
 use tolerarch_kubernetes::cluster::{Requests, StoredPod};
 
-/// Requests of Pods. They are untrusted input, so a sum saturates.
+/// The requests of Pods. Requests are untrusted input, so sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     /// CPU in thousandths of a core.
@@ -21,7 +21,7 @@ impl Amount {
         }
     }
 
-    /// Returns what a machine has, without Pods.
+    /// Returns the capacity of a machine, as an amount without Pods.
     pub fn of_machine(capacity: Requests) -> Self {
         Self {
             cpu_millis: capacity.cpu.millis(),
@@ -45,7 +45,9 @@ impl Amount {
 impl<'a> Sum<&'a Self> for Amount {
     fn sum<I: Iterator<Item = &'a Self>>(amounts: I) -> Self {
         let mut sum = Self::default();
-        amounts.for_each(|amount| sum.add(*amount));
+        for amount in amounts {
+            sum.add(*amount);
+        }
         sum
     }
 }

@@ -1,19 +1,19 @@
-//! How far the images of a Pod support the platforms of the pools.
+//! The degree to which the images of a Pod support the platforms of the pools.
 
 use crate::decide::Examined;
 use tolerarch_core::reason::{LookupError, Reason};
 
-/// Share of the pools' platforms that the images of a Pod cover. A workload counts by the first variant in this order
-/// that one of its Pods has.
+/// The degree to which the images of a Pod support the platforms of the pools. The coverage of a workload is the first
+/// variant, in this order, that one of its Pods has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Coverage {
     /// An image lacks a platform.
     Partial,
-    /// The platforms of an image are unknown, and no image is known to lack one.
+    /// The platforms of an image are unknown, and no image certainly lacks one.
     Unknown,
-    /// Every image runs wherever a pool's nodes can be.
+    /// Every image runs on all platforms of a pool.
     All,
-    /// The Pod is not decided on: of a DaemonSet, opted out, or the like.
+    /// The Pod is not decided on: it belongs to a DaemonSet, is opted out, or the like.
     Skipped,
 }
 
@@ -21,25 +21,29 @@ impl Coverage {
     /// All variants, in the order of reports.
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
-    /// Returns the coverage of a Pod's images, and its reason: the outcome today, for an unknown image why it is unknown.
-    pub fn of(
-        Examined {
+    /// Returns the coverage of a Pod's images, and the reason: that of the decision, or why an image is a blocker.
+    pub fn of(examined: &Examined) -> (Self, Reason) {
+        let Examined {
             reason,
             skipped,
             blockers,
             ..
-        }: &Examined,
-    ) -> (Self, Reason) {
-        let lacking = blockers.iter().find(|it| it.cause.lacks().is_some());
-        match (skipped, lacking, blockers.first()) {
-            (Some(reason), ..) => (Self::Skipped, *reason),
-            (None, Some(lacking), _) => (Self::Partial, lacking.reason()),
-            (None, None, Some(unknown)) => (Self::Unknown, unknown.reason()),
-            (None, None, None) if *reason == Reason::Unknown(LookupError::Internal) => {
-                (Self::Unknown, *reason)
-            }
-            (None, None, None) => (Self::All, *reason),
+        } = examined;
+        if let Some(reason) = *skipped {
+            return (Self::Skipped, reason);
         }
+        for blocker in blockers {
+            if blocker.cause.lacks().is_some() {
+                return (Self::Partial, blocker.reason());
+            }
+        }
+        if let Some(unknown) = blockers.first() {
+            return (Self::Unknown, unknown.reason());
+        }
+        if *reason == Reason::Unknown(LookupError::Internal) {
+            return (Self::Unknown, *reason);
+        }
+        (Self::All, *reason)
     }
 
     pub const fn as_str(self) -> &'static str {

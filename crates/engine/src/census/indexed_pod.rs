@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::amount::Amount;
 
-/// Controller of Pods, or the owner above that people know, such as a Deployment or a CronJob.
+/// The controller of Pods, or the owner above it, such as a Deployment or a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workload {
     pub namespace: Arc<str>,
@@ -23,16 +23,16 @@ impl Workload {
 #[derive(Debug, PartialEq)]
 pub struct IndexedPod {
     pub name: Box<str>,
-    /// Controller of the Pod if there usually is an owner above it: a ReplicaSet or a Job.
+    /// The controller of the Pod if it is a ReplicaSet or a Job, which usually have an owner.
     pub between: Option<Arc<Workload>>,
-    /// Owner above the controller, as names or the cluster say; else the controller, else the Pod.
+    /// The owner above the controller, by its name or as listed in the cluster; else the controller, or else the Pod.
     pub workload: Arc<Workload>,
-    /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
+    /// Index of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,
     pub requests: Amount,
     pub node: Option<Arc<str>>,
-    /// When the Pod was created, in seconds since 1970; `None` if it does not say.
+    /// Time of creation, in seconds since 1970; `None` if the Pod has none.
     pub created: Option<i64>,
-    /// False if no webhook of tolerarch selects the Pod; true if that is not known.
+    /// Unset if no webhook of tolerarch selects the Pod; set if that is unknown.
     pub is_called: bool,
 }

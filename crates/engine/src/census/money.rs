@@ -1,21 +1,21 @@
-//! Cost of Pods by their requests, at prices of a vCPU-hour and a GiB-hour by architecture.
+//! The costs of Pods by their requests, with prices of a vCPU-hour and a GiB-hour for each architecture.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use super::amount::Amount;
 use tolerarch_core::image::PlatformSet;
 
-/// Hours of a month, as the price calculators of AWS, Azure and Google count them: 365 × 24 / 12.
+/// Hours of a month as in the price calculators of AWS, Azure and Google: 365 × 24 / 12.
 const HOURS: u128 = 730;
 /// Billionths of the currency in a price of 1.
 const NANO: u64 = 1_000_000_000;
 /// Maximum number of decimals of a price.
 const DECIMALS: usize = 9;
-/// Largest price of an hour, beyond which it is a mistake.
+/// Maximum price of an hour. A higher price is taken for a mistake.
 const LARGEST: u64 = 1_000_000;
 const GIB: u128 = 1 << 30;
 
-/// Amount of money a month, in millionths of the currency. A sum saturates, as requests are untrusted input.
+/// An amount of money a month, in millionths of the currency. Sums saturate, as requests are untrusted input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Money(u64);
 
@@ -24,7 +24,7 @@ impl Money {
         self.0
     }
 
-    /// Returns the amount in the currency: exact to the millionth up to a billion.
+    /// Returns the amount in the currency. It is exact to the millionth up to a billion.
     pub fn value(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -39,7 +39,7 @@ impl Money {
     }
 }
 
-/// Prices of an hour, in billionths of the currency.
+/// The prices of an hour, in billionths of the currency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
     pub vcpu: u64,
@@ -58,17 +58,20 @@ impl Price {
     /// Parses the price of an hour into billionths.
     pub fn parse(text: &str) -> Result<u64, PriceError> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        if whole.is_empty() || text.ends_with('.') || fraction.len() > DECIMALS {
+            return Err(PriceError::Form);
+        }
         let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-        let ends_in_point = text.ends_with('.');
-        if whole.is_empty() || ends_in_point || !is_number(whole) || !is_number(fraction) {
+        if !is_number(whole) || !is_number(fraction) {
             return Err(PriceError::Form);
         }
-        if fraction.len() > DECIMALS {
-            return Err(PriceError::Form);
-        }
-        let whole: u64 = whole.parse().map_err(|_| PriceError::TooLarge)?;
+        let Ok(whole) = whole.parse::<u64>() else {
+            return Err(PriceError::TooLarge);
+        };
         let fraction = format!("{fraction:0<DECIMALS$}");
-        let fraction: u64 = fraction.parse().map_err(|_| PriceError::Form)?;
+        let Ok(fraction) = fraction.parse::<u64>() else {
+            return Err(PriceError::Form);
+        };
         let price = whole.saturating_mul(NANO).saturating_add(fraction);
         if price > LARGEST.saturating_mul(NANO) {
             return Err(PriceError::TooLarge);
@@ -76,17 +79,17 @@ impl Price {
         Ok(price)
     }
 
-    /// Returns what these requests cost a month, rounded to the millionth, a half up.
+    /// Returns the cost of these requests a month, rounded to the millionth; a half is rounded up.
     pub fn of(self, requests: Amount) -> Money {
         let millis = u128::from(requests.cpu_millis);
         let bytes = u128::from(requests.memory_bytes);
-        // Both terms are in billionths an hour, divided by 1,000 × GIB.
+        // Both terms are in billionths an hour, multiplied by 1,000 × GIB.
         let vcpus = u128::from(self.vcpu).saturating_mul(millis);
         let vcpus = vcpus.saturating_mul(GIB);
         let gibs = u128::from(self.gib).saturating_mul(bytes);
         let gibs = gibs.saturating_mul(1000);
         let cost = vcpus.saturating_add(gibs).saturating_mul(HOURS);
-        // A thousand billionths are a millionth.
+        // A millionth is a thousand billionths.
         let millionth = GIB * 1000 * 1000;
         let rounded = cost.saturating_add(millionth / 2) / millionth;
         Money(u64::try_from(rounded).unwrap_or(u64::MAX))
@@ -113,29 +116,33 @@ impl Prices {
         &self.by_platform
     }
 
-    /// Returns what these requests cost on the cheapest of the platforms; `None` if none of them has a price.
+    /// Returns the cost of these requests on the cheapest of the platforms; `None` if no platform has a price.
     pub fn cheapest(&self, platforms: PlatformSet, requests: Amount) -> Option<Money> {
-        let mut least = None;
+        let mut least: Option<Money> = None;
         for (priced, price) in &self.by_platform {
-            if priced.intersects(platforms) {
-                let cost = price.of(requests);
-                least = Some(least.map_or(cost, |least: Money| least.min(cost)));
+            if !priced.intersects(platforms) {
+                continue;
             }
+            let cost = price.of(requests);
+            least = match least {
+                Some(least) => Some(least.min(cost)),
+                None => Some(cost),
+            };
         }
         least
     }
 }
 
-/// Costs of Pods a month, by their requests.
+/// The costs of Pods a month, by their requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// On the nodes where the Pods run.
+    /// Costs on the nodes where the Pods run.
     pub today: Money,
-    /// If all that may run elsewhere ran where it costs least.
+    /// Costs if each Pod ran on the cheapest platform where it may run.
     pub after: Money,
-    /// What could be saved besides, if the images of the other Pods ran on all platforms of their pools.
+    /// Further savings if the images of the other Pods ran on all platforms of their pools.
     pub kept: Money,
-    /// Pods that are not counted: they have no node, or one without a price.
+    /// Number of Pods without costs: they have no node, or a node without a price.
     pub uncounted: u64,
 }
 
@@ -183,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_exact_to_the_millionth() {
+    fn monthly_cost_is_exact_to_the_millionth() {
         let price = Price {
             vcpu: Price::parse("0.04048").unwrap(),
             gib: Price::parse("0.004445").unwrap(),
@@ -204,7 +211,7 @@ mod tests {
             vcpu: LARGEST * NANO,
             gib: LARGEST * NANO,
         };
-        let hostile = most.of(requests(u64::MAX, u64::MAX));
-        assert!(hostile.millionths() > 1 << 60, "{hostile:?}");
+        let saturated = most.of(requests(u64::MAX, u64::MAX));
+        assert!(saturated.millionths() > 1 << 60, "{saturated:?}");
     }
 }

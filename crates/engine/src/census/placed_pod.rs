@@ -1,32 +1,32 @@
-//! A Pod on its node: where it may run, and what it costs.
+//! A Pod on its node: where the Pod may run, and what it costs.
 
 use std::collections::BTreeSet;
 
 use super::coverage::Coverage;
 use super::indexed_pod::IndexedPod;
-use super::money::{Costs, Money, Prices};
+use super::money::{Costs, Prices};
 use crate::decide::{Examined, PoolState};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::reason::Reason;
 
-/// A Pod and what is known of it.
+/// A Pod, its node's platform, and the decision on its shape.
 #[derive(Clone, Copy)]
 pub struct PlacedPod<'p> {
     pub pod: &'p IndexedPod,
-    /// Platform of the node; `None` without a node, or if the platform is not known.
+    /// Platform of the node; `None` without a node, or if the platform is unknown.
     pub node: Option<PlatformSet>,
-    /// Decision on the Pod's shape.
+    /// The decision on the Pod's shape.
     pub examined: &'p Examined,
-    /// Platforms that the Pod's own nodeSelector and required affinity allow.
+    /// Platforms that the Pod's own node selector and required affinity allow.
     pub selected: PlatformSet,
 }
 
-/// What the sums depend on besides the Pods.
+/// The inputs of a census beside the Pods.
 #[derive(Clone, Debug, Default)]
 pub struct Basis {
-    /// Without prices all costs are 0.
+    /// Without prices, all costs are 0.
     pub prices: Prices,
-    /// When tolerarch was installed, in seconds since 1970; `None` if that is not known.
+    /// Time of tolerarch's installation, in seconds since 1970; `None` if it is unknown.
     pub installed: Option<i64>,
 }
 
@@ -38,17 +38,17 @@ impl<'p> PlacedPod<'p> {
     /// Returns whether every image runs on every platform of a pool.
     pub(super) fn is_supported(self) -> bool {
         let mut pools = self.examined.pools.iter();
-        self.coverage() == Coverage::All && pools.any(supports)
+        self.coverage() == Coverage::All && pools.any(is_eligible)
     }
 
-    /// Returns the platforms of pools on which the Pod may run: those whose platforms all images support. Empty if its own
-    /// node selector or affinity leaves it no choice.
+    /// Returns the platforms of the pools for which the Pod is eligible; empty if its own node selector or affinity leaves
+    /// the Pod no choice.
     pub(super) fn targets(self) -> PlatformSet {
         if self.coverage() != Coverage::All {
             return PlatformSet::EMPTY;
         }
-        let pools = self.examined.pools.iter().filter(|pool| supports(pool));
-        self.allowed(pools)
+        let pools = self.examined.pools.iter();
+        self.allowed(pools.filter(|pool| is_eligible(pool)))
     }
 
     /// Returns the platforms of pools on which the Pod could run if all images supported all of them.
@@ -56,8 +56,8 @@ impl<'p> PlacedPod<'p> {
         self.allowed(self.examined.pools.iter())
     }
 
-    /// Returns the platforms of these pools that the Pod's own node selector and affinity allow, without those of pools
-    /// of which only one architecture of several is left.
+    /// Returns the platforms of these pools that the Pod's own node selector and affinity allow. A pool with several
+    /// architectures does not count if only one of them is allowed.
     fn allowed<'a>(self, pools: impl Iterator<Item = &'a PoolState>) -> PlatformSet {
         let mut allowed = PlatformSet::EMPTY;
         for pool in pools {
@@ -69,12 +69,12 @@ impl<'p> PlacedPod<'p> {
         allowed
     }
 
-    /// Returns whether nothing could move the Pod, whatever its images support.
+    /// Returns whether the Pod's own node selector or affinity leaves it no choice, whatever its images support.
     pub(super) fn is_bound(self) -> bool {
         self.possible_targets().is_empty()
     }
 
-    /// Returns the pools that the Pod could use, and does not tolerate. A decision that is only observed counts, too.
+    /// Returns the pools that are open to the Pod, and that the Pod does not tolerate. Observed decisions count as well.
     pub(super) fn missed_pools(self) -> Vec<&'p str> {
         let reason = self.examined.reason;
         let would_open = matches!(reason, Reason::Tolerated | Reason::Observed);
@@ -106,25 +106,20 @@ impl<'p> PlacedPod<'p> {
         misplaced
     }
 
-    /// Returns what the Pod costs where it runs, and would cost where it may run.
+    /// Returns the costs of the Pod where it runs, and where it may run.
     pub(super) fn costs(self, prices: &Prices) -> Costs {
+        let mut costs = Costs::default();
         let requests = self.pod.requests;
-        let today = self.node.and_then(|node| prices.cheapest(node, requests));
-        let Some(today) = today else {
-            return Costs {
-                uncounted: 1,
-                ..Costs::default()
-            };
+        let node = self.node.unwrap_or_default();
+        let Some(today) = prices.cheapest(node, requests) else {
+            costs.uncounted = 1;
+            return costs;
         };
-        let least = |platforms: PlatformSet| {
-            let cheapest = prices.cheapest(platforms, requests);
-            cheapest.map_or(today, |cost| cost.min(today))
-        };
-        let mut costs = Costs {
-            today,
-            after: today,
-            kept: Money::default(),
-            uncounted: 0,
+        costs.today = today;
+        costs.after = today;
+        let least = |platforms: PlatformSet| match prices.cheapest(platforms, requests) {
+            Some(cost) => cost.min(today),
+            None => today,
         };
         match self.coverage() {
             Coverage::All => costs.after = least(self.targets()),
@@ -137,7 +132,7 @@ impl<'p> PlacedPod<'p> {
     }
 }
 
-/// Returns whether all images support all platforms of a pool.
-fn supports(pool: &PoolState) -> bool {
+/// Returns whether every image runs on every platform of the pool.
+fn is_eligible(pool: &PoolState) -> bool {
     pool.lacks == Some(PlatformSet::EMPTY)
 }

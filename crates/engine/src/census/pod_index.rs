@@ -1,4 +1,4 @@
-//! Pods of a list, kept small; those that are alike are decided together. The raw Pods are dropped.
+//! The Pods of a list in little memory, without the raw Pods. Pods that are alike share one shape, and so one decision.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub struct PodIndex {
 }
 
 impl PodIndex {
-    /// Adds a Pod, unless it has ended: ended Pods request nothing any more. `is_called` is false if no webhook of tolerarch
-    /// selects it.
+    /// Adds a Pod, unless it has ended: an ended Pod requests nothing. `is_called` is false if no webhook of tolerarch
+    /// selects the Pod.
     pub fn add(&mut self, mut pod: StoredPod, is_called: bool) {
         if pod.has_ended() {
             return;
@@ -34,22 +34,27 @@ impl PodIndex {
             between = Some(self.workload(&namespace, (&owner.kind, &owner.name)));
         }
         let workload = self.workload(&namespace, by_name(&pod));
-        let shape = Shape::of(&mut pod, &namespace, None);
-        let shape = shape.map(|shape| self.shapes.insert_full(shape).0);
+        let mut shape_index = None;
+        if let Some(shape) = Shape::of(&mut pod, &namespace, None) {
+            let (index, _) = self.shapes.insert_full(shape);
+            shape_index = Some(index);
+        }
+        let mut node = None;
+        if let Some(name) = &pod.node {
+            node = Some(intern(&mut self.texts, &**name));
+        }
+        let mut created = None;
+        if let Some(time) = &pod.metadata.creation_timestamp {
+            created = Some(time.0.as_second());
+        }
         self.pods.push(IndexedPod {
             name: pod.name().into(),
             between,
             workload,
-            shape,
+            shape: shape_index,
             requests: Amount::of(&pod),
-            node: pod
-                .node
-                .as_deref()
-                .map(|name| intern(&mut self.texts, name)),
-            created: pod
-                .metadata
-                .creation_timestamp
-                .map(|time| time.0.as_second()),
+            node,
+            created,
             is_called,
         });
     }
@@ -64,13 +69,16 @@ impl PodIndex {
     }
 }
 
-/// Returns the known value that equals this one, and keeps a new one.
-fn intern<T: Eq + Hash + ?Sized>(known: &mut IndexSet<Arc<T>>, value: impl Into<Arc<T>>) -> Arc<T> {
-    let (place, _) = known.insert_full(value.into());
-    Arc::clone(&known[place])
+/// Returns the stored value that equals this one, which is stored if it is new.
+fn intern<T: Eq + Hash + ?Sized>(
+    stored: &mut IndexSet<Arc<T>>,
+    value: impl Into<Arc<T>>,
+) -> Arc<T> {
+    let (index, _) = stored.insert_full(value.into());
+    Arc::clone(&stored[index])
 }
 
-/// Returns kind and name of the Pod's workload, as far as names reveal it.
+/// Returns kind and name of the Pod's workload, as names reveal it.
 pub(super) fn by_name(pod: &StoredPod) -> (&str, &str) {
     let Some(controller) = pod.controller() else {
         return ("Pod", pod.name());

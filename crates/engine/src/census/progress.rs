@@ -1,4 +1,4 @@
-//! Where Pods run that could run on several architectures, and what keeps them from a pool without keeping their images.
+//! Progress towards several architectures: where eligible Pods run, and why some do not tolerate a pool yet.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,27 @@ use super::money::Money;
 use super::placed_pod::PlacedPod;
 use tolerarch_core::reason::Reason;
 
-/// Requests of eligible Pods: those that could run on several architectures of a pool, or on the only one that it has.
+/// Requests of eligible Pods. Eligible here means that a Pod could run on several architectures of a pool, or on the only
+/// one that the pool has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     pub eligible: Amount,
     /// Requests by the architecture of the node.
     pub architectures: BTreeMap<&'static str, Amount>,
-    /// Requests of the Pods that have no node yet, or one whose architecture is not known.
+    /// Requests of the Pods without a node, or with a node whose architecture is unknown.
     pub elsewhere: Amount,
     /// The Pods that do not tolerate a pool, by the reason.
     pub untolerated: BTreeMap<Untolerated, Gain>,
-    /// The Pods that tolerate a pool, and run where it costs more than there.
+    /// The Pods that tolerate a pool, and run where they cost more than on the pool.
     pub movable: Gain,
-    /// Requests of the Pods that are not eligible, as their own nodeSelector or affinity leaves them one architecture.
+    /// Requests of the Pods that are not eligible because their own node selector or affinity leaves one architecture.
     pub bound: Amount,
 }
 
-/// Requests of Pods, and what could be saved a month if they ran where it costs least.
+/// Requests of Pods, and the savings a month if the Pods ran where they cost least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gain {
-    /// 0 without prices. Outweighs requests.
+    /// The savings: 0 without prices. Gains are ordered by them first.
     pub money: Money,
     pub requests: Amount,
 }
@@ -43,22 +44,25 @@ impl Gain {
 pub enum Untolerated {
     /// The Pod is older than the installation, and gets the toleration when it is created again.
     Older,
-    /// The Pod was created since then.
+    /// The Pod was created after the installation.
     Younger,
-    /// Pods are observed only (`mode: observe`).
+    /// Decisions on the Pod are only observed (`mode: observe`).
     Observed,
     /// No webhook of tolerarch selects the Pod.
     NotCalled,
-    /// The share of the pool, the Pod's owner or its size keeps the toleration from it.
+    /// The Pod does not get the toleration because of the pool's share, its owner or its size.
     Closed,
 }
 
 impl Progress {
     pub fn untolerated(&self, reason: Untolerated) -> Gain {
-        self.untolerated.get(&reason).copied().unwrap_or_default()
+        match self.untolerated.get(&reason) {
+            Some(gain) => *gain,
+            None => Gain::default(),
+        }
     }
 
-    /// Adds a Pod that could save this money; `installed` is when tolerarch was, in seconds since 1970.
+    /// Adds a Pod that could save this money. `installed`: the time of tolerarch's installation, in seconds since 1970.
     pub(super) fn add(&mut self, placed: PlacedPod<'_>, money: Money, installed: Option<i64>) {
         let requests = placed.pod.requests;
         if placed.targets().is_empty() {
@@ -68,14 +72,12 @@ impl Progress {
             return;
         }
         self.eligible.add(requests);
-        let architectures = placed.node.unwrap_or_default().architectures();
-        match architectures.first() {
-            Some(architecture) => self
-                .architectures
-                .entry(architecture)
-                .or_default()
-                .add(requests),
-            None => self.elsewhere.add(requests),
+        let node = placed.node.unwrap_or_default();
+        if let Some(architecture) = node.architectures().first() {
+            let amount = self.architectures.entry(architecture).or_default();
+            amount.add(requests);
+        } else {
+            self.elsewhere.add(requests);
         }
         let gain = Gain { money, requests };
         if let Some(reason) = Untolerated::of(placed, installed) {
@@ -87,7 +89,7 @@ impl Progress {
 }
 
 impl Untolerated {
-    /// Returns the reason; `None` of a Pod that tolerates every pool that it could use.
+    /// Returns the reason; `None` if the Pod tolerates every pool that is open to it.
     fn of(placed: PlacedPod<'_>, installed: Option<i64>) -> Option<Self> {
         let reason = placed.examined.reason;
         let is_decided = matches!(

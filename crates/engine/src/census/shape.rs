@@ -1,4 +1,4 @@
-//! Pods as they were created, and one decision on all that are alike.
+//! Pods as they were at their creation, and the decision that is common to all Pods that are alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tolerarch_kubernetes::cluster::StoredPod;
 #[derive(PartialEq, Eq, Hash)]
 pub struct Shape {
     pub namespace: Arc<str>,
-    /// The profile for which the webhook is called, if it is known.
+    /// The profile for which the webhook is called; `None` without one, or if it is unknown.
     pub profile: Option<Arc<str>>,
     pub pod: Pod<'static>,
 }
@@ -20,7 +20,7 @@ pub struct Shape {
 pub struct NamespaceSettings<'a> {
     pub profile: Option<&'a str>,
     pub is_opted_out: bool,
-    /// Set if images count for the node of their Pod even if the Pod is not decided on.
+    /// Set if the images of a Pod that is not decided on are looked up as well, for a comparison with its node.
     pub with_nodes: bool,
 }
 
@@ -28,9 +28,8 @@ impl<'a> NamespaceSettings<'a> {
     /// Reads the namespace's labels, by which the webhook configuration selects.
     pub fn of(labels: Option<&'a BTreeMap<String, String>>, with_nodes: bool) -> Self {
         let label = |key: &str| {
-            labels
-                .and_then(|labels| labels.get(key))
-                .map(String::as_str)
+            let value = labels?.get(key)?;
+            Some(value.as_str())
         };
         Self {
             profile: label(PROFILE_KEY),
@@ -41,7 +40,7 @@ impl<'a> NamespaceSettings<'a> {
 }
 
 impl Shape {
-    /// Makes the shape; `None` if the Pod cannot be read within the limits on untrusted input.
+    /// Returns the shape of a Pod; `None` if the Pod cannot be read within the limits on untrusted input.
     pub(super) fn of(
         pod: &mut StoredPod,
         namespace: &Arc<str>,
@@ -60,25 +59,27 @@ impl Shape {
         &self,
         snapshot: &Snapshot,
         limits: &BatchLimits,
-        terms: NamespaceSettings<'_>,
+        settings: NamespaceSettings<'_>,
     ) -> Examined {
         let Self { namespace, pod, .. } = self;
         let mut skipped = pod.skipped();
-        if skipped.is_none() && terms.is_opted_out {
+        if skipped.is_none() && settings.is_opted_out {
             skipped = Some(Reason::OptedOut);
         }
-        // Platforms of Windows are not known.
+        // The platforms of Windows nodes have no bit in a set, so there is nothing to compare.
         if let Some(reason) = skipped
-            && (reason == Reason::Windows || !terms.with_nodes)
+            && (reason == Reason::Windows || !settings.with_nodes)
         {
             return Examined::skipped(reason);
         }
-        let policy = snapshot.policy_for(terms.profile);
-        let policy = policy.unwrap_or(&snapshot.policy);
-        let examined = snapshot.examine(policy, namespace, pod, limits).await;
-        Examined {
-            skipped: skipped.or(examined.skipped),
-            ..examined
+        let policy = match snapshot.policy_for(settings.profile) {
+            Some(policy) => policy,
+            None => &snapshot.policy,
+        };
+        let mut examined = snapshot.examine(policy, namespace, pod, limits).await;
+        if skipped.is_some() {
+            examined.skipped = skipped;
         }
+        examined
     }
 }

@@ -1,4 +1,4 @@
-//! The sums of a census for a report: ranked, and independent of the order of the Pods.
+//! The sums of a census for a report. They are ranked, and do not depend on the order of the Pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,15 +19,15 @@ pub struct Summary<'p> {
     pub totals: Vec<(Coverage, Amount, u64)>,
     /// Every workload, the largest first.
     pub workloads: Vec<(&'p Workload, WorkloadTotal<'p>)>,
-    /// Every image that keeps Pods from the pools, the one with most Pods first.
+    /// Every image that keeps Pods ineligible, the image of the most Pods first.
     pub images: Vec<((&'p str, Cause), ImageTotal<'p>)>,
-    /// Sums for each namespace, the one with most to gain first.
+    /// Sums for each namespace, the namespace with the most ineligible Pods first.
     pub namespaces: Vec<(&'p str, NamespaceTotal)>,
     /// Pods with an unknown image, by the reason.
     pub unknown: Vec<(Reason, ReasonTotal<'p>)>,
     /// Pods that are not decided on, by the reason.
     pub skipped: Vec<(Reason, ReasonTotal<'p>)>,
-    /// Pods that could use pools, but were created without their tolerations, with these pools.
+    /// Pods that were created without the tolerations of pools that are open to them, with these pools.
     pub missed: Vec<(&'p IndexedPod, Vec<&'p str>)>,
     /// Pods on nodes that their images do not support, with the node's platform and these images.
     pub misplaced: Vec<(&'p IndexedPod, PlatformSet, BTreeSet<&'p str>)>,
@@ -39,7 +39,7 @@ pub struct WorkloadTotal<'p> {
     pub coverage: Coverage,
     pub reason: Reason,
     pub amount: Amount,
-    /// The images that keep the workload from the pools.
+    /// The images that keep the workload ineligible.
     pub images: BTreeSet<&'p str>,
     pub costs: Costs,
     pub missed: u64,
@@ -49,13 +49,14 @@ pub struct WorkloadTotal<'p> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageTotal<'p> {
-    /// All Pods that the image keeps from the pools.
+    /// All Pods that the image keeps ineligible.
     pub keeps: Amount,
-    /// Pods that no other image keeps from the pools as well.
+    /// Pods that only this image keeps ineligible.
     pub alone: Amount,
-    /// What could be saved a month if all these Pods ran where it costs least.
+    /// Savings a month if all these Pods ran where they cost least.
     pub keeps_money: Money,
-    /// What Pods bring that no other image keeps, and neither their own node selector or affinity.
+    /// Gain from the Pods that only this image keeps ineligible, and that their own node selector or affinity leaves a
+    /// choice.
     pub brings: Gain,
     pub workloads: BTreeSet<&'p Workload>,
 }
@@ -71,7 +72,7 @@ pub struct NamespaceTotal {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReasonTotal<'p> {
     pub amount: Amount,
-    /// What could be saved a month if the images had all platforms of their pools.
+    /// Savings a month if the images had all platforms of their pools.
     pub money: Money,
     pub workloads: BTreeSet<&'p Workload>,
     /// The images, if images are the reason.
@@ -94,7 +95,7 @@ impl WorkloadTotal<'_> {
 }
 
 impl NamespaceTotal {
-    /// Returns the sum of the Pods that images keep from the pools.
+    /// Returns the sum of the Pods that images keep ineligible.
     pub(super) fn kept(&self) -> Amount {
         let mut kept = Amount::default();
         for coverage in [Coverage::Partial, Coverage::Unknown] {

@@ -11,16 +11,16 @@ use tolerarch_core::pod::{Pod, Purpose};
 use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_core::testing::{platforms, policy};
 
-type Known = Result<Support, LookupError>;
+type Outcome = Result<Support, LookupError>;
 
 const BOTH: &[&str] = &["linux/amd64", "linux/arm64"];
 
-fn runs(names: &[&str]) -> Known {
+fn runs(names: &[&str]) -> Outcome {
     Ok(Support::Index(platforms(names)))
 }
 
-/// What is judged of a Pod whose images are known to be so.
-fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Examined {
+/// Examines a Pod whose images have these outcomes.
+fn examine(policy: &Policy, pod: &Value, images: &[(&str, Outcome)]) -> Examined {
     let pod = Pod::of_value(pod).unwrap();
     let purpose = Purpose::Run;
     let images: Vec<ImageSupport<'_>> = images
@@ -38,16 +38,15 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Examined {
     Examined::of(policy, "shop", &pod, decision, &images)
 }
 
-/// A Pod on a node, whose platform the caller of [`Summary::of`] knows.
+/// A Pod on a node. The platform of the node is passed to [`Summary::of`].
 fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
-    let (workload, node) = (Arc::new(workload), Some("n".into()));
     IndexedPod {
         name: name.into(),
         between: None,
-        workload,
+        workload: Arc::new(workload),
         shape: None,
         requests,
-        node,
+        node: Some("n".into()),
         created: None,
         is_called: true,
     }
@@ -81,7 +80,7 @@ fn pod(spec: &Value) -> Value {
 }
 
 #[test]
-fn support_is_judged_by_the_images_alone() {
+fn coverage_depends_only_on_the_images() {
     let policy = policy(&json!({}));
     let denied = Err(LookupError::Denied);
     let tolerating = pod(&json!({"spec": {"tolerations": [{"operator": "Exists"}]}}));
@@ -127,7 +126,7 @@ fn support_is_judged_by_the_images_alone() {
             2,
             false,
         ),
-        // Its images count although the decision does not depend on them.
+        // The images count although the decision does not depend on them.
         (
             &tolerating,
             &[("a", runs(BOTH))],
@@ -161,23 +160,23 @@ fn support_is_judged_by_the_images_alone() {
             false,
         ),
     ] {
-        let judged = judge(&policy, pod, images);
+        let examined = examine(&policy, pod, images);
         assert_eq!(
-            Coverage::of(&judged),
+            Coverage::of(&examined),
             (coverage, reason),
             "{pod} {images:?}"
         );
-        let summary = added([(&on_node, None, &judged)]);
+        let summary = added([(&on_node, None, &examined)]);
         assert_eq!(summary.images.len(), blockers, "{pod} {images:?}");
         assert_eq!(!summary.missed.is_empty(), missed, "{pod} {images:?}");
     }
 }
 
 #[test]
-fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
+fn observed_pool_is_missed_and_withheld_pool_is_not() {
     let plain = pod(&json!({}));
     let images = [("a", runs(BOTH))];
-    let observed = judge(&policy(&json!({"mode": "observe"})), &plain, &images);
+    let observed = examine(&policy(&json!({"mode": "observe"})), &plain, &images);
     let on_node = indexed("web-1", workload("web"), Amount::default());
     let missed = |examined| added([(&on_node, None, examined)]).missed.len();
     assert_eq!(
@@ -185,7 +184,7 @@ fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
         (Coverage::All, 1)
     );
     let pool = json!({"name": "p", "platforms": BOTH, "tolerations": [{"key": "k", "operator": "Exists"}], "share": 0});
-    let closed = judge(&policy(&json!({"pools": [pool]})), &plain, &images);
+    let closed = examine(&policy(&json!({"pools": [pool]})), &plain, &images);
     assert_eq!(
         (Coverage::of(&closed), missed(&closed)),
         ((Coverage::All, Reason::NotInShare), 0)
@@ -193,7 +192,7 @@ fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
 }
 
 #[test]
-fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
+fn pod_on_an_unsupported_node_is_misplaced() {
     let policy = policy(&json!({}));
     let agent = pod(
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
@@ -225,39 +224,37 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
             &[],
         ),
     ] {
-        let examined = judge(&policy, &agent, images);
-        let Summary { misplaced, .. } =
-            added([(&on_node, platform.map(|name| platforms(&[name])), &examined)]);
-        let images: Vec<&str> = misplaced
-            .into_iter()
-            .flat_map(|(_, _, images)| images)
-            .collect();
-        assert_eq!(images, expected);
+        let examined = examine(&policy, &agent, images);
+        let node = platform.map(|name| platforms(&[name]));
+        let summary = added([(&on_node, node, &examined)]);
+        let mut misplaced: Vec<&str> = Vec::new();
+        for (_, _, images) in summary.misplaced {
+            misplaced.extend(images);
+        }
+        assert_eq!(misplaced, expected);
     }
 }
 
-/// A Pod of a small world: which workload, what it requests, how its images are known, and on which node it is.
+/// A generated Pod: its workload, its requests, the outcomes of its images, and the platform of its node.
 #[derive(Clone, Debug)]
-struct Drawn {
+struct GeneratedPod {
     workload: u8,
     cpu_millis: u64,
     memory_bytes: u64,
-    images: Vec<(&'static str, Known)>,
+    images: Vec<(&'static str, Outcome)>,
     is_skipped: bool,
     node: Option<&'static str>,
 }
 
-fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
-    let known = || {
-        prop::sample::select(vec![
-            runs(BOTH),
-            runs(&["linux/amd64"]),
-            runs(&[]),
-            Err(LookupError::Denied),
-            Err(LookupError::Timeout),
-        ])
-    };
-    let image = (prop::sample::select(vec!["a", "b", "c"]), known());
+fn generated_pods() -> impl Strategy<Value = Vec<GeneratedPod>> {
+    let outcome = prop::sample::select(vec![
+        runs(BOTH),
+        runs(&["linux/amd64"]),
+        runs(&[]),
+        Err(LookupError::Denied),
+        Err(LookupError::Timeout),
+    ]);
+    let image = (prop::sample::select(vec!["a", "b", "c"]), outcome);
     let images = prop::collection::vec(image, 1..4);
     let node = prop::sample::select(vec![None, Some("linux/amd64"), Some("linux/arm64")]);
     let one = (
@@ -269,7 +266,7 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
         node,
     );
     let one = one.prop_map(
-        |(workload, cpu_millis, memory_bytes, images, is_skipped, node)| Drawn {
+        |(workload, cpu_millis, memory_bytes, images, is_skipped, node)| GeneratedPod {
             workload,
             cpu_millis,
             memory_bytes,
@@ -281,11 +278,14 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     prop::collection::vec(one, 0..24)
 }
 
-fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSet>, Examined)> {
-    let judged = |(number, one): (usize, &Drawn)| {
+fn examine_all(
+    policy: &Policy,
+    pods: &[GeneratedPod],
+) -> Vec<(IndexedPod, Option<PlatformSet>, Examined)> {
+    let examined = |(number, one): (usize, &GeneratedPod)| {
         let mode = if one.is_skipped { "off" } else { "enforce" };
         let pod = pod(&json!({"metadata": {"labels": {"tolerarch.io/mode": mode}}}));
-        let examined = judge(policy, &pod, &one.images);
+        let examined = examine(policy, &pod, &one.images);
         let name: Arc<str> = format!("w{}", one.workload).into();
         let workload = Workload {
             namespace: format!("n{}", one.workload % 2).into(),
@@ -300,18 +300,18 @@ fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSe
         let pod = indexed(&format!("pod-{number}"), workload, requests);
         (pod, one.node.map(|name| platforms(&[name])), examined)
     };
-    pods.iter().enumerate().map(judged).collect()
+    pods.iter().enumerate().map(examined).collect()
 }
 
 /// Adds up Pods at prices at which amd64 is cheaper for memory, and arm64 for CPU.
-fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_> {
+fn summary(examined: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_> {
     let mut basis = Basis::default();
     let price = |vcpu, gib| Price { vcpu, gib };
     let amd64 = price(40_000_000, 4_000_000);
     let arm64 = price(30_000_000, 5_000_000);
     basis.prices.add(platforms(&["linux/amd64"]), amd64);
     basis.prices.add(platforms(&["linux/arm64"]), arm64);
-    let pods = judged.iter().map(|(pod, node, examined)| PlacedPod {
+    let pods = examined.iter().map(|(pod, node, examined)| PlacedPod {
         pod,
         node: *node,
         examined,
@@ -325,7 +325,7 @@ fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_
     Summary::of(&basis, pods)
 }
 
-/// Costs add up over workloads and namespaces, and what is saved over the ways to it.
+/// Checks that costs add up over workloads and namespaces, and savings over the reasons and the movable Pods.
 fn is_conserved(summary: &Summary<'_>) -> Result<(), TestCaseError> {
     let mut of_workloads = Costs::default();
     let mut of_namespaces = Costs::default();
@@ -345,23 +345,23 @@ fn is_conserved(summary: &Summary<'_>) -> Result<(), TestCaseError> {
         gain.add(untolerated.money);
     }
     prop_assert_eq!(gain, summary.costs.saved());
-    let mut places = progress.elsewhere;
+    let mut by_node = progress.elsewhere;
     for amount in progress.architectures.values() {
-        places.add(*amount);
+        by_node.add(*amount);
     }
-    prop_assert_eq!(places, progress.eligible);
+    prop_assert_eq!(by_node, progress.eligible);
     Ok(())
 }
 
 proptest! {
     #[test]
     fn sums_are_conserved_and_the_order_does_not_matter(
-        pods in drawn(),
+        pods in generated_pods(),
         seed in any::<u64>(),
     ) {
         let policy = policy(&json!({}));
-        let judged_pods = judged(&policy, &pods);
-        let summary = summary(&judged_pods);
+        let examined_pods = examine_all(&policy, &pods);
+        let summary = summary(&examined_pods);
         let all = Amount {
             cpu_millis: pods.iter().map(|pod| pod.cpu_millis).sum(),
             memory_bytes: pods.iter().map(|pod| pod.memory_bytes).sum(),
@@ -378,7 +378,7 @@ proptest! {
         prop_assert_eq!(summary.unknown.iter().map(|(_, one)| &one.amount).sum::<Amount>(), of(Coverage::Unknown));
         prop_assert_eq!(summary.skipped.iter().map(|(_, one)| &one.amount).sum::<Amount>(), of(Coverage::Skipped));
         let kept: Amount = [of(Coverage::Partial), of(Coverage::Unknown)].iter().sum();
-        // A Pod that one image keeps alone is counted there, and nowhere else.
+        // A Pod that only one image keeps ineligible counts only for that image.
         let alone: Amount = summary.images.iter().map(|(_, one)| &one.alone).sum();
         prop_assert!(alone.cpu_millis <= kept.cpu_millis && alone.pods <= kept.pods);
         for (_, image) in &summary.images {
@@ -387,7 +387,7 @@ proptest! {
         }
         prop_assert!(summary.images.is_sorted_by_key(|(_, one)| std::cmp::Reverse(one.keeps.cpu_millis)));
 
-        let mut others = judged(&policy, &pods);
+        let mut others = examine_all(&policy, &pods);
         fastrand::Rng::with_seed(seed).shuffle(&mut others);
         prop_assert_eq!(self::summary(&others), summary);
     }

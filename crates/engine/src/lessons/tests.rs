@@ -27,7 +27,7 @@ fn failed(of: usize, namespace: &str) -> Lesson {
     image(of, namespace, "arm64", &[])
 }
 
-/// A failure by the image alone, on this node.
+/// A failure on this node that only the image explains.
 fn on_node(of: usize, namespace: &str, node: &str) -> Lesson {
     image(of, namespace, "arm64", &[node])
 }
@@ -45,12 +45,13 @@ fn owner(name: &str, namespace: &str) -> Lesson {
     })
 }
 
+/// Whether the image counts as failed for Pods of this namespace.
 fn is_closed(record: &Lessons, of: usize, namespace: &str, now: Timestamp) -> bool {
     record.failure(&digest(of), namespace, now).is_some()
 }
 
 #[test]
-fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
+fn failure_counts_for_a_day_and_longer_after_each_retry() {
     let mut record = Lessons::default();
     let mut at = now();
     for hours in [24, 48, 96, 168, 168] {
@@ -61,7 +62,7 @@ fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
             ("linux/arm64", at.into())
         );
         let end = at + hours * HOUR;
-        // Those that fail meanwhile were not tried again.
+        // A failure before the end is no retry.
         assert!(!record.record(failed(0, "team"), end - HOUR));
         assert!(is_closed(&record, 0, "team", end - HOUR / 60));
         assert!(!is_closed(&record, 0, "team", end), "{hours}");
@@ -71,27 +72,27 @@ fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
         );
         at = end;
     }
-    // What has not failed for long begins anew.
+    // After a long time without a failure, the time is that of a first failure.
     at += 2 * LONGEST + HOUR;
     assert!(record.record(failed(0, "team"), at));
     assert!(!is_closed(&record, 0, "team", at + FIRST));
 }
 
 #[test]
-fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
+fn weak_evidence_counts_only_for_its_namespace() {
     let mut record = Lessons::default();
     record.record(failed(0, "team"), now());
     assert!(is_closed(&record, 0, "team", now()));
     assert!(!is_closed(&record, 0, "other", now()));
     assert!(!is_closed(&record, 1, "team", now()), "another digest");
-    // Better evidence widens it, at once; what is worse does not narrow it, nor prolong it for others.
+    // Better evidence counts for all namespaces at once. Weaker evidence neither revokes that nor extends it.
     assert!(record.record(for_all(0, "team"), now() + HOUR));
     assert!(!record.record(failed(0, "team"), now() + HOUR));
     assert!(is_closed(&record, 0, "other", now() + HOUR));
     assert!(record.record(failed(0, "team"), now() + FIRST));
     assert!(is_closed(&record, 0, "team", now() + FIRST));
     assert!(!is_closed(&record, 0, "other", now() + FIRST));
-    // Failures on several architectures are one failure with all of them.
+    // Failures on several architectures are combined into one.
     record.record(
         image(0, "third", "s390x", &["node-1", "node-2"]),
         now() + 30 * HOUR,
@@ -105,7 +106,7 @@ fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
 
 /// A node with a broken program fails many images.
 #[test]
-fn one_node_closes_nothing_for_others_whatever_fails_on_it_and_how_often() {
+fn failures_on_one_node_never_count_for_other_namespaces() {
     let mut record = Lessons::default();
     for of in 0..40 {
         for (at, namespace) in ["team", "second", "third"].into_iter().enumerate() {
@@ -113,12 +114,12 @@ fn one_node_closes_nothing_for_others_whatever_fails_on_it_and_how_often() {
             assert!(record.record(on_node(of, namespace, "broken"), at));
             assert!(
                 !record.record(on_node(of, namespace, "broken"), at),
-                "nothing is new"
+                "the record has not changed"
             );
         }
         assert!(is_closed(&record, of, "team", now()) && !is_closed(&record, of, "other", now()));
     }
-    // Also once it is tried again, and after a failure on another node that no longer counts.
+    // The same holds after a retry, and after an expired failure on another node.
     for at in [FIRST, 3 * FIRST] {
         assert!(record.record(on_node(0, "team", "broken"), now() + at));
         assert!(!is_closed(&record, 0, "other", now() + at));
@@ -126,11 +127,11 @@ fn one_node_closes_nothing_for_others_whatever_fails_on_it_and_how_often() {
     let later = now() + FIRST + HOUR;
     record.record(on_node(1, "fourth", "sound"), later);
     assert!(is_closed(&record, 1, "fourth", later) && !is_closed(&record, 1, "other", later));
-    // Of another architecture, or of another image.
+    // A failure on another architecture or of another image does not count either.
     record.record(image(2, "team", "s390x", &["sound"]), now());
     record.record(on_node(100, "team", "sound"), now());
     assert!(!is_closed(&record, 2, "other", now()) && !is_closed(&record, 100, "other", now()));
-    // By what the Pod may have a part in.
+    // Nor do failures that the Pod itself may explain.
     record.record(failed(101, "team"), now());
     record.record(failed(101, "second"), now());
     record.record(on_node(101, "third", "sound"), now());
@@ -138,12 +139,12 @@ fn one_node_closes_nothing_for_others_whatever_fails_on_it_and_how_often() {
 }
 
 #[test]
-fn what_fails_on_two_nodes_counts_for_all() {
+fn failures_on_two_nodes_count_for_all_namespaces() {
     let mut record = Lessons::default();
     for second in ["team", "second"] {
         let of = second.len();
         record.record(on_node(of, "team", "node-1"), now());
-        // A leader that reads the record knows the first node.
+        // A new leader reads the first node from the record.
         record = Lessons::of_text(&record.to_text(), now());
         assert!(!is_closed(&record, of, "other", now() + HOUR));
         assert!(record.record(on_node(of, second, "node-2"), now() + HOUR));
@@ -153,7 +154,7 @@ fn what_fails_on_two_nodes_counts_for_all() {
             "two are enough"
         );
         assert_eq!(Lessons::of_text(&record.to_text(), now() + HOUR), record);
-        // It is prolonged for all by none but two nodes.
+        // After the end, two nodes are needed again.
         let end = now() + FIRST + HOUR;
         assert!(record.record(on_node(of, second, "node-1"), end));
         assert!(is_closed(&record, of, second, end) && !is_closed(&record, of, "other", end));
@@ -162,39 +163,26 @@ fn what_fails_on_two_nodes_counts_for_all() {
     }
 }
 
-/// Releases before this one set `allNamespaces` for a single node, and read nothing else.
+/// Earlier releases set `allNamespaces` for a single node, and do not read `nodes`.
 #[test]
-fn other_releases_read_the_record_and_what_they_wrote_counts_for_its_namespace() {
+fn entries_of_earlier_releases_count_only_for_their_namespace() {
     let mut record = Lessons::default();
     record.record(on_node(0, "team", "node-1"), now());
     record.record(for_all(1, "team"), now());
     record.record(owner("one", "team"), now());
     let mut entries: Value = serde_json::from_str(&record.to_text()).unwrap();
     let entries = entries.as_array_mut().unwrap();
-    let all_namespaces: Vec<Option<bool>> = entries
-        .iter()
-        .map(|own| own["allNamespaces"].as_bool())
-        .collect();
-    assert_eq!(
-        all_namespaces
-            .iter()
-            .filter(|own| **own == Some(true))
-            .count(),
-        1
-    );
-    assert_eq!(
-        all_namespaces
-            .iter()
-            .filter(|own| **own == Some(false))
-            .count(),
-        1
-    );
-    for entry in entries
-        .iter_mut()
-        .filter(|entry| entry["digest"].is_string())
-    {
-        entry.as_object_mut().unwrap().remove("nodes");
-        entry["allNamespaces"] = true.into();
+    let count = |expected: Value| {
+        let entries = entries.iter();
+        let matching = entries.filter(|entry| entry["allNamespaces"] == expected);
+        matching.count()
+    };
+    assert_eq!((count(json!(true)), count(json!(false))), (1, 1));
+    for entry in entries.iter_mut() {
+        if entry["digest"].is_string() {
+            entry.as_object_mut().unwrap().remove("nodes");
+            entry["allNamespaces"] = true.into();
+        }
     }
     let older = Lessons::of_text(&json!(entries).to_string(), now());
     assert_eq!(older.count(now()), [2, 1]);
@@ -204,7 +192,7 @@ fn other_releases_read_the_record_and_what_they_wrote_counts_for_its_namespace()
 }
 
 #[test]
-fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
+fn recreating_owner_counts_only_with_its_kind_name_and_namespace() {
     let mut record = Lessons::default();
     assert!(
         record.record(owner("one", "team"), now())
@@ -219,7 +207,7 @@ fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
     assert!(counts(&read, "Broker", "one", "team", now() + HOUR));
     assert!(
         !counts(&read, "Broker", "one", "team", now() + FIRST),
-        "its Pods are changed once more"
+        "the entry has expired, so Pods are changed again"
     );
     assert_eq!(
         (read.count(now()), read.count(now() + FIRST)),
@@ -240,7 +228,7 @@ fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
         counts(&record, "Broker", "one", "team", now() + 3 * FIRST - HOUR),
         "longer the second time"
     );
-    // What no API server has, or would make the record too large.
+    // Names that no API server has, or that would make the record too large.
     let forged = |key: &str, value: &str| {
         let mut entries: Value = serde_json::from_str(&read.to_text()).unwrap();
         let entries = entries.as_array_mut().unwrap();
@@ -265,7 +253,7 @@ fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
 }
 
 #[test]
-fn no_namespace_puts_out_what_others_have() {
+fn namespace_cannot_evict_entries_of_others() {
     let mut record = Lessons::default();
     for of in 0..10 {
         record.record(for_all(of, "victim"), now());
@@ -281,7 +269,7 @@ fn no_namespace_puts_out_what_others_have() {
         is_closed(&record, 1099, "victim", now() + 3 * HOUR)
             && !is_closed(&record, 100, "hostile", now())
     );
-    // Nor do many of them that have few each.
+    // Nor can many namespaces with few entries each.
     for of in 0..1200_usize {
         let namespace = format!("hostile-{}", of % 60);
         record.record(
@@ -296,7 +284,7 @@ fn no_namespace_puts_out_what_others_have() {
     assert_eq!(Lessons::of_text(&text, now() + 8 * HOUR), record);
 }
 
-/// The text of a record of as many entries as there are at most, each by a function of its number and namespace.
+/// The text of a full record, with entries by a function of their number and namespace.
 fn full(lesson: impl Fn(usize, &str) -> Lesson, namespace_length: usize) -> String {
     let mut record = Lessons::default();
     record.record(for_all(0, "victim"), now());
@@ -312,12 +300,11 @@ fn full(lesson: impl Fn(usize, &str) -> Lesson, namespace_length: usize) -> Stri
 }
 
 #[test]
-fn a_full_record_is_far_from_what_cannot_be_read() {
+fn full_record_is_within_the_limit_and_drops_the_oldest() {
     let long_owner = |of: usize, namespace: &str| {
-        let (kind, name) = ("K".repeat(63), format!("{of:0>253}"));
         Lesson::Owner(RecreatingOwner {
-            kind,
-            name,
+            kind: "K".repeat(63),
+            name: format!("{of:0>253}"),
             namespace: namespace.to_owned(),
         })
     };
@@ -326,11 +313,11 @@ fn a_full_record_is_far_from_what_cannot_be_read() {
         assert!(text.len() <= TEXT / 2, "{}", text.len());
         let read = Lessons::of_text(&text, later);
         assert!((ALL - 60..=ALL).contains(&read.0.len()), "{}", read.0.len());
-        assert!(is_closed(&read, 0, "team", later), "the oldest one of all");
+        assert!(is_closed(&read, 0, "team", later), "the oldest of all");
         let newest = (now() + Duration::from_secs(ALL as u64 + 99)).to_string();
-        assert!(text.contains(&newest), "the newest ones stay");
+        assert!(text.contains(&newest), "the newest entries stay");
     }
-    // By any measure: whatever else an entry may have.
+    // Even with names that are longer than allowed.
     let text = full(long_owner, 1000);
     assert!(
         (TEXT / 2 - 2000..=TEXT / 2).contains(&text.len()),
@@ -346,7 +333,7 @@ fn a_full_record_is_far_from_what_cannot_be_read() {
 }
 
 #[test]
-fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
+fn entry_counts_only_if_the_controller_could_have_written_it() {
     let mut record = Lessons::default();
     record.record(for_all(0, "team"), now());
     let good: Value = serde_json::from_str(&record.to_text()).unwrap();
@@ -389,7 +376,7 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
         let mut forged = good.clone();
         forged[0][key] = lie.clone();
         assert!(read(&forged).is_empty(), "{key}: {lie}");
-        // And it costs the others nothing.
+        // An invalid entry does not affect others.
         forged.as_array_mut().unwrap().push(good[0].clone());
         assert_eq!(read(&forged), record, "{key}: {lie}");
     }
@@ -405,7 +392,7 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
     ] {
         assert!(Lessons::of_text(text, now()).is_empty(), "{text:.80}");
     }
-    // The same again and again is one.
+    // Equal entries count once.
     let mut many = good.clone();
     *many.as_array_mut().unwrap() = vec![good[0].clone(); 2000];
     assert_eq!(read(&many), record);
@@ -421,7 +408,7 @@ fn any_time() -> impl Strategy<Value = Timestamp> {
 
 proptest! {
     #[test]
-    fn no_times_of_others_are_beyond_what_is_computed_with(
+    fn never_panics_on_any_times(
         since in any_time(),
         until in any_time(),
         now in any_time(),

@@ -27,14 +27,14 @@ fn cores(totals: &Totals, coverage: Coverage) -> (u64, u64) {
 }
 
 #[test]
-fn adds_up_what_is_alike_by_workload() {
+fn pods_are_added_up_by_coverage_and_workload() {
     let mut count = Count::default();
     for at in 0..10 {
         count.add(pod("web", &format!("web-{at}"), "nginx"), Called::For(None));
     }
     count.add(pod("web", "web-new", "other"), Called::For(None));
     count.add(pod("api", "api-1", "nginx"), Called::For(None));
-    // It cannot be read within the limits: that is not known.
+    // A Pod that cannot be read within the limits has an unknown coverage.
     let mut unreadable = pod("odd", "odd-1", "nginx");
     unreadable.facts = None;
     count.add(unreadable, Called::For(None));
@@ -55,41 +55,37 @@ fn adds_up_what_is_alike_by_workload() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
+fn shapes_and_sums_are_bounded_and_further_pods_count_as_other() {
     let bare = |containers: Value| {
         stored(
             json!({"metadata": {"name": "p", "namespace": "team"}, "spec": {"containers": containers}}),
         )
     };
-    // By their number.
+    // The number of shapes.
     let mut count = Count::default();
     for at in (0..SHAPES + 7).chain([0]) {
         let resources = json!({"requests": {"cpu": "1"}});
-        count.add(
-            bare(json!([{"image": format!("image-{at}"), "resources": resources}])),
-            Called::For(None),
-        );
+        let pod = bare(json!([{"image": format!("image-{at}"), "resources": resources}]));
+        count.add(pod, Called::For(None));
     }
     let totals = count.totals(&[]);
     assert_eq!((count.shapes.len(), totals.other.pods), (SHAPES, 7));
     assert_eq!(cores(&totals, Coverage::Unknown), (SHAPES as u64 + 1, 1));
 
-    // By their bytes.
+    // The bytes of shapes.
     let mut count = Count::default();
     for at in 0..2_000 {
         let images = (0..60)
             .map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(240))}));
         count.add(bare(images.collect()), Called::For(None));
     }
-    let (kept, other) = (count.shapes.len(), count.totals(&[]).other.pods as usize);
-    assert!(
-        count.bytes <= BYTES && kept > 0 && other > 0,
-        "{} bytes of {kept}",
-        count.bytes
-    );
-    assert_eq!(kept + other, 2_000);
+    let shapes = count.shapes.len();
+    let other = count.totals(&[]).other.pods as usize;
+    assert!(count.bytes <= BYTES, "{} bytes", count.bytes);
+    assert!(shapes > 0 && other > 0, "{shapes} shapes");
+    assert_eq!(shapes + other, 2_000);
 
-    // By the workloads.
+    // The number of workloads.
     let mut count = Count::default();
     let mut unreadable = pod("web", "web-1", "image");
     unreadable.facts = None;
