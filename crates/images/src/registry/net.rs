@@ -1,4 +1,5 @@
-//! One HTTP request to a registry, down to the wire. Of images and tokens only the kinds of requests are known here.
+//! Sends one HTTP request to a registry, down to the wire. The only thing here that concerns images or tokens is the
+//! kind of a request.
 
 mod allowance;
 mod authority;

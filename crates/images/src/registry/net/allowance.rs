@@ -1,49 +1,62 @@
-//! Rate limits as registries report them, for callers that leave most of a limit to others, and for reports.
+//! Remembers the rate limits that registries report, for reports and for callers that must leave most of a limit to
+//! others.
 
 use std::collections::BTreeMap;
 
 use quick_cache::sync::Cache as Bounded;
 
 /// Maximum number of hosts to remember; the least recently used are evicted.
-const HOSTS: usize = 256;
+const MAX_HOSTS: usize = 256;
 
-/// What the last report of each host leaves, and of how much, by the host's name in metrics.
-pub struct Allowances(Bounded<Box<str>, (u32, u32)>);
+/// Rate limits by host, under the host's name in metrics.
+pub struct Allowances(Bounded<Box<str>, Allowance>);
+
+/// Rate limit of one host.
+#[derive(Clone, Copy)]
+struct Allowance {
+    /// Remaining requests according to the last report.
+    left: u32,
+    limit: u32,
+}
 
 impl Allowances {
     pub(crate) fn new() -> Self {
-        Self(Bounded::new(HOSTS))
+        Self(Bounded::new(MAX_HOSTS))
     }
 
-    /// Records a report. Without the whole limit in it, the most that the host ever left serves as one.
+    /// Records a report. If the report lacks the whole limit, the most that the host ever had left is taken for it.
     pub(crate) fn record(&self, host: &str, left: u32, limit: Option<u32>) {
-        let limit = match limit {
-            Some(limit) => limit,
-            None => self.0.get(host).map_or(left, |(_, most)| most.max(left)),
+        let limit = match (limit, self.0.get(host)) {
+            (Some(limit), _) => limit,
+            (None, Some(recorded)) => recorded.limit.max(left),
+            (None, None) => left,
         };
-        self.0.insert(host.into(), (left, limit));
+        self.0.insert(host.into(), Allowance { left, limit });
     }
 
-    /// Returns whether no limit of this host is known, or at least three quarters of the limit are left.
+    /// Returns whether at least three quarters of this host's limit are left, or no limit is known.
     pub fn is_plentiful(&self, host: &str) -> bool {
-        self.0
-            .get(host)
-            .is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
+        let Some(Allowance { left, limit }) = self.0.get(host) else {
+            return true;
+        };
+        u64::from(left) * 4 >= u64::from(limit) * 3
     }
 
-    /// Returns whether less than a quarter of the limit of this host is left.
+    /// Returns whether less than a quarter of this host's limit is left.
     pub fn is_low(&self, host: &str) -> bool {
-        self.0
-            .get(host)
-            .is_some_and(|(left, limit)| u64::from(left) * 4 < u64::from(limit))
+        let Some(Allowance { left, limit }) = self.0.get(host) else {
+            return false;
+        };
+        u64::from(left) * 4 < u64::from(limit)
     }
 
-    /// Returns the requests that the limit of each host leaves.
+    /// Returns the remaining requests of each host.
     pub fn left(&self) -> BTreeMap<String, u32> {
-        self.0
-            .iter()
-            .map(|(host, (left, _))| (host.into_string(), left))
-            .collect()
+        let mut left = BTreeMap::new();
+        for (host, allowance) in self.0.iter() {
+            left.insert(host.into_string(), allowance.left);
+        }
+        left
     }
 }
 
@@ -52,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_of_a_limit_is_three_quarters_of_it_and_little_a_quarter() {
+    fn three_quarters_are_plenty_and_under_a_quarter_is_low() {
         let allowances = Allowances::new();
         assert!(allowances.is_plentiful("a"), "nothing is known");
         for (left, limit, expected) in [

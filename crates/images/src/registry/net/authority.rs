@@ -1,11 +1,11 @@
-//! Names of registries' hosts: in images, in the configuration, in URLs.
+//! Names of registries' hosts in images, in the configuration and in URLs.
 
 use url::{Position, Url};
 
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
 /// Maximum characters of a host that a registry named, in a message.
-const SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// Returns the host to dial for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {
@@ -31,23 +31,28 @@ pub(crate) fn authority(url: &Url) -> &str {
     &url[Position::BeforeHost..Position::AfterPort]
 }
 
-/// Returns the host of a URL, an IPv6 address without brackets.
+/// Returns the host of a URL without the port, and without the brackets of an IPv6 address.
 pub(super) fn name(url: &Url) -> &str {
     url.host_str().unwrap_or_default().trim_matches(['[', ']'])
 }
 
-/// Renders the host of a URL that a registry named, for a message: truncated, and ASCII as in every URL.
+/// Renders the host of a URL that a registry named for a message: truncated, and in ASCII like every URL's host.
 pub(crate) fn shown_host(url: &Url) -> String {
     shown(authority(url))
 }
 
 pub(super) fn shown(host: &str) -> String {
-    host.chars().take(SHOWN).collect()
+    host.chars().take(MAX_SHOWN).collect()
 }
 
-/// Returns the names of a URL's host: with the port that plain HTTP leaves out in URLs, and as [`authority`] writes it.
+/// Returns the names under which the configuration may list a URL's host. An HTTP URL without a port has two: with
+/// port 80, which URLs omit, and without.
 pub(crate) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
-    let named = authority(url);
-    let full = (url.scheme() == "http" && url.port().is_none()).then(|| format!("{named}:80"));
-    full.into_iter().chain([named.to_owned()])
+    let name = authority(url);
+    let mut names = Vec::new();
+    if url.scheme() == "http" && url.port().is_none() {
+        names.push(format!("{name}:80"));
+    }
+    names.push(name.to_owned());
+    names.into_iter()
 }

@@ -1,6 +1,6 @@
-//! The only way to the network: resolves, asks the guard, dials exactly the admitted addresses, and does TLS. Requests
-//! for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so nothing gets
-//! around the guard: neither an IP literal, nor a name that resolves differently a moment later.
+//! The only way to the network: resolves a name, dials exactly the addresses that the guard admits, and does TLS. All
+//! requests pass through here, whatever their URL looks like: for manifests, tokens and blobs, and redirected ones. So
+//! nothing bypasses the guard, neither an IP literal nor a name that resolves differently a moment later.
 
 use std::future::ready;
 use std::io;
@@ -35,16 +35,18 @@ use crate::registry::metrics::RequestKind;
 use tolerarch_support::proxy::{Login, Proxies, Proxy};
 use tolerarch_support::tunnel::Answer;
 
-/// Maximum bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
+/// Maximum bytes of one response on the wire, including the handshake: the largest manifest, and 1 MiB for everything
+/// else.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
 /// Maximum number of addresses of one host that are tried.
-const ADDRESSES: usize = 8;
-/// Head start of one address before the next one is tried beside it (RFC 8305, section 5).
-const NEXT_ADDRESS: Duration = Duration::from_millis(250);
-/// Maximum time to connect, handshake included: the pool lets an attempt go on after its lookup has ended.
+const MAX_ADDRESSES: usize = 8;
+/// Head start of one address before the next one is tried in parallel (RFC 8305, section 5).
+const HEAD_START: Duration = Duration::from_millis(250);
+/// Maximum time to connect, including the handshake. It is needed because the pool lets an attempt continue after the
+/// attempt's lookup has ended.
 pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Maximum number of idle connections to all registries together; further ones are used once.
-const IDLE_ALL: usize = 256;
+/// Maximum number of idle connections to all registries together. Connections beyond that are used once.
+const MAX_IDLE: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
@@ -64,13 +66,13 @@ pub(crate) enum ConnectError {
     Proxy(#[source] Box<ProxyFault>),
 }
 
-/// Failure on the way through a proxy.
+/// Failure to connect through a proxy.
 #[derive(Debug, thiserror::Error)]
 #[error("the proxy {url}")]
 pub(crate) struct ProxyFault {
     /// URL of the proxy, without a user.
     pub(super) url: Url,
-    /// Variable of the environment that has it.
+    /// Environment variable that names the proxy.
     pub(super) variable: &'static str,
     #[source]
     pub(super) cause: ProxyCause,
@@ -80,7 +82,7 @@ pub(crate) struct ProxyFault {
 pub(crate) enum ProxyCause {
     #[error("it cannot be reached")]
     Unreached(#[source] Box<ConnectError>),
-    /// What it has answered, in words.
+    /// Explanation of the proxy's answer.
     #[error("it {0}")]
     Refused(String),
     #[error("it gives no answer in time")]
@@ -88,8 +90,8 @@ pub(crate) enum ProxyCause {
 }
 
 impl ConnectError {
-    /// Returns the error of a handshake, except for one that broke off.
-    pub(super) fn of_tls(&self) -> Option<&TlsError> {
+    /// Returns the TLS error of a failed handshake; `None` if the connection broke.
+    pub(super) fn tls_error(&self) -> Option<&TlsError> {
         let Self::Tls(error) = self else { return None };
         error.get_ref()?.downcast_ref()
     }
@@ -107,10 +109,8 @@ impl ConnectError {
 
     /// Returns whether the server's short RSA key is the only objection.
     fn is_short_key(&self) -> bool {
-        matches!(
-            self.of_tls().and_then(Objection::in_error),
-            Some(Objection::ShortKey(_))
-        )
+        let objection = self.tls_error().and_then(Objection::in_error);
+        matches!(objection, Some(Objection::ShortKey(_)))
     }
 }
 
@@ -119,7 +119,8 @@ pub(crate) struct Connector {
     tls: TlsSettings,
     proxies: Proxies,
     names: NameResolver,
-    kept: Arc<Semaphore>,
+    /// Permits to keep a connection for another request.
+    idle_permits: Arc<Semaphore>,
     spares: SpareHosts,
 }
 
@@ -128,8 +129,9 @@ pub(crate) struct Connector {
 struct Attempt<'a> {
     uri: &'a Uri,
     meter: &'a Meter,
+    /// True for the second handshake with a server that has a short RSA key.
     short_key: bool,
-    /// Spare connection to open beside this one.
+    /// Spare connection to open in parallel.
     spare: Option<&'a Spare>,
 }
 
@@ -145,45 +147,45 @@ impl Connector {
             tls,
             proxies,
             names,
-            kept: Arc::new(Semaphore::new(IDLE_ALL)),
+            idle_permits: Arc::new(Semaphore::new(MAX_IDLE)),
             spares: SpareHosts::default(),
         }
     }
 
-    /// Opens a connection for a request. The spare one of its lookup has a head start over a new one; then the first of
-    /// both that is open is used.
+    /// Opens a connection for a request. If the lookup has a spare connection, that one gets a head start over a new
+    /// one. After that, the first of the two that is open is used.
     pub(super) async fn open(self: &Arc<Self>, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
-        let taken = spare::to_take().and_then(|spare| spare.take(uri));
-        let Some(mut taken) = taken else {
-            let beside = spare::to_open();
-            return self.open_new(uri, beside.as_ref()).await.map(TokioIo::new);
+        let spare = spare::to_take().and_then(|spare| spare.take(uri));
+        let Some(mut spare) = spare else {
+            let spare_to_open = spare::to_open();
+            let stream = self.open_new(uri, spare_to_open.as_ref()).await?;
+            return Ok(TokioIo::new(stream));
         };
-        let mut opened = pin!(self.open_new(uri, None));
-        let head_start = timeout(NEXT_ADDRESS, taken.stream());
-        let stream = match head_start.await {
-            Ok(Some(stream)) => Ok(stream),
-            Ok(None) => opened.await,
+        let mut new = pin!(self.open_new(uri, None));
+        let stream = match timeout(HEAD_START, spare.stream()).await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => new.await?,
             Err(_) => tokio::select! {
-                spare = taken.stream() => match spare {
-                    Some(stream) => Ok(stream),
-                    None => opened.await,
+                stream = spare.stream() => match stream {
+                    Some(stream) => stream,
+                    None => new.await?,
                 },
-                result = &mut opened => match result {
-                    Ok(stream) => Ok(stream),
-                    Err(error) => taken.stream().await.ok_or(error),
+                result = &mut new => match result {
+                    Ok(stream) => stream,
+                    Err(error) => spare.stream().await.ok_or(error)?,
                 },
             },
         };
-        stream.map(TokioIo::new)
+        Ok(TokioIo::new(stream))
     }
 
-    /// Opens a new connection, and a spare one beside it once the host takes it.
+    /// Opens a new connection. Once the host has accepted it, opens the spare connection too.
     pub(super) async fn open_new(
         self: &Arc<Self>,
         uri: &Uri,
         spare: Option<&Spare>,
     ) -> Result<Stream, ConnectError> {
-        let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
+        let idle_permit = Arc::clone(&self.idle_permits).try_acquire_owned().ok();
         let meter = Meter::new(RESPONSE, 0);
         let attempt = Attempt {
             uri,
@@ -204,13 +206,13 @@ impl Connector {
             }
         };
         let Ok(connected) = timeout(CONNECT_TIME, connected).await else {
-            return Err(self.late(uri));
+            return Err(self.timeout_error(uri));
         };
         let (io, to_proxy) = connected?;
         Ok(Stream {
             io,
             to_proxy,
-            kept,
+            idle_permit,
             meter,
             has_answered: false,
             reuse: Reuse::default(),
@@ -218,15 +220,15 @@ impl Connector {
     }
 
     /// Opens a connection in a task.
-    fn open_aside(self: &Arc<Self>, uri: &Uri) -> AbortOnDropHandle<Option<Stream>> {
+    fn spawn_open(self: &Arc<Self>, uri: &Uri) -> AbortOnDropHandle<Option<Stream>> {
         let connector = Arc::clone(self);
         let uri = uri.clone();
         let opened = async move { connector.open_new(&uri, None).await.ok() };
         AbortOnDropHandle::new(tokio::spawn(opened))
     }
 
-    /// Returns the error of an attempt that takes longer than `CONNECT_TIME`.
-    fn late(&self, uri: &Uri) -> ConnectError {
+    /// Returns the error of an attempt that took longer than `CONNECT_TIME`.
+    fn timeout_error(&self, uri: &Uri) -> ConnectError {
         if let Ok(url) = Url::parse(&uri.to_string())
             && let Some((proxy, variable)) = self.proxy_of(&url)
         {
@@ -235,7 +237,8 @@ impl Connector {
         ConnectError::Dial(io::ErrorKind::TimedOut.into())
     }
 
-    /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
+    /// Returns the `Proxy-Authorization` of a request without TLS. For a request with TLS, the tunnel is authorised
+    /// instead.
     pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
         if url.scheme() != "http" {
             return None;
@@ -243,7 +246,7 @@ impl Connector {
         self.proxies.find(url)?.authorization.as_ref()
     }
 
-    /// Returns the error of a request without TLS that the proxy itself has refused, as only a proxy answers 407.
+    /// Returns the error of a request without TLS that the proxy itself has refused. Only a proxy answers 407.
     pub(super) fn refused_by_proxy(&self, url: &Url, status: StatusCode) -> Option<ConnectError> {
         if url.scheme() != "http" || status != StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return None;
@@ -253,13 +256,13 @@ impl Connector {
             return None;
         }
         let host = shown(label(url));
-        let authorized = proxy.authorization.is_some();
-        let answer = explain_status(status.as_u16(), &host, variable, authorized);
+        let is_authorised = proxy.authorization.is_some();
+        let answer = explain_status(status.as_u16(), &host, variable, is_authorised);
         let cause = ProxyCause::Refused(answer);
         Some(ConnectError::through(proxy, variable, cause))
     }
 
-    /// Returns the proxy for a URL, and the variable of the environment that has it.
+    /// Returns the proxy for a URL, and the environment variable that names the proxy.
     fn proxy_of(&self, url: &Url) -> Option<(&Proxy, &'static str)> {
         let variable = if url.scheme() == "https" {
             "HTTPS_PROXY"
@@ -269,7 +272,8 @@ impl Connector {
         Some((self.proxies.find(url)?, variable))
     }
 
-    /// Connects to the host of a URL, through a proxy if there is one for it. Returns whether a proxy reads the requests.
+    /// Connects to the host of a URL, through a proxy if one is configured. Returns the connection, and whether a proxy
+    /// reads the requests on it.
     async fn connect(self: &Arc<Self>, attempt: Attempt<'_>) -> Result<(Wire, bool), ConnectError> {
         let Attempt { uri, short_key, .. } = attempt;
         let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
@@ -278,18 +282,18 @@ impl Connector {
             return Ok((wire, false));
         };
         let tls = self.tls(url, short_key)?;
-        // The proxy resolves names, so only an address can be judged here.
+        // The proxy resolves names, so the guard can judge only an address here.
         if let Ok(address) = name(url).parse()
             && !self.guard.admits(address)
         {
             return Err(ConnectError::Forbidden);
         }
         let failed = |cause| ConnectError::through(proxy, variable, cause);
-        // The operator chose the proxy, so the guard is not asked.
         let attempt = Attempt {
             short_key: false,
             ..attempt
         };
+        // Without the guard, because the operator chose the proxy.
         let to_proxy = self
             .reach(&proxy.url, None, attempt)
             .await
@@ -297,19 +301,19 @@ impl Connector {
         if !proxy.is_socks() && tls.is_none() {
             return Ok((to_proxy, true));
         }
-        let through = if proxy.is_socks() {
-            let through = through_socks(proxy, url, to_proxy).await;
-            through.map_err(|error| {
-                format!("does not connect: {error}; see its host, port and user in {variable}")
+        let tunnel = if proxy.is_socks() {
+            let tunnel = through_socks(proxy, url, to_proxy).await;
+            tunnel.map_err(|error| {
+                format!("does not connect: {error}; check its host, port and user in {variable}")
             })
         } else {
             through_tunnel(proxy, variable, uri, url, to_proxy).await
         };
-        let through = through.map_err(|answer| failed(ProxyCause::Refused(answer)))?;
-        Ok((encrypt(url, through, tls).await?, false))
+        let tunnel = tunnel.map_err(|answer| failed(ProxyCause::Refused(answer)))?;
+        Ok((encrypt(url, tunnel, tls).await?, false))
     }
 
-    /// Connects to the host of a URL, at an address that the guard admits, with TLS for HTTPS.
+    /// Connects to the host of a URL, with TLS for HTTPS. With a guard, dials only addresses that the guard admits.
     async fn reach(
         self: &Arc<Self>,
         url: &Url,
@@ -324,11 +328,11 @@ impl Connector {
             .map_err(ConnectError::Resolve)?;
         let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
         let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
-        let admitted = addresses.filter(admits).take(ADDRESSES);
+        let admitted = addresses.filter(admits).take(MAX_ADDRESSES);
         let tcp = dial(admitted.map(|address| SocketAddr::new(address, port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
         if let Some(spare) = attempt.spare {
-            spare.begin(attempt.uri, &self.spares, || self.open_aside(attempt.uri));
+            spare.begin(attempt.uri, &self.spares, || self.spawn_open(attempt.uri));
         }
         let wire = Metered {
             io: tcp,
@@ -337,7 +341,7 @@ impl Connector {
         encrypt(url, Box::new(wire), tls).await
     }
 
-    /// Returns the TLS settings of a host; none without TLS.
+    /// Returns the TLS settings for the host of an HTTPS URL; `None` for an HTTP URL.
     fn tls(&self, url: &Url, short_key: bool) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
         if url.scheme() != "https" {
             return Ok(None);
@@ -347,7 +351,7 @@ impl Connector {
     }
 }
 
-/// Has an HTTP proxy open a tunnel to the host of a URL. An error is the proxy's answer, in words.
+/// Has an HTTP proxy open a tunnel to the host of a URL. An error explains the proxy's answer.
 async fn through_tunnel(
     proxy: &Proxy,
     variable: &'static str,
@@ -357,7 +361,7 @@ async fn through_tunnel(
 ) -> Result<Wire, String> {
     let answer = Answer::default();
     let mut to_proxy = Some(TokioIo::new(answer.observe(to_proxy)));
-    // The proxy is reached already, wherever the tunnel would look for it.
+    // The connection to the proxy is already open, so the tunnel's URI of the proxy is ignored.
     let reach = service_fn(move |_: Uri| ready(to_proxy.take().ok_or(ConnectError::NoHost)));
     let mut tunnel = Tunnel::new(uri.clone(), reach);
     if let Some(authorization) = &proxy.authorization {
@@ -367,17 +371,17 @@ async fn through_tunnel(
         Ok(through) => Ok(through.into_inner().io),
         Err(_) => {
             let host = shown(label(url));
-            let authorized = proxy.authorization.is_some();
-            Err(explain(&answer, &host, variable, authorized))
+            let is_authorised = proxy.authorization.is_some();
+            Err(explain(&answer, &host, variable, is_authorised))
         }
     }
 }
 
-/// Has a SOCKS proxy connect to the host of a URL, whose name it resolves.
+/// Has a SOCKS proxy connect to the host of a URL. The proxy resolves the host's name.
 async fn through_socks(proxy: &Proxy, url: &Url, to_proxy: Wire) -> Result<Wire, BoxError> {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
-    // Without a port the library takes that of HTTPS.
+    // With the port, because the library otherwise assumes that of HTTPS.
     let server: Uri = format!("{}://{host}:{port}", url.scheme()).parse()?;
     let mut to_proxy = Some(TokioIo::new(to_proxy));
     let reach = service_fn(move |_: Uri| ready(to_proxy.take().ok_or(ConnectError::NoHost)));
@@ -399,7 +403,7 @@ async fn encrypt(
     Ok(Box::new(handshake.await.map_err(ConnectError::Tls)?))
 }
 
-/// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).
+/// Returns the first connection that succeeds. Each address gets a head start over the next (RFC 8305, section 5).
 async fn dial(
     addresses: impl stream::Stream<Item = SocketAddr>,
 ) -> Result<TcpStream, ConnectError> {
@@ -424,7 +428,7 @@ async fn dial(
             },
             Some(address) = next => {
                 attempts.push(TcpStream::connect(address));
-                head_start = NEXT_ADDRESS;
+                head_start = HEAD_START;
             }
             else => return Err(failure),
         }
@@ -437,7 +441,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn dials_on_when_an_address_refuses() {
+    async fn next_address_is_dialled_when_one_refuses() {
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let closed = TcpListener::bind("127.0.0.1:0")
             .await
@@ -445,16 +449,16 @@ mod tests {
             .local_addr()
             .unwrap();
         let open = open.local_addr().unwrap();
-        let dial = async |known: &[SocketAddr], later: Option<SocketAddr>| {
+        let dial = async |resolved: &[SocketAddr], later: Option<SocketAddr>| {
             let later = stream::once(ready(later)).filter_map(ready);
-            super::dial(stream::iter(known.to_vec()).chain(later)).await
+            super::dial(stream::iter(resolved.to_vec()).chain(later)).await
         };
-        for (known, later) in [
+        for (resolved, later) in [
             (&[closed, open][..], None),
             (&[closed], Some(open)),
             (&[], Some(open)),
         ] {
-            let stream = dial(known, later).await.unwrap();
+            let stream = dial(resolved, later).await.unwrap();
             assert_eq!(stream.peer_addr().unwrap(), open);
         }
         let refused = dial(&[closed], None).await;

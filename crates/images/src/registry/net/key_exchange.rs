@@ -1,6 +1,6 @@
-//! Key exchange over the groups that Go's clients offer (`crypto/tls`, `defaultCurvePreferences`), as far as the crypto
-//! library has them: rustls' own, and P-521. Over TLS 1.2 a server with a key on P-521 needs a client that offers the
-//! curve, whatever group is used.
+//! Key exchange over the groups that Go's clients offer (`crypto/tls`, `defaultCurvePreferences`), if the crypto
+//! library has them: those of rustls, and P-521. Over TLS 1.2 a server with a key on P-521 needs a client that offers
+//! that curve, whatever group is used.
 
 use aws_lc_rs::agreement::{self, ECDH_P521, EphemeralPrivateKey, PublicKey, UnparsedPublicKey};
 use aws_lc_rs::rand::SystemRandom;
@@ -11,11 +11,11 @@ use rustls::crypto::{
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved};
 
-/// First byte of a point that is not compressed, the only form of TLS 1.3 (RFC 8446 section 4.2.8.2).
+/// First byte of an uncompressed point, the only form that TLS 1.3 allows (RFC 8446 section 4.2.8.2).
 const UNCOMPRESSED: u8 = 4;
 
-/// Returns the crypto provider with all groups. Those that rustls does not offer come last, so that no other server
-/// chooses them, and none of their keys is made before a server asks for it.
+/// Returns the crypto provider with all groups. Those that rustls does not offer by default come last, so that a server
+/// with another common group does not choose them, and no key for them is made before a server requests it.
 pub(crate) fn provider() -> CryptoProvider {
     let mut provider = default_provider();
     provider.kx_groups.push(kx_group::SECP256R1MLKEM768);
@@ -23,8 +23,8 @@ pub(crate) fn provider() -> CryptoProvider {
     provider
 }
 
-/// Makes these groups those of all TLS of the process that chooses none itself: of the client of the Kubernetes API.
-/// Has no effect if another provider is installed.
+/// Makes this provider the process's default, for TLS that chooses none itself: that of the Kubernetes API client. Has
+/// no effect if a default is already installed.
 pub fn install_key_exchange() {
     let _ = provider().install_default();
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_have_one_secret() {
+    fn both_sides_compute_the_same_secret() {
         let [one, other] = [(); 2].map(|()| Secp521r1.start().unwrap());
         let [for_one, for_other] = [other.pub_key().to_vec(), one.pub_key().to_vec()];
         let secrets = [
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_is_none_of_the_curve_is_refused() {
+    fn points_off_the_curve_are_refused() {
         let valid = Secp521r1.start().unwrap().pub_key().to_vec();
         let mut other = valid.clone();
         other[100] ^= 1;
@@ -127,9 +127,9 @@ mod tests {
         assert!(Secp521r1.start().unwrap().complete(&valid).is_ok());
     }
 
-    /// The first group has its key share sent with every greeting.
+    /// The client sends a key share of the first group with every greeting.
     #[test]
-    fn the_other_groups_stay_first() {
+    fn default_groups_come_first() {
         let groups = provider().kx_groups;
         let usual = default_provider().kx_groups;
         let names = |groups: &[&dyn SupportedKxGroup]| -> Vec<NamedGroup> {

@@ -1,8 +1,8 @@
-//! A limit for servers that registries name, as the target of a redirect or as their token server. A tenant with a
-//! registry chooses these servers. So each of them gets no more requests at a time than a registry gets by its images: in
-//! all, and on behalf of one namespace.
+//! Limits the requests to servers that registries name, as the target of a redirect or as their token server. A tenant
+//! with a registry of its own chooses these servers. So each of them gets no more concurrent requests than a registry
+//! gets for its images: in total, and on behalf of one namespace.
 //!
-//! A permit is held for one request, and never while another permit is waited for.
+//! A permit is held for one request, and never while the holder waits for another permit.
 
 use std::sync::Arc;
 
@@ -14,28 +14,29 @@ use super::authority::name;
 use crate::registry::error::Error;
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, QUEUE, Tenant};
 
-/// Maximum number of requests that a lookup sends at a time: entries of an index, each on a connection.
+/// Maximum number of concurrent requests of one lookup: for entries of an index, each on its own connection.
 pub(crate) const PARTS: usize = 4;
-/// Maximum time to wait for a permit. A Pod of another namespace that has joined the lookup has time left for one of its own
-/// (`lookup.budget`).
-const WAIT: Duration = Duration::from_secs(1);
+/// Maximum time to wait for a permit. It leaves a Pod of another namespace that has joined the lookup enough time for a
+/// lookup of its own (`lookup.budget`).
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 task_local! {
-    /// Tenant on whose behalf the lookup of this task is done.
+    /// Tenant for which this task does the lookup.
     static TENANT: Tenant;
 }
 
-/// Does a lookup on behalf of this tenant.
+/// Runs a lookup on behalf of this tenant.
 pub(crate) async fn on_behalf_of<T>(tenant: &Tenant, lookup: impl Future<Output = T>) -> T {
     TENANT.scope(tenant.clone(), lookup).await
 }
 
-/// Limit of requests to named servers. Clones share it.
+/// Limit on requests to named servers. Clones share the limit.
 #[derive(Clone)]
 pub(crate) struct NamedServers(Arc<ConcurrencyLimit>);
 
 impl NamedServers {
-    /// Makes a limit for so many lookups in all, and so many at one registry: a lookup has up to four requests.
+    /// Makes a limit that suffices for this many lookups in total, and this many at one registry. A lookup has up to
+    /// [`PARTS`] requests.
     pub(crate) fn new(lookups: usize, per_registry: usize) -> Self {
         let all = lookups * PARTS;
         let capacity = Capacity {
@@ -49,13 +50,13 @@ impl NamedServers {
     /// Waits for the permit of one request to the server of this URL.
     pub(super) async fn permit(&self, url: &Url) -> Result<Permit, Error> {
         let tenant = TENANT.try_with(Clone::clone).unwrap_or(Tenant::Operator);
-        // Whatever the port, and however the name is written, it is the same server that has the load.
+        // The limit is for the server, which is the same on each port, and with or without a dot at the name's end.
         let host = name(url).trim_end_matches('.');
         let queued = self.0.queue(&tenant, host).ok_or(Error::Crowded)?;
-        timeout(WAIT, queued).await.map_err(|_| Error::Crowded)
+        timeout(MAX_WAIT, queued).await.map_err(|_| Error::Crowded)
     }
 
-    /// Returns whether a request waits for its permit.
+    /// Returns whether a request waits for a permit.
     #[cfg(test)]
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.0.has_spare("unused.test")

@@ -1,4 +1,4 @@
-//! Explains why there is no connection to a host, for whoever can change it.
+//! Explains why there is no connection to a host, and what can be done about it.
 
 use std::error::Error as StdError;
 use std::io;
@@ -11,21 +11,21 @@ use super::authority::{label, shown};
 use super::connect::{ConnectError, ProxyCause, ProxyFault};
 use super::verifier::Objection;
 
-/// Maximum characters of the cause of a broken connection, whose text may quote a certificate.
-const CAUSE: usize = 200;
+/// Maximum characters of the cause of a broken connection. The cause may quote a certificate.
+const MAX_CAUSE: usize = 200;
 
-/// Table of what is not taken, although nodes take it.
+/// Page that lists what nodes accept and this client does not.
 const LIMITS: &str = "docs/registries.md, Certificates and cipher suites";
 
-/// Explains why there is no connection to the host of this URL, which is named as in the configuration.
+/// Explains why there is no connection to the host of this URL. The host is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(label(url));
     let why = match error {
         ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => {
-            "no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53"
+            "no name server answers for it in time; check that they run, and that no NetworkPolicy blocks port 53"
         }
         ConnectError::Resolve(_) => {
-            "its name cannot be resolved; see that it is right, and known to the DNS here"
+            "its name cannot be resolved; check that it is right, and that the cluster's DNS knows it"
         }
         ConnectError::Dial(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             "it refuses the connection"
@@ -36,7 +36,7 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
         ConnectError::Setup(fault) => return format!("TLS with {host} cannot be set up: {fault}"),
         ConnectError::Proxy(fault) => return explain_proxy(&host, fault),
         error => {
-            if let Some(error) = error.of_tls()
+            if let Some(error) = error.tls_error()
                 && let Some(why) = explain_tls(&host, error)
             {
                 return why;
@@ -47,7 +47,7 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     format!("{host} cannot be reached: {why}")
 }
 
-/// Explains an alert that came after the handshake: in TLS 1.3 a server judges the client's certificate only then.
+/// Explains an alert that arrived after the handshake. In TLS 1.3 a server judges the client's certificate only then.
 pub(super) fn explain_alert(url: &Url, error: &(dyn StdError + 'static)) -> Option<String> {
     for cause in causes(error) {
         if let Some(broken) = cause.downcast_ref::<io::Error>()
@@ -73,7 +73,7 @@ fn explain_proxy(host: &str, fault: &ProxyFault) -> String {
             "gives no answer in time; a NetworkPolicy or firewall may be in the way, to it or behind it"
                 .to_owned()
         }
-        ProxyCause::Unreached(error) => match error.of_tls() {
+        ProxyCause::Unreached(error) => match error.tls_error() {
             Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)) => {
                 format!("does not speak TLS; write http:// for it in {variable}")
             }
@@ -91,7 +91,7 @@ fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
         TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Some(format!(
             "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
         )),
-        // Servers that share no cipher suite, or no group, with their client differ in which of these they send.
+        // Servers differ in which of these alerts they send when they share no cipher suite or group with the client.
         TlsError::AlertReceived(
             alert @ (AlertDescription::HandshakeFailure
             | AlertDescription::InsufficientSecurity
@@ -100,14 +100,14 @@ fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
             let mut reasons = Vec::new();
             if *alert == AlertDescription::ProtocolVersion {
                 reasons.push(
-                    "if it has no TLS 1.2 and 1.3, switch one of them on there, as nodes need it as well"
+                    "if it has neither TLS 1.2 nor TLS 1.3, switch one of them on there, as nodes need it as well"
                         .to_owned(),
                 );
             }
             reasons.extend([
-                "if it has cipher suites with CBC or without ECDHE only, which are not spoken here, switch on TLS 1.3 there, or for TLS 1.2 ECDHE with AES-GCM or ChaCha20-Poly1305".to_owned(),
+                "if all its cipher suites have CBC or lack ECDHE, which this client does not support, switch on TLS 1.3 there, or for TLS 1.2 ECDHE with AES-GCM or ChaCha20-Poly1305".to_owned(),
                 "if it has no group for the key exchange (curve) in common with nodes, switch on X25519, P-256, P-384 or P-521 there".to_owned(),
-                "if it signs in TLS 1.2 by SHA-1 only, switch on SHA-256".to_owned(),
+                "if it signs with SHA-1 only in TLS 1.2, switch on SHA-256 there".to_owned(),
                 format!("if it wants a client certificate, set registries.hosts.{host:?}.clientCertFile"),
             ]);
             let reasons = reasons.join("; ");
@@ -136,13 +136,13 @@ pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
     let mut texts = Vec::new();
     for cause in causes(error) {
         let mut text = cause.to_string();
-        // Some texts of rustls end with the address of its documentation.
+        // Some texts of rustls end with a link to rustls' documentation.
         if let Some(end) = text.find(": https://docs.rs/") {
             text.truncate(end);
         }
         texts.push(text);
     }
-    texts.join(": ").chars().take(CAUSE).collect()
+    texts.join(": ").chars().take(MAX_CAUSE).collect()
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_silence_have_words_of_their_own() {
+    fn resolve_errors_and_timeouts_are_explained() {
         let url = |text: &str| Url::parse(text).unwrap();
         let error = |kind: io::ErrorKind| io::Error::from(kind);
         let through = |cause| {
@@ -168,12 +168,12 @@ mod tests {
             (
                 "https://registry-1.docker.io/v2/",
                 ConnectError::Resolve(error(io::ErrorKind::Other)),
-                "docker.io cannot be reached: its name cannot be resolved; see that it is right, and known to the DNS here",
+                "docker.io cannot be reached: its name cannot be resolved; check that it is right, and that the cluster's DNS knows it",
             ),
             (
                 "https://a.b/",
                 ConnectError::Resolve(error(io::ErrorKind::TimedOut)),
-                "a.b cannot be reached: no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53",
+                "a.b cannot be reached: no name server answers for it in time; check that they run, and that no NetworkPolicy blocks port 53",
             ),
             (
                 "https://a.b:5000/v2/",

@@ -1,11 +1,12 @@
-//! Resolves names without threads: a name whose servers hang costs a socket for a while, where `getaddrinfo` would hold
-//! a thread that also reads certificates. The system's rules apply: name servers, search list, `ndots` and time-outs of
-//! `/etc/resolv.conf`, and `/etc/hosts`, read with each configuration. A silent name server delays nothing: all are
-//! asked at once, as musl does, for both families, and one family's addresses are used while the other's are awaited.
+//! Resolves names without threads. A name whose servers hang costs a socket for a while, whereas `getaddrinfo` would
+//! block a thread that also reads certificates. The system's rules apply: name servers, search list, `ndots` and
+//! timeouts of `/etc/resolv.conf`, and `/etc/hosts`; both files are read with each configuration. A silent name server
+//! delays nothing: all name servers are queried at once, as in musl, for both families. One family's addresses are used
+//! while the other family's are still awaited.
 //!
-//! Queries, their retries and `/etc/hosts` are hickory's. Its `lookup_ip` would not do (0.26): it waits for both
-//! families, and for one name of the search list before the next, so that silence costs the whole time-out; and of name
-//! servers that are asked at once, the first that refuses ends the try.
+//! hickory does the queries with their retries, and reads `/etc/hosts`. Its `lookup_ip` (0.26) does not suffice. It
+//! waits for both families, and for one name of the search list before the next, so silence costs the whole timeout.
+//! And when it queries several name servers at once, the first one that refuses ends the attempt.
 
 mod system;
 
@@ -22,30 +23,31 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
 const CONFIGURATION: &str = "/etc/resolv.conf";
-/// File with the name of this host.
+/// File that holds the name of this host.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// Maximum number of requests to one name server under way. Each lookup has two, and there are never as many lookups.
+/// Maximum number of concurrent requests to one name server. It is never reached: each lookup sends two, and there are
+/// far fewer lookups.
 const NAME_REQUESTS: usize = 4096;
-/// Maximum time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and to wait for one family when
-/// the other has answered (RFC 8305, section 3).
+/// Maximum time to resolve a name. It leaves time to connect (`CONNECT_TIME`).
 const NAME_TIME: Duration = Duration::from_secs(4);
+/// Maximum time to wait for one family after the other has answered (RFC 8305, section 3).
 const OTHER_FAMILY: Duration = Duration::from_millis(50);
 
 pub(crate) struct NameResolver {
-    /// Resolvers with one name server each; at least one.
+    /// Resolvers, one for each name server; at least one.
     servers: Vec<TokioResolver>,
     search: Vec<Name>,
     ndots: usize,
 }
 
-/// Query for the addresses of one family, of which a success has at least one.
+/// Query for the addresses of one family. A success has at least one address.
 type Query = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
 
 impl NameResolver {
-    /// Makes a resolver by the system's settings; without name servers there, with one on this host, as Go does.
+    /// Makes a resolver from the system's settings. If these name no name server, queries go to this host, as in Go.
     pub(crate) fn of_system() -> Result<Self, NetError> {
         let text = fs::read(CONFIGURATION).unwrap_or_else(|error| {
-            tracing::warn!(%error, "{CONFIGURATION} cannot be read; names are asked of this host");
+            tracing::warn!(%error, "{CONFIGURATION} cannot be read; name queries go to this host");
             Vec::new()
         });
         let host_name = fs::read_to_string(HOST_NAME).unwrap_or_default();
@@ -54,7 +56,7 @@ impl NameResolver {
     }
 
     fn new(config: ResolverConfig, mut options: ResolverOpts) -> Result<Self, NetError> {
-        // Like the C library, caches nothing.
+        // Nothing is cached, as in the C library.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Always;
         options.max_active_requests = NAME_REQUESTS;
@@ -72,65 +74,76 @@ impl NameResolver {
         })
     }
 
-    /// Resolves a host, which may be an address itself: first the addresses that are known soon, both families in turn,
-    /// and then those that come later (RFC 8305, sections 3 and 4).
+    /// Resolves a host, which may itself be an address. The stream begins with the addresses that arrived first, both
+    /// families in turn, and continues with those that arrive later (RFC 8305, sections 3 and 4).
     pub(super) async fn resolve(
         &self,
         host: &str,
     ) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
-        let until = Instant::now() + NAME_TIME;
-        let (soon, awaited) = match host.parse() {
-            Ok(address) => (vec![address], FuturesUnordered::new()),
-            Err(_) => match timeout_at(until, self.find(host)).await? {
-                Ok(addresses) => addresses,
+        let deadline = Instant::now() + NAME_TIME;
+        let found = match host.parse() {
+            Ok(address) => Found {
+                addresses: vec![address],
+                pending: FuturesUnordered::new(),
+            },
+            Err(_) => match timeout_at(deadline, self.find(host)).await? {
+                Ok(found) => found,
                 Err(NetError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(error) => return Err(io::Error::other(error)),
             },
         };
-        let answers = awaited.take_until(sleep_until(until));
+        let answers = found.pending.take_until(sleep_until(deadline));
         let later = answers.flat_map(|answer| stream::iter(answer.unwrap_or_default()));
-        Ok(stream::iter(in_turn(soon)).chain(later))
+        Ok(stream::iter(in_turn(found.addresses)).chain(later))
     }
 
-    /// Returns the addresses of the first name that has some, and the query for the other family's, if still awaited.
-    /// Once one family has addresses, or a server denies the name, the other family gets little more time. A denial does
-    /// not end the query: some servers deny a name that has no IPv6 addresses (RFC 4074, section 4.2).
-    async fn find(&self, host: &str) -> Result<(Vec<IpAddr>, FuturesUnordered<Query>), NetError> {
+    /// Returns the addresses of the first name that has some. Once one family has addresses, or a server says that the
+    /// name does not exist, the other family gets little more time. Such an answer does not end the search, because
+    /// some servers give it for a name that has only no IPv6 addresses (RFC 4074, section 4.2).
+    async fn find(&self, host: &str) -> Result<Found, NetError> {
         let mut failure = NetError::NoConnections;
         let mut unanswered = FuturesUnordered::new();
         for name in self.names(host)? {
-            let mut queries: FuturesUnordered<_> = [RecordType::AAAA, RecordType::A]
-                .into_iter()
-                .map(|family| self.query(&name, family))
-                .collect();
+            let mut pending = FuturesUnordered::new();
+            for family in [RecordType::AAAA, RecordType::A] {
+                pending.push(self.query(&name, family));
+            }
             let mut addresses = Vec::new();
             let mut patience = NAME_TIME;
-            while let Ok(Some(answer)) = timeout(patience, queries.next()).await {
-                if answer.as_ref().err().is_none_or(NetError::is_nx_domain) {
-                    patience = OTHER_FAMILY;
-                }
+            while let Ok(Some(answer)) = timeout(patience, pending.next()).await {
                 match answer {
-                    Ok(of_family) => addresses.extend(of_family),
-                    Err(error) => failure = error,
+                    Ok(family_addresses) => {
+                        addresses.extend(family_addresses);
+                        patience = OTHER_FAMILY;
+                    }
+                    Err(error) => {
+                        if error.is_nx_domain() {
+                            patience = OTHER_FAMILY;
+                        }
+                        failure = error;
+                    }
                 }
             }
             if !addresses.is_empty() {
-                return Ok((addresses, queries));
+                return Ok(Found { addresses, pending });
             }
-            unanswered.extend(queries);
+            unanswered.extend(pending);
         }
         while let Some(answer) = unanswered.next().await {
             match answer {
-                Ok(addresses) => return Ok((addresses, FuturesUnordered::new())),
+                Ok(addresses) => {
+                    let pending = FuturesUnordered::new();
+                    return Ok(Found { addresses, pending });
+                }
                 Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 
-    /// Returns the names that a host may stand for, in their order (resolv.conf(5)).
+    /// Returns the names that a host may stand for, in the order in which they are tried (resolv.conf(5)).
     fn names(&self, host: &str) -> Result<Vec<Name>, NetError> {
-        // ASCII, as an international name cannot have an underscore.
+        // Parsed as ASCII, because an internationalised name cannot have an underscore.
         let name = Name::from_ascii(host)?;
         let mut names = Vec::new();
         if !name.is_fqdn() {
@@ -139,13 +152,18 @@ impl NameResolver {
             }
         }
         let is_first = usize::from(name.num_labels()) > self.ndots || name.is_localhost();
-        let mut itself = name;
-        itself.set_fqdn(true);
-        names.insert(if is_first { 0 } else { names.len() }, itself);
+        let mut absolute = name;
+        absolute.set_fqdn(true);
+        if is_first {
+            names.insert(0, absolute);
+        } else {
+            names.push(absolute);
+        }
         Ok(names)
     }
 
-    /// Queries all name servers for one family. The first definite answer counts, be it that there is nothing.
+    /// Queries all name servers for one family. The first definite answer counts, even if it says that there is no
+    /// address.
     fn query(&self, name: &Name, family: RecordType) -> Query {
         let lookups = self.servers.iter().map(|server| {
             let server = server.clone();
@@ -173,7 +191,14 @@ impl NameResolver {
     }
 }
 
-/// Orders both families in turn, beginning with IPv6.
+/// Addresses of a host.
+struct Found {
+    addresses: Vec<IpAddr>,
+    /// Query for the other family's addresses, if it has not been answered yet.
+    pending: FuturesUnordered<Query>,
+}
+
+/// Puts both families in turn, beginning with IPv6.
 fn in_turn(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv6);
     let mut in_turn = Vec::with_capacity(v6.len() + v4.len());

@@ -1,10 +1,11 @@
-//! The spare connection of a lookup whose answer is probably an index. The manifests that are then requested at once take
-//! a connection each (HTTP/1.1), and a new one takes two round trips. So beside the connection for the index a second one
-//! is opened, once the host, or its proxy, has taken the first: it is ready when the index is there. What the pool keeps
-//! is used first.
+//! The spare connection of a lookup whose answer is probably an index. The manifests of the index are then requested at
+//! once, each on its own connection (HTTP/1.1), and opening one takes two round trips. So once the host, or its proxy,
+//! has accepted the connection for the index, a second one is opened, which is ready when the index has arrived. Idle
+//! connections of the pool are used before it.
 //!
-//! It is opened by the same code as any other connection, and to the same host as the first: never to a token server or
-//! the target of a redirect. A spare connection that is slow or closed fails no request. It ends with its lookup.
+//! The same code opens it as any other connection, and to the same host as the first: never to a token server or the
+//! target of a redirect. If the spare connection is slow or closed, no request fails. It is closed when its lookup
+//! ends.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use super::stream::Stream;
 use tolerarch_support::sync::Mutex;
 
 task_local! {
-    /// Spare connection of the lookup of this task; `None` for requests that must not use it.
+    /// Spare connection of this task's lookup; `None` for requests that must not use it.
     static SPARE: Option<Phase>;
 }
 
 #[derive(Clone)]
 enum Phase {
-    /// The answer may be an index: the spare connection is opened beside the one of this request.
+    /// The answer may be an index, so the spare connection is opened in parallel to that of this request.
     BeforeIndex(Spare),
-    /// The spare connection is used if it is there.
+    /// The spare connection is used if there is one.
     AfterIndex(Spare),
 }
 
-/// Spare connection of one lookup. Clones share it.
+/// Spare connection of one lookup. Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct Spare(Arc<Mutex<State>>);
 
@@ -40,35 +41,36 @@ enum State {
     Spent,
 }
 
-/// A connection that is being opened, or open. Dropping it ends it.
+/// A connection that is open or being opened. Dropping it closes the connection.
 pub(super) struct Opened {
-    place: Place,
+    slot: Slot,
     task: AbortOnDropHandle<Option<Stream>>,
 }
 
-/// Hosts that have a spare connection, be it of any lookup: one each, so that a burst opens no more than it needs.
+/// Hosts that have a spare connection. A host has at most one, for all lookups together, so that a burst of lookups
+/// does not open more than it needs.
 #[derive(Clone, Default)]
 pub(super) struct SpareHosts(Arc<Mutex<HashSet<Uri>>>);
 
-/// The place of a host's spare connection, until it is dropped.
-struct Place {
+/// Reserves a host's only spare connection until it is dropped.
+struct Slot {
     uri: Uri,
     hosts: SpareHosts,
 }
 
 impl SpareHosts {
-    fn enter(&self, uri: &Uri) -> Option<Place> {
+    fn reserve(&self, uri: &Uri) -> Option<Slot> {
         if !self.0.lock().insert(uri.clone()) {
             return None;
         }
-        Some(Place {
+        Some(Slot {
             uri: uri.clone(),
             hosts: self.clone(),
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.hosts.0.lock().remove(&self.uri);
     }
@@ -96,7 +98,7 @@ impl Spare {
         SPARE.scope(Some(phase), requests).await
     }
 
-    /// Opens the connection with `open`, unless this lookup has used one, or the host has one.
+    /// Opens the connection with `open`, unless this lookup has already used one or the host already has one.
     pub(super) fn begin(
         &self,
         uri: &Uri,
@@ -107,9 +109,9 @@ impl Spare {
         if matches!(*state, State::Spent) {
             return;
         }
-        if let Some(place) = hosts.enter(uri) {
+        if let Some(slot) = hosts.reserve(uri) {
             let task = open();
-            *state = State::Opened(Opened { place, task });
+            *state = State::Opened(Opened { slot, task });
         }
     }
 
@@ -117,7 +119,7 @@ impl Spare {
     pub(super) fn take(&self, uri: &Uri) -> Option<Opened> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Spent) {
-            State::Opened(opened) if opened.place.uri == *uri => Some(opened),
+            State::Opened(opened) if opened.slot.uri == *uri => Some(opened),
             other => {
                 *state = other;
                 None
@@ -127,14 +129,14 @@ impl Spare {
 }
 
 impl Opened {
-    /// Waits until the connection is open; `None` if it failed, or the server has ended it.
+    /// Waits until the connection is open. Returns `None` if it could not be opened, or the server has closed it.
     pub(super) async fn stream(&mut self) -> Option<Stream> {
         let opened = (&mut self.task).await.ok()?;
         opened?.into_used()
     }
 }
 
-/// Sends a request to a host that gets no spare connection.
+/// Sends a request to a host that must not get a spare connection.
 pub(super) async fn without<T>(request: impl Future<Output = T>) -> T {
     SPARE.scope(None, request).await
 }
@@ -146,7 +148,7 @@ pub(super) fn to_take() -> Option<Spare> {
     }
 }
 
-/// Returns the spare connection to open beside that of a request of this task.
+/// Returns the spare connection to open in parallel to that of a request of this task.
 pub(super) fn to_open() -> Option<Spare> {
     match SPARE.try_with(Clone::clone).ok()?? {
         Phase::BeforeIndex(spare) => Some(spare),

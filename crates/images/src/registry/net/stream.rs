@@ -1,4 +1,4 @@
-//! A connection as HTTP uses it: counts what an answer may have, and knows whether a request was the first one.
+//! A connection as HTTP uses it. Limits the bytes of each answer, and records whether the connection is reused.
 
 use std::io;
 use std::pin::Pin;
@@ -24,14 +24,14 @@ pub(crate) struct Stream {
     /// True if a proxy reads the requests.
     pub(super) to_proxy: bool,
     /// Permit to keep the connection for another request.
-    pub(super) kept: Option<OwnedSemaphorePermit>,
+    pub(super) idle_permit: Option<OwnedSemaphorePermit>,
     pub(super) meter: Meter,
-    /// True if something was read since the last write, so that the next write begins another request.
+    /// True if bytes were read since the last write, so the next write begins another request.
     pub(super) has_answered: bool,
     pub(super) reuse: Reuse,
 }
 
-/// Use of a connection that had been kept or spare. Clones share it.
+/// State of a connection that was idle or spare before its latest request. Clones share the state.
 #[derive(Clone, Default)]
 pub(super) struct Reuse(Arc<ReuseState>);
 
@@ -39,7 +39,7 @@ pub(super) struct Reuse(Arc<ReuseState>);
 struct ReuseState {
     /// True if the latest request is not the first one, or the connection was spare.
     is_reused: AtomicBool,
-    /// True if not a byte has come since that request.
+    /// True if no byte has arrived since that request.
     is_unanswered: AtomicBool,
 }
 
@@ -63,7 +63,8 @@ impl Reuse {
 }
 
 impl Stream {
-    /// Prepares a spare connection for its first request; `None` if the server has ended it, or sent something unasked.
+    /// Prepares a spare connection for its first request. Returns `None` if the server has closed it or has already
+    /// sent something.
     pub(super) fn into_used(mut self) -> Option<Self> {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
@@ -82,7 +83,7 @@ impl Connection for Stream {
         let connected = Connected::new()
             .proxy(self.to_proxy)
             .extra(self.reuse.clone());
-        if self.kept.is_none() {
+        if self.idle_permit.is_none() {
             connected.poison();
         }
         connected
@@ -97,8 +98,8 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         match ready!(Pin::new(&mut self.io).poll_read(cx, buffer)) {
-            // TLS that ends without `close_notify`, which Go takes for the end as well (`crypto/tls`,
-            // `readRecordOrCCS`). HTTP detects a cut body that has a length; one without has a digest, or is JSON.
+            // TLS that ends without `close_notify` counts as the end, as in Go (`crypto/tls`, `readRecordOrCCS`). HTTP
+            // detects a truncated body by its length; a body without a length has a digest or is JSON.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             read => read?,
         }

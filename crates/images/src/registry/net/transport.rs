@@ -1,4 +1,5 @@
-//! One bounded request: sends it, reads the response to its limit, counts it. Knows nothing of manifests and tokens.
+//! Sends one bounded request, reads the response up to its limit, and counts it. Does not interpret manifests or
+//! tokens.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -31,31 +32,34 @@ use crate::registry::response::{HttpResponse, is_encoded};
 use crate::registry::trace;
 use tolerarch_support::body::{Budget, Read, ReadError};
 
-/// Maximum bytes of an error response: read so that the connection can be used again.
+/// Maximum bytes of the body of an error response, which is read so that the connection can be used again.
 const ERROR: usize = 64 << 10;
 /// Maximum time to read the body of an error response.
 const ERROR_TIME: Duration = Duration::from_millis(500);
-/// Maximum bytes of all answers being read: twelve of the largest manifests. Beyond, the largest and slowest go.
+/// Maximum bytes of all answers that are being read: twelve of the largest manifests. When they exceed it, the largest
+/// and slowest answers are dropped.
 const BODIES: usize = 48 << 20;
 /// Maximum bytes of the headers of an answer.
 const HEADERS: usize = 64 << 10;
-/// Maximum number of lines of the headers: Go's client counts only their bytes.
+/// Maximum number of header lines of an answer. Go's client limits only the bytes.
 const HEADER_LINES: usize = 2048;
-/// Maximum number of idle connections to one registry, and their lifetime. As many as run at a time by default
-/// (`lookup.perRegistry`): with fewer, those that end together would be closed while others wait to begin.
+/// Maximum number of idle connections to one registry: as many as there are concurrent lookups by default
+/// (`lookup.perRegistry`). With fewer, connections of lookups that end together would be closed while others wait to
+/// begin.
 const IDLE: usize = 16;
+/// Maximum time for which a connection stays idle.
 const IDLE_TIME: Duration = Duration::from_secs(20);
 
-/// Error of an answer that is so large or slow that its memory is needed for others.
+/// Error of an answer that was so large or slow that others needed its memory.
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
 
-/// Error of a kept or spare connection on which a 408 comes. Servers send it unasked to end a connection that was idle,
-/// and it may cross with a request (RFC 9110 section 15.5.9).
+/// Error of a reused or spare connection on which a 408 arrives. A server may send a 408 without a request to close a
+/// connection that was idle, and it may cross with a request (RFC 9110 section 15.5.9).
 const IDLE_TOO_LONG: &str = "the connection broke: the server has ended it with a 408";
 
 type HttpClient = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, ConnectError>, Full<Bytes>>;
 
-/// A client of any number of hosts, with idle connections kept for the next request.
+/// A client for any number of hosts, which keeps idle connections for later requests.
 pub(crate) struct Transport {
     client: HttpClient,
     /// Client that opens a connection for each request.
@@ -74,16 +78,17 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) server: Server<'a>,
     /// Body of a POST request.
     pub(crate) form: Option<Bytes>,
-    /// True if a request that is sent twice has no other effect.
+    /// True if sending the request twice has the same effect as sending it once.
     pub(crate) is_idempotent: bool,
 }
 
-/// Who has named the server of a request.
+/// Who named the server of a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Server<'a> {
     /// An image or the operator, who configured these headers for it.
     Configured(&'a HeaderMap),
-    /// A registry, as its token server or the target of a redirect: gets no such headers, and few requests at a time.
+    /// A registry, as its token server or the target of a redirect. The server gets no configured headers, and only few
+    /// concurrent requests.
     NamedByRegistry,
 }
 
@@ -125,11 +130,11 @@ impl Transport {
             .pool_idle_timeout(IDLE_TIME)
             .pool_max_idle_per_host(IDLE)
             .http1_max_buf_size(HEADERS)
-            // What Go's client takes of servers and of what stands in front of them.
+            // Go's client accepts these from servers and from proxies in front of them.
             .http1_max_headers(HEADER_LINES)
             .http1_allow_obsolete_multiline_headers_in_responses(true)
             .http1_allow_spaces_after_header_name_in_responses(true)
-            // Go takes blanks in names as well, of which none matters here.
+            // Go accepts even blanks in names of headers. No header with such a name is used here, so they are ignored.
             .http1_ignore_invalid_headers_in_responses(true);
         Self {
             client: client.build(open),
@@ -142,8 +147,9 @@ impl Transport {
         }
     }
 
-    /// Sends a request; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers
-    /// and load balancers close connections at any time. Without a timeout: the caller has one for the whole lookup.
+    /// Sends a request. Sends an idempotent one once more, on a new connection, if a reused connection closes without
+    /// an answer, as Go's `Transport` does: servers and load balancers close idle connections at any time. Has no
+    /// timeout, because the caller limits the time of the whole lookup.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let permit = match request.server {
             Server::Configured(_) => None,
@@ -168,8 +174,8 @@ impl Transport {
         let label = label(url);
         let mut observed = self.metrics.request(label, kind);
         let begun = Instant::now();
-        let index =
-            trace::request_begins(kind, request.method().as_str(), url, request.authorization);
+        let method = request.method();
+        let index = trace::request_begins(kind, method.as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
         let outcome = match &response {
             Ok(response) => Ok(response.status.as_u16()),
@@ -204,9 +210,8 @@ impl Transport {
         } else {
             spare::without(answer).await
         };
-        let (head, body) = answer
-            .map_err(|error| broken(request.url, &error))?
-            .into_parts();
+        let response = answer.map_err(|error| broken(request.url, &error))?;
+        let (head, body) = response.into_parts();
         if let Some(refusal) = self.connector.refused_by_proxy(request.url, head.status) {
             let why = no_connection::explain(request.url, &refusal);
             return Err(Error::NoConnection(why));
@@ -228,7 +233,7 @@ impl Transport {
                 Err(ReadError::Broken(error)) => return Err(broken(request.url, &error)),
             }
         } else {
-            // Read so that the connection can be used again, and as the body may say what the status does not.
+            // The body is read so that the connection can be used again, and because it may say more than the status.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);
             match timeout(ERROR_TIME, read).await {
                 Ok(Ok(body)) => body,
@@ -247,7 +252,7 @@ impl Transport {
 
     fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, Error> {
         let invalid =
-            |_| Error::Unreachable("the connection broke: a URL that cannot be asked".into());
+            |_| Error::Unreachable("the connection broke: the URL is not valid in HTTP".into());
         let mut built = Request::new(Full::new(request.form.clone().unwrap_or_default()));
         *built.method_mut() = request.method();
         *built.uri_mut() = request.url.as_str().parse().map_err(invalid)?;
@@ -257,7 +262,7 @@ impl Transport {
         };
         let mut set = |name, value| drop(headers.insert(name, HeaderValue::from_static(value)));
         set(ACCEPT, request.kind.accept());
-        // Nothing is decompressed, so nothing can swell.
+        // Nothing is decompressed, so no answer can grow beyond its limit.
         set(ACCEPT_ENCODING, "identity");
         set(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
         if request.form.is_some() {
@@ -275,13 +280,14 @@ impl Transport {
     }
 }
 
-/// Classifies a failed request to this URL. The text is that of the causes, which quote nothing of a body.
+/// Classifies a failed request to this URL. The text comes from the error's causes, which quote nothing of a body.
 fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     if causes(error).any(TooManyBytes::is_cause_of) {
         return ManifestError::TooLarge.into();
     }
-    // The outermost error distinguishes the proxy from what lies behind it.
-    match causes(error).find_map(|cause| cause.downcast_ref::<ConnectError>()) {
+    // The outermost error, because it distinguishes the proxy from the server behind the proxy.
+    let connect_error = causes(error).find_map(|cause| cause.downcast_ref::<ConnectError>());
+    match connect_error {
         Some(ConnectError::Forbidden) => Error::AddressNotAllowed,
         Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
@@ -297,10 +303,12 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     }
 }
 
+/// Returns whether the connection of an answer had been used or opened before the request.
 fn is_reused(extras: &Extensions) -> bool {
     extras.get::<Reuse>().is_some_and(Reuse::is_reused)
 }
 
+/// Returns whether a reused connection ended before any byte of the answer.
 fn is_stale(error: &(dyn StdError + 'static)) -> bool {
     let mut extras = Extensions::new();
     if let Some(connected) = error.downcast_ref().and_then(legacy::Error::connect_info) {
@@ -310,6 +318,7 @@ fn is_stale(error: &(dyn StdError + 'static)) -> bool {
     reuse.is_some_and(Reuse::is_unanswered)
 }
 
+/// Returns the kind of a failure for metrics and traces.
 fn failure(error: &Error) -> &'static str {
     match error {
         Error::Closed(_) => "closed",

@@ -1,5 +1,5 @@
-//! TLS of each host: the system's certificate authorities; for single hosts others beside them, a client certificate,
-//! or no verification. A faulty file of a host affects that host alone.
+//! TLS settings of each host. All hosts trust the system's certificate authorities. A single host may have authorities
+//! in addition, a client certificate, or no verification. A faulty file of a host affects only that host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,12 @@ use zeroize::Zeroizing;
 use super::key_exchange;
 use super::verifier::{Trusted, Verifier};
 
-/// Directories of `SSL_CERT_DIR` where the chart is given `extraCAs`: the system's, and the one where these are mounted.
+/// Directory of the system's authorities in `SSL_CERT_DIR`, if the chart has `extraCAs`.
 const SYSTEM_DIRECTORY: &str = "/etc/ssl/certs";
+/// Directory in `SSL_CERT_DIR` where the chart mounts `extraCAs`.
 const EXTRA_DIRECTORY: &str = "/etc/tolerarch/ca";
-/// Maximum number of parts of a file of authorities that are logged at a time: a file may have thousands of them.
-const LOGGED: usize = 20;
+/// Maximum number of skipped parts of a file of authorities that are logged. A file may have thousands of them.
+const MAX_LOGGED: usize = 20;
 
 /// Reason why the configuration of registries cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +55,9 @@ pub(crate) enum TlsFault {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tls {
-    /// PEM files of authorities that are trusted beside the system's.
+    /// PEM files of authorities that are trusted in addition to the system's.
     pub(crate) authorities: Vec<PathBuf>,
-    /// PEM files of client certificates, each with the file of its key if that is another one.
+    /// PEM files of client certificates, each with the file of its key if that is a different file.
     pub(crate) identities: Vec<(PathBuf, Option<PathBuf>)>,
     pub(crate) skip_verify: bool,
 }
@@ -77,12 +78,12 @@ pub(crate) struct Authorities {
     system: Arc<RootCertStore>,
     /// Authorities that the operator has added to the system's: `extraCAs` of the chart.
     extra: RootCertStore,
-    /// Reason why there are none.
+    /// Reason why there are no authorities.
     unreadable: Option<rustls_native_certs::Error>,
 }
 
 impl Authorities {
-    /// Reads the system's, and those that were added to these.
+    /// Reads the system's authorities, and those that the operator has added to them.
     pub(crate) fn load() -> Self {
         let native = rustls_native_certs::load_native_certs();
         for error in &native.errors {
@@ -99,7 +100,7 @@ impl Authorities {
         authorities
     }
 
-    /// Trusts all of these; those of `extra` are the operator's.
+    /// Trusts all of these authorities. Those that are also in `extra` count as the operator's.
     pub(crate) fn of(all: Vec<CertificateDer<'static>>, extra: &[CertificateDer<'_>]) -> Self {
         let mut system = RootCertStore::empty();
         let mut operator = RootCertStore::empty();
@@ -119,8 +120,9 @@ impl Authorities {
     }
 }
 
-/// Returns the certificates of a directory that the system's does not have: a bundle in `extraCAs` may have all public
-/// authorities as well, for whose short keys the operator does not vouch. None if the system's cannot be read.
+/// Returns the certificates of the directory `extra` that the directory `system` lacks. A bundle in `extraCAs` may also
+/// contain all public authorities, for whose short keys the operator does not vouch. Returns none if `system` cannot be
+/// read.
 fn added(system: &Path, extra: &Path) -> Vec<CertificateDer<'static>> {
     let mut added = rustls_native_certs::load_certs_from_paths(None, Some(extra)).certs;
     if !added.is_empty() {
@@ -130,8 +132,8 @@ fn added(system: &Path, extra: &Path) -> Vec<CertificateDer<'static>> {
     added
 }
 
-/// Settings of rustls for a host; the second ones are for servers with RSA keys below 2,048 bits: TLS 1.2 with signatures
-/// of PKCS #1, all that such keys verify.
+/// Settings of rustls for a host: the usual ones, and those for servers with RSA keys below 2,048 bits. The latter
+/// allow only TLS 1.2 with signatures of PKCS #1, the only ones that can be verified with such keys.
 type HostTls = Result<[Arc<ClientConfig>; 2], Arc<TlsFault>>;
 
 pub(crate) struct TlsSettings {
@@ -141,34 +143,38 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Reads the files. `hosts` are by the dialled name; `default` is for hosts that only the default directory covers.
+    /// Reads the files. `hosts` has the dialled names as keys; `default` is for hosts that only the default directory
+    /// covers.
     pub(crate) fn load(
         mut authorities: Authorities,
         hosts: &BTreeMap<String, Tls>,
         default: Option<Tls>,
     ) -> Self {
         let unreadable = authorities.unreadable.take();
-        let mut made: HashMap<Tls, HostTls> = HashMap::new();
-        let mut make = |host: &str, tls: &Tls| {
+        let mut loaded: HashMap<Tls, HostTls> = HashMap::new();
+        let mut load = |host: &str, tls: &Tls| {
             if tls.skip_verify {
                 tracing::warn!(
                     host,
                     "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
                 );
             }
-            let load = || configs(&authorities, tls).map_err(Arc::new);
-            made.entry(tls.clone()).or_insert_with(load).clone()
+            let configs = || configs(&authorities, tls).map_err(Arc::new);
+            loaded.entry(tls.clone()).or_insert_with(configs).clone()
         };
-        let hosts = hosts
-            .iter()
-            .map(|(host, tls)| (host.clone(), make(host, tls)))
-            .collect();
+        let mut by_host = HashMap::new();
+        for (host, tls) in hosts {
+            by_host.insert(host.clone(), load(host, tls));
+        }
         let default = match (default, unreadable) {
-            (Some(tls), _) => make("every host without a directory of its own", &tls),
+            (Some(tls), _) => load("every host without a directory of its own", &tls),
             (None, Some(error)) => Err(Arc::new(TlsFault::System(error))),
-            (None, None) => make("", &Tls::default()),
+            (None, None) => load("", &Tls::default()),
         };
-        Self { default, hosts }
+        Self {
+            default,
+            hosts: by_host,
+        }
     }
 
     pub(super) fn of(
@@ -238,7 +244,8 @@ fn configs(authorities: &Authorities, tls: &Tls) -> Result<[Arc<ClientConfig>; 2
     ])
 }
 
-/// Adds and returns the authorities of a PEM file. Skips malformed parts, as nodes do (Go's `AppendCertsFromPEM`).
+/// Adds the authorities of a PEM file to `roots`, and returns them. Skips malformed parts, as nodes do (Go's
+/// `AppendCertsFromPEM`).
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let fault = |what| TlsFault::Authorities(file.to_owned(), what);
     let text = file::read(file).map_err(|cause| fault(format!("cannot be read: {cause}")))?;
@@ -256,11 +263,11 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
         };
         skipped.push((line, why));
     }
-    for (line, why) in skipped.iter().take(LOGGED) {
-        tracing::warn!(file = %file.display(), line, why, "a part of a file of certificate authorities is passed over");
+    for (line, why) in skipped.iter().take(MAX_LOGGED) {
+        tracing::warn!(file = %file.display(), line, why, "a part of a file of certificate authorities is skipped");
     }
-    if skipped.len() > LOGGED {
-        tracing::warn!(file = %file.display(), more = skipped.len() - LOGGED, "more parts are passed over");
+    if skipped.len() > MAX_LOGGED {
+        tracing::warn!(file = %file.display(), more = skipped.len() - MAX_LOGGED, "more parts are skipped");
     }
     if added.is_empty() {
         return Err(fault(
@@ -270,7 +277,7 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
     Ok(added)
 }
 
-/// Splits a text before each line that begins a part of PEM. Returns the parts with their lines.
+/// Splits a text before each line that begins a part of PEM. Returns the parts, each with the number of its first line.
 fn parts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
     let mut parts: Vec<(usize, Vec<u8>)> = Vec::new();
     for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
@@ -317,7 +324,7 @@ fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, pem::Error> {
     PrivateKeyDer::from_pem_slice(&text)
 }
 
-/// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
+/// Chooses the client certificate: the first one whose issuer the server names, or else the first one that can sign.
 #[derive(Debug)]
 struct Identities(Vec<Arc<CertifiedKey>>);
 
@@ -327,7 +334,7 @@ impl ResolvesClientCert for Identities {
             let parsed = x509_parser::parse_x509_certificate(certificate);
             parsed.is_ok_and(|(_, certificate)| issuers.contains(&certificate.issuer().as_raw()))
         };
-        let mut able = None;
+        let mut first_usable = None;
         for pair in &self.0 {
             if pair.key.choose_scheme(schemes).is_none() {
                 continue;
@@ -335,9 +342,9 @@ impl ResolvesClientCert for Identities {
             if pair.cert.iter().any(issued) {
                 return Some(Arc::clone(pair));
             }
-            able = able.or(Some(pair));
+            first_usable = first_usable.or(Some(pair));
         }
-        able.cloned()
+        first_usable.cloned()
     }
 
     fn has_certs(&self) -> bool {

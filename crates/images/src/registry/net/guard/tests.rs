@@ -5,7 +5,7 @@ fn nets(nets: &[&str]) -> Vec<IpNet> {
 }
 
 #[test]
-fn refuses_the_node_its_link_and_metadata_services() {
+fn local_and_metadata_addresses_are_refused() {
     let guard = AddressGuard::default();
     for address in [
         "127.0.0.1",
@@ -50,7 +50,7 @@ fn refuses_the_node_its_link_and_metadata_services() {
 }
 
 #[test]
-fn admits_public_and_private_networks() {
+fn public_and_private_networks_are_admitted() {
     let guard = AddressGuard::default();
     for address in [
         "8.8.8.8",
@@ -75,7 +75,7 @@ fn admits_public_and_private_networks() {
 }
 
 #[test]
-fn the_operator_has_the_last_word() {
+fn deny_and_allow_override_the_built_in_list() {
     let guard = AddressGuard {
         allow: nets(&["127.0.0.0/8"]),
         deny: nets(&["127.0.0.2/32", "10.0.0.0/8"]),

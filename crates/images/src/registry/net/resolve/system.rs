@@ -1,6 +1,6 @@
-//! Name servers and search list of the system, read as Go's `net` package reads them (`dnsReadConfig`): a value out of
-//! bounds is brought within them, and what nobody understands costs nothing else. hickory's `system_conf` fails without
-//! name servers and by a search domain that is no name, and ignores `use-vc`.
+//! Reads the system's name servers and search list as Go's `net` package does (`dnsReadConfig`): it clamps values that
+//! are out of bounds, and skips what it does not understand. hickory's `system_conf` fails if there is no name server
+//! or if a search domain is no valid name, and it ignores `use-vc`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
 use hickory_resolver::proto::rr::Name;
 
-/// Maximum number of name servers: as many as the C library takes (`MAXNS`).
-const NAME_SERVERS: usize = 3;
+/// Maximum number of name servers, as in the C library (`MAXNS`).
+const MAX_NAME_SERVERS: usize = 3;
 
-/// Largest `ndots`, of the C library as well (`RES_MAXNDOTS`).
-const NDOTS: usize = 15;
+/// Maximum `ndots`, as in the C library (`RES_MAXNDOTS`).
+const MAX_NDOTS: usize = 15;
 
-/// Reads the text of a `resolv.conf`. Without name servers there, this host is asked, and without a search list, the
-/// domain of `host_name` is searched.
+/// Reads the text of a `resolv.conf`. Without a name server in it, queries go to this host. Without a search list in
+/// it, the domain of `host_name` is searched.
 pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts) {
     let mut servers: Vec<IpAddr> = Vec::new();
     let mut search: Vec<Name> = Vec::new();
     let mut options = ResolverOpts::default();
-    // Some old servers answer such a query with an error.
+    // Some old servers answer a query with EDNS0 by an error.
     options.edns0 = false;
     let mut is_tcp_only = false;
     for line in text.lines().filter(|line| !line.starts_with([';', '#'])) {
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts
         match words.next() {
             Some("nameserver") => {
                 if let Some(Ok(address)) = words.next().map(str::parse)
-                    && servers.len() < NAME_SERVERS
+                    && servers.len() < MAX_NAME_SERVERS
                 {
                     servers.push(address);
                 }
@@ -63,7 +63,7 @@ pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts
 
 fn set(options: &mut ResolverOpts, option: &str) {
     match option.split_once(':') {
-        Some(("ndots", value)) => options.ndots = number(value).min(NDOTS),
+        Some(("ndots", value)) => options.ndots = number(value).min(MAX_NDOTS),
         Some(("attempts", value)) => options.attempts = number(value).max(1),
         Some(("timeout", value)) => {
             let seconds = u64::try_from(number(value).max(1)).unwrap_or(u64::MAX);
@@ -79,7 +79,7 @@ fn names<'w>(words: impl Iterator<Item = &'w str>) -> Vec<Name> {
     names.filter(|name| !name.is_root()).collect()
 }
 
-/// Returns the number that a text begins with; 0 without one.
+/// Returns the number with which a text begins; 0 if there is none.
 fn number(text: &str) -> usize {
     let mut number = 0_usize;
     for digit in text.bytes().take_while(u8::is_ascii_digit) {
@@ -93,23 +93,15 @@ fn number(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn shown(text: &str) -> String {
+    /// Renders what is read of a text: name servers, search list, and options.
+    fn render(text: &str) -> String {
         let (config, options) = read(text, "node-1.corp.example\n");
-        let servers: Vec<String> = config
-            .name_servers
-            .iter()
-            .map(|server| {
-                format!(
-                    "{}{}",
-                    server.ip,
-                    if server.connections.len() == 1 {
-                        "/tcp"
-                    } else {
-                        ""
-                    }
-                )
-            })
-            .collect();
+        let mut servers = Vec::new();
+        for server in &config.name_servers {
+            let is_tcp_only = server.connections.len() == 1;
+            let protocol = if is_tcp_only { "/tcp" } else { "" };
+            servers.push(format!("{}{protocol}", server.ip));
+        }
         let search: Vec<String> = config.search.iter().map(ToString::to_string).collect();
         let ResolverOpts {
             ndots,
@@ -127,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_go_reads() {
+    fn resolv_conf_is_read_as_in_go() {
         let local = "127.0.0.1,::1 corp.example";
         for (text, expected) in [
             ("", format!("{local} 1 5 2 false")),
@@ -180,7 +172,7 @@ mod tests {
                 "8.8.8.8 corp.example 1 5 2 false".to_owned(),
             ),
         ] {
-            assert_eq!(shown(text), expected, "{text:?}");
+            assert_eq!(render(text), expected, "{text:?}");
         }
     }
 }

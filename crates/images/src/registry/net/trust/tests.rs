@@ -1,7 +1,7 @@
 use super::*;
 
-/// Counts the authorities of a file; none is an error.
-fn read(text: &str) -> usize {
+/// Counts the authorities of a file. Checks that a file without any is an error, and then returns 0.
+fn count(text: &str) -> usize {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     let mut roots = RootCertStore::empty();
@@ -18,7 +18,7 @@ fn read(text: &str) -> usize {
 }
 
 #[test]
-fn what_cannot_be_read_is_passed_over() {
+fn malformed_parts_of_a_ca_file_are_skipped() {
     let good = testregistry::Pki::new().ca_pem();
     let (first, rest) = good.split_once('\n').unwrap();
     let half = good.split_at(good.len() / 2).0;
@@ -36,19 +36,17 @@ fn what_cannot_be_read_is_passed_over() {
         "-----BEGIN CERTIFICATE\n",
         "-----END CERTIFICATE-----\n",
     ] {
-        assert_eq!(read(&format!("{bad}{good}{bad}{good}{bad}")), 2, "{bad}");
-        assert_eq!(read(bad), 0, "{bad}");
+        assert_eq!(count(&format!("{bad}{good}{bad}{good}{bad}")), 2, "{bad}");
+        assert_eq!(count(bad), 0, "{bad}");
     }
-    assert_eq!(
-        read(&format!("of whom\r\n{}", good.replace('\n', "\r\n"))),
-        1
-    );
-    assert_eq!(read(good.trim_end()), 1);
-    assert_eq!(read(""), 0);
+    let with_crlf = good.replace('\n', "\r\n");
+    assert_eq!(count(&format!("comment\r\n{with_crlf}")), 1);
+    assert_eq!(count(good.trim_end()), 1);
+    assert_eq!(count(""), 0);
 }
 
 #[test]
-fn a_part_has_its_line() {
+fn parts_of_a_pem_file_have_their_line() {
     let text = b"of whom\n-----BEGIN A-----\n\nx\r\n-----BEGIN B-----";
     let expected = [
         (2, b"-----BEGIN A-----\n\nx\r\n".to_vec()),
@@ -77,7 +75,7 @@ fn extra_authorities_are_those_that_the_system_does_not_have() {
 }
 
 #[test]
-fn the_chart_mounts_extra_authorities_where_they_are_looked_for() {
+fn chart_mounts_extra_authorities_where_they_are_read() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let templates = root.join("../../manifests/helm/tolerarch/templates");
     for name in ["deployment.yaml", "controller.yaml"] {
