@@ -1,71 +1,72 @@
-//! Verification of registries' certificates: what is accepted beyond webpki, why, and why nobody can forge it.
+//! Verifies registries' certificates: what is accepted beyond webpki, why, and why nobody can forge it.
 //!
-//! Nodes pull by Go's TLS (`crypto/tls`, `crypto/x509`). What they accept is accepted here, or an image that runs would
-//! be called unreachable. Certificates are verified by webpki, the library of rustls, which is made for servers of the
-//! public web and refuses some that Go accepts. After each claim stand its tests: they are in `verifier/tests.rs`, and
-//! those over a real handshake in `registry/tests/connections.rs`.
+//! Nodes pull with Go's TLS (`crypto/tls`, `crypto/x509`). What they accept has to be accepted here, or an image that
+//! runs would be reported as unreachable. webpki, the library of rustls, verifies the certificates. It is made for
+//! servers of the public web, and refuses some certificates that Go accepts. Each claim below names its tests. They are
+//! in `verifier/tests.rs`; those over a real handshake are in `registry/tests/connections.rs`.
 //!
 //! # What is accepted beyond webpki
 //!
-//! 1. **The server's own certificate**, if it is in the host's `caFile`, or `ca` of its `hosts.toml`. By
+//! 1. **The server's own certificate**, if it is in the host's `caFile`, or in `ca` of the host's `hosts.toml`. With
 //!    `openssl req -x509`, as in distribution's guide, a server is its own authority, which webpki refuses.
-//!    - It may be an authority's, or signed by whomever (`an_own_authority_is_a_server_for_its_names`,
-//!      `the_servers_own_certificate_need_not_be_an_authority`).
-//!    - Its names, its dates and its usage count (`its_dates_and_usage_count`).
-//!    - An authority that is not in those files is no server: not another one
-//!      (`any_other_certificate_is_judged_as_ever`), nor one of the system (`an_authority_of_the_system_is_no_server`).
-//!    - A server that has the certificate and not its key is refused
-//!      (`a_server_has_the_key_of_the_certificate_that_it_presents`).
-//! 2. **Critical extensions about policies**: certificatePolicies, policyMappings, policyConstraints, inhibitAnyPolicy,
-//!    as governments (the Federal PKI of the US), issuers of qualified certificates in the EU and inspection proxies
-//!    have them. webpki refuses them unread. `original` gives it a copy in which they are not critical, and `policies`
-//!    judges them.
-//!    - The copy differs in that flag alone, one byte for each such extension
-//!      (`nothing_but_critical_flags_of_policies_is_relaxed`).
-//!    - The signature is verified over the certificate that was presented: no byte of that can be changed, not even to
-//!      that of the copy (`no_byte_of_a_relaxed_certificate_can_be_changed`), and what merely looks like the copy is
-//!      not taken for it (`a_text_that_equals_the_copy_is_not_the_copy`).
-//!    - Any other critical extension that webpki does not know is refused, and so is a chain that lacks a policy which
-//!      an authority in it requires (`it_says_which_certificate_is_wrong_and_why`).
-//!    - Go judges the chains of `e2e/conformance` alike (`takes_the_chains_that_go_takes`).
-//! 3. **Certificates for any usage** (`anyExtendedKeyUsage`), which company authorities issue. One for clients alone is
-//!    refused, of a server and of its authorities
-//!    (`a_certificate_for_any_usage_is_for_servers_and_one_for_clients_is_not`).
-//! 4. **RSA keys of 1,024 to 2,047 bits**, which old authorities of companies and old servers have. Go takes them under
-//!    any authority; since Go 1.24 it takes none below 1,024 (`GODEBUG=rsa1024min=0` brings these back). Here they
-//!    count only under an authority that the operator has named: whoever can factor one forges certificates of all that
-//!    is below it, and the system has some hundred authorities, none of which the operator has chosen.
+//!    - The certificate may be that of an authority, and anybody may have signed it
+//!      (`configured_authority_is_a_server_for_its_names`, `configured_certificate_need_not_be_an_authority`).
+//!    - The certificate's names, dates and usage are checked (`configured_authority_is_a_server_for_its_names`,
+//!      `configured_certificates_dates_and_usage_are_checked`).
+//!    - An authority that is not in those files is not accepted as a server. That holds for a foreign authority
+//!      (`other_certificates_need_a_trusted_authority`) and for one of the system
+//!      (`system_authority_is_not_accepted_as_a_server`).
+//!    - A server that has the certificate but not the certificate's key is refused
+//!      (`server_without_the_key_of_its_certificate_is_refused`).
+//! 2. **Critical extensions about policies**: certificatePolicies, policyMappings, policyConstraints, inhibitAnyPolicy.
+//!    Certificates of governments (the Federal PKI of the US), of issuers of qualified certificates in the EU and of
+//!    inspection proxies have them. webpki refuses such certificates without reading the extensions. `original` gives
+//!    webpki a copy in which these extensions are not critical, and `policies` judges them.
+//!    - The copy differs from the original only in the critical flag, one byte for each such extension
+//!      (`only_critical_flags_of_policies_are_relaxed`).
+//!    - The signature is verified over the certificate that was presented. No byte of that can be changed, not even to
+//!      the byte that the copy has (`changed_byte_in_a_relaxed_certificate_is_refused`). A text that merely equals the
+//!      copy is not taken for the copy (`text_equal_to_the_relaxed_copy_is_verified_as_is`).
+//!    - Any other critical extension that webpki does not know is refused. A chain that lacks a policy which an
+//!      authority in the chain requires is refused, too (`errors_name_the_flawed_certificate_and_the_flaw`).
+//!    - Go judges the chains of `e2e/upstream` in the same way (`accepts_the_chains_that_go_accepts`).
+//! 3. **Certificates for any usage** (`anyExtendedKeyUsage`), which company authorities issue. A certificate for
+//!    clients only is refused, both as the server's and as that of an authority
+//!    (`any_usage_is_accepted_and_client_usage_is_refused`).
+//! 4. **RSA keys of 1,024 to 2,047 bits**, which old authorities of companies and old servers have. Go accepts them
+//!    under any authority; since Go 1.24 it accepts none below 1,024 bits, unless `GODEBUG=rsa1024min=0` is set. Here
+//!    such keys are accepted only under an authority that the operator has named. Whoever can factor a key can forge
+//!    all certificates below it, and the system has some hundred authorities, none of which the operator has chosen.
 //!    - The operator's authorities are those of `caFile`, of `ca` in `hosts.toml`, and of `extraCAs` of the chart.
 //!      Under them a short key may be the authority's, an intermediate's, or the server's, which signs the handshake
-//!      (`a_short_rsa_key_counts_under_an_authority_of_the_operator`, and over a handshake
-//!      `a_short_rsa_key_counts_where_the_operator_trusts_its_authority`).
-//!    - Under an authority of the system it may be none of these, and the error says which key it is, how many bits it
-//!      has, and that `caFile` is the way out (`a_short_rsa_key_counts_nowhere_under_an_authority_of_the_system`, and
-//!      over a handshake the same test as above).
-//!    - An authority that the system has as well is the operator's if a file of the host has it
-//!      (`a_short_rsa_key_counts_where_the_operator_trusts_its_authority`), and the system's if `extraCAs` has it,
-//!      which may be a bundle with all public ones (`extra_authorities_are_those_that_the_system_does_not_have`, in
-//!      `trust/tests.rs`).
-//!    - Below 1,024 bits a key counts nowhere (`an_rsa_key_below_1024_bits_counts_nowhere`, and of a server
-//!      `a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
-//!    - It signs by PKCS #1 with SHA-256 or SHA-512, and not with SHA-384
-//!      (`a_short_rsa_key_signs_by_sha_256_or_sha_512_and_not_by_sha_384`).
-//!    - A server with such a key is verified over TLS 1.2 alone, by a second handshake
-//!      (`a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`). That handshake knows no authority of the system,
-//!      whatever the server presents in it (`the_second_handshake_knows_no_authority_of_the_system`).
+//!      (`short_rsa_key_is_accepted_under_operators_authority`, and over a handshake
+//!      `handshake_with_short_rsa_key_needs_operators_authority`).
+//!    - Under an authority of the system, a short key may be none of these. The error says which key is short, how many
+//!      bits it has, and that `caFile` is the way out (`short_rsa_key_is_refused_under_systems_authority`, and over a
+//!      handshake the same test as above).
+//!    - If an authority is both the system's and in a file of the host, it counts as the operator's
+//!      (`handshake_with_short_rsa_key_needs_operators_authority`). If it is both the system's and in `extraCAs`, it
+//!      counts as the system's, because `extraCAs` may be a bundle of all public authorities
+//!      (`extra_authorities_exclude_those_of_the_system`, in `trust/tests.rs`).
+//!    - A key below 1,024 bits is never accepted (`rsa_key_below_1024_bits_is_refused`, and for the key of a server
+//!      `short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
+//!    - A short key's signatures are accepted by PKCS #1 with SHA-256 or SHA-512, but not with SHA-384
+//!      (`short_rsa_key_signs_by_sha_256_or_512_but_not_384`).
+//!    - A server with a short key is verified over TLS 1.2 only, in a second handshake
+//!      (`short_rsa_key_of_a_server_is_verified_over_tls_1_2`). In that handshake no authority of the system is
+//!      trusted, whatever the server presents (`second_handshake_trusts_no_authority_of_the_system`).
 //!
 //! # What holds for all of them
 //!
-//! - The server's name is in its certificate (`an_own_authority_is_a_server_for_its_names`,
-//!   `any_other_certificate_is_judged_as_ever`).
+//! - The server's name is in its certificate (`configured_authority_is_a_server_for_its_names`,
+//!   `other_certificates_need_a_trusted_authority`).
 //! - The handshake is signed by the key of the certificate that was presented
-//!   (`a_server_has_the_key_of_the_certificate_that_it_presents`,
-//!   `a_short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
-//! - Of the certificates that a server presents beside its own eight are considered, those nearest to it, so that
-//!   hundreds cost little (`hundreds_of_certificates_cost_little`,
-//!   `certificates_that_lead_nowhere_are_in_nobodys_way`).
-//! - Where the operator sets `skipVerify` any certificate is accepted, and the handshake is verified all the same
-//!   (`a_server_has_the_key_of_the_certificate_that_it_presents`).
+//!   (`server_without_the_key_of_its_certificate_is_refused`, `short_rsa_key_of_a_server_is_verified_over_tls_1_2`).
+//! - At most eight of the other certificates that a server presents are considered, those nearest to the server's own,
+//!   so that hundreds of certificates cost little (`only_eight_of_many_intermediates_are_considered`,
+//!   `unrelated_certificates_do_not_hide_the_issuer`).
+//! - If the operator sets `skipVerify`, any certificate is accepted, but the handshake is still verified
+//!   (`server_without_the_key_of_its_certificate_is_refused`).
 
 mod chain;
 mod objection;
@@ -87,13 +88,13 @@ use objection::{Holder, unusable};
 use original::{Relaxed, parse};
 use short_key::AlsoShort;
 
-/// Verifies a server's certificate, and its handshake with the key of that certificate.
+/// Verifies a server's certificate, and that the key of that certificate has signed the handshake.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) algorithms: WebPkiSupportedAlgorithms,
-    /// Authorities; `None` accepts any certificate, for hosts where the operator wants that.
+    /// Trusted authorities; with `None`, any certificate is accepted, as the operator may configure for a host.
     pub(super) trusted: Option<Arc<Trusted>>,
-    /// True if the server has a short RSA key, which only a first handshake reveals.
+    /// True in the second handshake with a server whose short RSA key the first one revealed.
     pub(super) short_key: bool,
 }
 
@@ -148,7 +149,7 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
-    /// Verifies that a handshake may be signed by this certificate's key.
+    /// Verifies that this certificate's key may sign a handshake.
     fn verify_key(
         &self,
         certificate: &CertificateDer<'_>,
@@ -157,14 +158,17 @@ impl Verifier {
         if self.short_key {
             return match trusted_by {
                 TrustedBy::Operator => Ok(()),
-                // In the first handshake the server's certificate was one of the operator's authorities.
-                TrustedBy::System => Err(Objection::Chain("it is another one than before".into())),
+                // In the first handshake, the server presented a certificate that the operator's authorities vouch for.
+                TrustedBy::System => {
+                    let why = "it differs from that of the first handshake";
+                    Err(Objection::Chain(why.into()))
+                }
             };
         }
         let Some(bits) = parse(certificate).and_then(|parsed| short_key::bits(&parsed)) else {
             return Ok(());
         };
-        if trusted_by == TrustedBy::Operator || bits < short_key::FEWEST {
+        if trusted_by == TrustedBy::Operator || bits < short_key::MIN_BITS {
             return Err(Objection::ShortKey(bits));
         }
         let files = self.trusted.as_ref().map(|trusted| trusted.files.clone());
@@ -180,15 +184,15 @@ impl Verifier {
 #[derive(Debug)]
 pub(super) struct Trusted {
     pub(super) system: Arc<RootCertStore>,
-    /// Authorities that the operator trusts, for this host or for all.
+    /// Authorities that the operator trusts, for this host or for all hosts.
     pub(super) operator: RootCertStore,
-    /// Certificates that the operator names for this host, of authorities or the server's own.
+    /// Certificates that the operator names for this host: those of authorities, or the server's own.
     pub(super) configured: Vec<CertificateDer<'static>>,
-    /// List of the files of `configured`.
+    /// Names of the files that hold `configured`.
     pub(super) files: String,
 }
 
-/// Whose trust a server's certificate rests on.
+/// Whose authorities vouch for a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrustedBy {
     Operator,
@@ -209,8 +213,8 @@ impl Trusted {
         let server = EndEntityCert::try_from(&relaxed.certificate).map_err(object)?;
         let trusted_by = if self.configured.contains(presented[0]) {
             // Applies webpki's checks of a server's certificate, except basic constraints.
-            let own = parse(presented[0]).ok_or_else(|| object(webpki::Error::BadDer))?;
-            if let Some(flaw) = unusable(&own, now) {
+            let parsed = parse(presented[0]).ok_or_else(|| object(webpki::Error::BadDer))?;
+            if let Some(flaw) = unusable(&parsed, now) {
                 return Err(Objection::Flaw(0, flaw));
             }
             TrustedBy::Operator
@@ -229,8 +233,8 @@ impl Trusted {
         Ok(trusted_by)
     }
 
-    /// Verifies a chain twice: with signatures by short keys under the operator's authorities alone, and without these
-    /// under the system's.
+    /// Verifies a chain twice: under the operator's authorities, where signatures by short keys count, and under the
+    /// system's, where they do not.
     fn verify_chain(
         &self,
         chain: &Chain<'_>,
@@ -263,21 +267,23 @@ impl Trusted {
         Err(object(by_system))
     }
 
-    /// Returns the holder of a key that would count under an authority of the operator, and its bits.
+    /// Returns the holder of a short key that would be accepted under an authority of the operator, and the key's bits.
     fn find_short_key(
         &self,
         chain: &Chain<'_>,
         presented: &[&CertificateDer<'_>],
     ) -> Option<(Holder, u32)> {
-        for (place, certificate) in presented.iter().enumerate().skip(1) {
+        for (index, certificate) in presented.iter().enumerate().skip(1) {
             let bits = parse(certificate).and_then(|parsed| short_key::bits(&parsed));
-            if let Some(bits) = bits.filter(|bits| *bits >= short_key::FEWEST) {
-                return Some((Holder::Presented(place), bits));
+            if let Some(bits) = bits
+                && bits >= short_key::MIN_BITS
+            {
+                return Some((Holder::Presented(index), bits));
             }
         }
         for authority in &self.system.roots {
             if let Some(bits) = short_key::bits_of_authority(authority)
-                && bits >= short_key::FEWEST
+                && bits >= short_key::MIN_BITS
                 && chain.names_issuer(&authority.subject)
             {
                 return Some((Holder::Authority, bits));

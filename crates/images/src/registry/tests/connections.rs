@@ -1,4 +1,4 @@
-//! Registries that can hardly be reached, or only in a special way, and their errors.
+//! Registries that need special TLS or cannot be reached, and the errors that explain it.
 
 use std::net::SocketAddr;
 
@@ -54,15 +54,20 @@ async fn fetch(settings: Settings, remote: &Remote) -> Result<Support, Error> {
 }
 
 #[tokio::test]
-async fn the_certificate_in_the_ca_file_may_be_the_registrys_own() {
+async fn ca_file_may_hold_the_registrys_own_certificate() {
     let own = self_signed("127.0.0.1");
-    let wrong = self_signed("a.b");
+    let misnamed = self_signed("a.b");
     let other = self_signed("127.0.0.1");
     let dir = tempfile::tempdir().unwrap();
     let both = format!("{:?}", Support::Index(platforms(&BOTH)));
     for (name, presented, configured, expected) in [
         ("its own", &own, Some(&own), &*both),
-        ("for another name", &wrong, Some(&wrong), "unreachable"),
+        (
+            "for another name",
+            &misnamed,
+            Some(&misnamed),
+            "unreachable",
+        ),
         ("another one", &other, Some(&own), "unreachable"),
         ("none", &own, None, "unreachable"),
     ] {
@@ -74,11 +79,8 @@ async fn the_certificate_in_the_ca_file_may_be_the_registrys_own() {
             ca_file: text.map(|_| file),
             ..HostSettings::default()
         };
-        assert_eq!(
-            kind(&fetch(settings(&remote, host), &remote).await),
-            expected,
-            "{name}"
-        );
+        let fetched = fetch(settings(&remote, host), &remote).await;
+        assert_eq!(kind(&fetched), expected, "{name}");
     }
     let remote = serving(&own).await;
     let directory = dir.path().join(remote.address().replace(':', "_") + "_");
@@ -93,7 +95,7 @@ async fn the_certificate_in_the_ca_file_may_be_the_registrys_own() {
 }
 
 #[tokio::test]
-async fn a_blank_content_encoding_is_none() {
+async fn blank_content_encoding_is_ignored() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -109,13 +111,13 @@ async fn a_blank_content_encoding_is_none() {
             .header("content-type", OCI_INDEX)
             .header("content-encoding", encoding);
         repo.fault(Some(Fault::reply(reply.body(body))));
-        let found = kind(&ask(&remote, &repo, "v1").await);
-        assert!(found.starts_with(expected), "{encoding:?}: {found}");
+        let result = kind(&ask(&remote, &repo, "v1").await);
+        assert!(result.starts_with(expected), "{encoding:?}: {result}");
     }
 }
 
 #[tokio::test]
-async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
+async fn tls_errors_explain_the_flaw_and_the_fix() {
     let own = self_signed("127.0.0.1");
     let pki = std::sync::Arc::new(testregistry::Pki::new());
     let now = std::time::SystemTime::now();
@@ -123,7 +125,7 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, pki.ca_pem()).unwrap();
-    for (leaf, plain, expected) in [
+    for (leaf, is_plain, expected) in [
         (
             Some(testregistry::Pki::new().leaf(&["127.0.0.1"])),
             false,
@@ -152,7 +154,11 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         ),
     ] {
         let builder = Remote::builder().pki(pki.clone());
-        let builder = if plain { builder.plain_http() } else { builder };
+        let builder = if is_plain {
+            builder.plain_http()
+        } else {
+            builder
+        };
         let remote = match leaf {
             Some(leaf) => builder.leaf(leaf).start().await,
             None => builder.start().await,
@@ -162,18 +168,18 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
             ..HostSettings::default()
         };
         let error = fetch(settings(&remote, host), &remote).await.unwrap_err();
-        assert!(
-            matches!(error, Error::NoConnection(_)) && error.class().is_fault(),
-            "{error:?}"
-        );
+        assert!(matches!(error, Error::NoConnection(_)), "{error:?}");
+        assert!(error.class().is_fault(), "{error:?}");
         let expected = expected.replace("HOST", &format!("{:?}", remote.address()));
         let expected = expected.replace("CA", &ca.display().to_string());
         let text = error.to_string();
-        assert!(
-            text.contains(&remote.address()) && text.contains(&expected),
-            "{expected}: {text}"
-        );
+        assert!(text.contains(&remote.address()), "{text}");
+        assert!(text.contains(&expected), "{expected}: {text}");
     }
+}
+
+#[tokio::test]
+async fn errors_without_a_ca_file_name_its_setting() {
     for (leaf, expected) in [
         (
             None,
@@ -195,6 +201,10 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         let expected = expected.replace("HOST", &format!("{:?}", remote.address()));
         assert!(error.contains(&expected), "{expected}: {error}");
     }
+}
+
+#[tokio::test]
+async fn refused_connection_is_explained() {
     let remote = Remote::start().await;
     let closed = settings(&remote, HostSettings::default());
     let image = remote.repo("team/app").reference("v1").parse().unwrap();
@@ -207,15 +217,15 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
     };
     let expected = format!("failed: {address} cannot be reached: it refuses the connection");
     let mut text = refused().await;
-    // The listener closes when its task is next run.
+    // The listener closes when its task runs the next time.
     while text != expected {
         tokio::task::yield_now().await;
         text = refused().await;
     }
 }
 
-/// Starts TLS in front of a registry without; connections with which TLS fails are dropped.
-async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
+/// Starts a TLS proxy in front of a registry without TLS. Connections with a failed handshake are dropped.
+async fn tls_proxy(remote: &Remote, config: ServerConfig) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let behind = remote.address();
@@ -260,7 +270,7 @@ async fn fetch_trusting(
 }
 
 #[tokio::test]
-async fn a_short_rsa_key_of_a_server_is_verified_over_tls_1_2() {
+async fn short_rsa_key_of_a_server_is_verified_over_tls_1_2() {
     let remote = Remote::builder().plain_http().start().await;
     remote.repo("team/app").index(Some("v1"), BOTH);
     let pki = testregistry::Pki::new();
@@ -290,7 +300,7 @@ async fn a_short_rsa_key_of_a_server_is_verified_over_tls_1_2() {
         (&[&version::TLS12], HostSettings::default(), "unreachable"),
         (&[&version::TLS13], trusting(), "unreachable"),
     ] {
-        let address = in_front(&remote, ShortKey::new().server(leaf.clone(), versions)).await;
+        let address = tls_proxy(&remote, ShortKey::new().server(leaf.clone(), versions)).await;
         assert_eq!(
             kind(&fetch_at(address, host).await),
             expected,
@@ -300,16 +310,16 @@ async fn a_short_rsa_key_of_a_server_is_verified_over_tls_1_2() {
     let shortest = ShortKey::shortest();
     let weak = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     let weak = weak.signed_by(&shortest, &issuer).unwrap().into();
-    let address = in_front(&remote, shortest.server(weak, &[&version::TLS12])).await;
+    let address = tls_proxy(&remote, shortest.server(weak, &[&version::TLS12])).await;
     let fetched = fetch_at(address, trusting()).await;
     assert_eq!(kind(&fetched), "unreachable", "768 bits");
-    let address = in_front(&remote, ShortKey::new().server(leaf, &[&version::TLS13])).await;
+    let address = tls_proxy(&remote, ShortKey::new().server(leaf, &[&version::TLS13])).await;
     let error = fetch_at(address, trusting()).await.unwrap_err().to_string();
     let expected = format!("the certificate of {address} has an RSA key of 1024 bits, for which");
     assert!(error.contains(&expected), "{error}");
     let other =
         CertificateDer::from_pem_slice(pki.leaf(&["127.0.0.1"]).cert_pem.as_bytes()).unwrap();
-    let address = in_front(&remote, ShortKey::new().server(other, &[&version::TLS12])).await;
+    let address = tls_proxy(&remote, ShortKey::new().server(other, &[&version::TLS12])).await;
     assert_eq!(
         kind(&fetch_at(address, trusting()).await),
         "unreachable",
@@ -317,14 +327,14 @@ async fn a_short_rsa_key_of_a_server_is_verified_over_tls_1_2() {
     );
 }
 
-/// A server of which one key is short, and the authority of its certificate.
+/// A server in whose chain one key is short, and the authority of its certificate.
 struct ShortServer {
     holder: &'static str,
     authority: CertificateDer<'static>,
     config: ServerConfig,
 }
 
-/// Makes servers whose authority, second certificate, and own certificate have a short key.
+/// Makes a server whose authority has a short key, one whose second certificate has it, and one that has it itself.
 fn short_servers() -> [ShortServer; 3] {
     let short = ShortKey::new();
     let usual = KeyPair::generate().unwrap();
@@ -378,7 +388,7 @@ fn short_servers() -> [ShortServer; 3] {
 }
 
 #[tokio::test]
-async fn a_short_rsa_key_counts_where_the_operator_trusts_its_authority() {
+async fn handshake_with_short_rsa_key_needs_operators_authority() {
     let remote = Remote::builder().plain_http().start().await;
     remote.repo("team/app").index(Some("v1"), BOTH);
     let dir = tempfile::tempdir().unwrap();
@@ -390,7 +400,7 @@ async fn a_short_rsa_key_counts_where_the_operator_trusts_its_authority() {
         config,
     } in short_servers()
     {
-        let address = in_front(&remote, config).await;
+        let address = tls_proxy(&remote, config).await;
         let pem = BASE64.encode(&authority);
         let pem = format!("-----BEGIN CERTIFICATE-----\n{pem}\n-----END CERTIFICATE-----\n");
         std::fs::write(&file, pem).unwrap();
@@ -426,7 +436,7 @@ async fn a_short_rsa_key_counts_where_the_operator_trusts_its_authority() {
 }
 
 #[tokio::test]
-async fn a_server_has_the_key_of_the_certificate_that_it_presents() {
+async fn server_without_the_key_of_its_certificate_is_refused() {
     let remote = Remote::builder().plain_http().start().await;
     remote.repo("team/app").index(Some("v1"), BOTH);
     let own = self_signed("127.0.0.1");
@@ -447,7 +457,7 @@ async fn a_server_has_the_key_of_the_certificate_that_it_presents() {
                 .unwrap()
                 .with_no_client_auth()
                 .with_cert_resolver(std::sync::Arc::new(SingleCertAndKey::from(pair)));
-            let address = in_front(&remote, config).await;
+            let address = tls_proxy(&remote, config).await;
             let trusting = HostSettings {
                 ca_file: Some(file.clone()),
                 ..HostSettings::default()
@@ -464,9 +474,9 @@ async fn a_server_has_the_key_of_the_certificate_that_it_presents() {
     }
 }
 
-/// Groups that Go's clients offer, of which a server may have a single one.
+/// A server may support only one of the groups that Go's clients offer.
 #[tokio::test]
-async fn keys_are_exchanged_over_any_group_of_nodes() {
+async fn key_exchange_works_over_each_group_of_nodes() {
     use rustls::NamedGroup::{
         X25519, X25519MLKEM768, secp256r1, secp256r1MLKEM768, secp384r1, secp521r1,
     };
@@ -490,7 +500,9 @@ async fn keys_are_exchanged_over_any_group_of_nodes() {
     let groups = groups.map(|group| (&version::TLS13, group));
     for (version, group) in curves.into_iter().chain(groups) {
         let mut provider = net::provider();
-        provider.kx_groups.retain(|own| own.name() == group);
+        provider
+            .kx_groups
+            .retain(|supported| supported.name() == group);
         assert_eq!(provider.kx_groups.len(), 1, "{group:?}");
         let builder = ServerConfig::builder_with_provider(std::sync::Arc::new(provider));
         let builder = builder
@@ -499,26 +511,20 @@ async fn keys_are_exchanged_over_any_group_of_nodes() {
             .with_no_client_auth();
         let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
-        let address = in_front(
-            &remote,
-            builder.with_single_cert(vec![certificate], key).unwrap(),
-        )
-        .await;
+        let config = builder.with_single_cert(vec![certificate], key).unwrap();
+        let address = tls_proxy(&remote, config).await;
         let host = HostSettings {
             ca_file: Some(ca.clone()),
             ..HostSettings::default()
         };
-        assert_eq!(
-            kind(&fetch_at(address, host).await),
-            both,
-            "{group:?} of {version:?}"
-        );
+        let fetched = fetch_at(address, host).await;
+        assert_eq!(kind(&fetched), both, "{group:?} of {version:?}");
     }
 }
 
-/// Over TLS 1.3 the server says so only after the handshake.
+/// Over TLS 1.3 the server demands the certificate only after the handshake.
 #[tokio::test]
-async fn a_server_that_wants_a_client_certificate_is_told_from_others() {
+async fn missing_client_certificate_is_explained() {
     let pki = testregistry::Pki::new();
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
@@ -549,7 +555,7 @@ async fn a_server_that_wants_a_client_certificate_is_told_from_others() {
             let (tcp, _) = listener.accept().await.unwrap();
             let (_, mut tcp) = acceptor.accept(tcp).into_fallible().await.unwrap_err();
             tcp.shutdown().await.unwrap();
-            // Closing with something unread would reset the connection.
+            // Closing with unread bytes would reset the connection.
             while tcp.read(&mut [0; 4096]).await.is_ok_and(|count| count > 0) {}
         };
         let (error, ()) = tokio::join!(fetch_at(address, host), refusing);
@@ -560,18 +566,18 @@ async fn a_server_that_wants_a_client_certificate_is_told_from_others() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_common_cipher_suite_is_told_from_others() {
+async fn handshake_failure_lists_its_possible_causes() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let refusing = async {
         let (mut tcp, _) = listener.accept().await.unwrap();
         assert!(tcp.read(&mut [0; 4096]).await.unwrap() > 0);
-        // handshake_failure, as OpenSSL with nothing but CBC sends it.
+        // handshake_failure, as OpenSSL sends it if it has only cipher suites with CBC.
         tcp.write_all(&[21, 3, 3, 0, 2, 2, 40]).await.unwrap();
     };
     let (error, ()) = tokio::join!(fetch_at(address, HostSettings::default()), refusing);
     let error = error.unwrap_err().to_string();
-    for told in [
+    for expected in [
         "refuses the TLS handshake: HandshakeFailure",
         "CBC",
         "clientCertFile",
@@ -580,6 +586,6 @@ async fn a_server_without_a_common_cipher_suite_is_told_from_others() {
         "SHA-1",
         "docs/registries.md",
     ] {
-        assert!(error.contains(told), "{told}: {error}");
+        assert!(error.contains(expected), "{expected}: {error}");
     }
 }

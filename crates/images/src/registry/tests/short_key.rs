@@ -1,4 +1,5 @@
-//! RSA keys of 1,024 bits and fewer, which no library here makes or signs with. Company authorities and old servers have such keys.
+//! RSA keys of 1,024 bits and fewer, which company authorities and old servers have. No library here makes such keys or
+//! signs with them.
 
 use std::sync::Arc;
 
@@ -8,19 +9,19 @@ use rustls::{ServerConfig, SignatureAlgorithm, SignatureScheme, SupportedProtoco
 use rustls_pki_types::CertificateDer;
 use x509_parser::num_bigint::BigUint;
 
-/// Made by `openssl genrsa 1024` for these tests; it protects nothing.
+/// Modulus of a key made by `openssl genrsa 1024` for these tests; it protects nothing.
 const MODULUS: &str = "e28c698b0ddb63c37df1f43359c51ad524365fdab1318f9840234f6949d11ae9049155f9e185fc4a230fc08ea2ad1a39\
     2963d2a9ae2fb2722edd5c87c03fd5d2fd3257ba5a5b1dcb63092153e2877bcafb606cd2b5a161b8e2856805df3344f9\
     45f2184b22d517e044ce4585b35bbb995b73bb50939af723fd6331a6ee357f5d";
 const PRIVATE_EXPONENT: &str = "57a693bf252158bbee228aa4c37aab2303dbb5c25b041dd67e1a2b4345380dfd51b3195c9090d247acc10f732025711b\
     e493a691d7bec47fc0fa0c2ec986e926fa3f8b4203954c28f663e3c3de583e02800c6c6e67199ddd08f6fee7812feeeb\
     197c840ccb703a04ab5b719cf306886edf74225fec59bfe94d86194c1d1e6c51";
-/// Made by `openssl genrsa 768`: too short for everybody.
+/// Modulus of a key made by `openssl genrsa 768`, which everybody refuses.
 const SHORTEST_MODULUS: &str = "c1827838bce729311f1dc48afbffbfe45f1acf17ab12a78db67b75c26097b4658da70ba1bd272319722d550e7ce0d264\
     9604b10389845d6ff1ab212073805e3b7d37034cfa90a1bc7484fbe453bab1bbe42b2086f44ccd70d5b274af0da2f0dd";
 const SHORTEST_PRIVATE_EXPONENT: &str = "a93649a273ad3fdbf075bb543da01a50bcc958a63db606466977f43590f99789e620588f8a341b0139526\
     2ba5480d3f812ac55a8e66c85db1a614503703f9cb0bf8ea9773a3ecb23f6b4887de01ef7bc4b85c4ca9ac409c7c86ba03dedfa1f01";
-/// Prefixes of a digest in a signature of PKCS #1 (RFC 8017 section 9.2).
+/// Prefix of a digest in a PKCS #1 signature, for each hash (RFC 8017 section 9.2).
 const SHA256_INFO: [u8; 19] = [
     48, 49, 48, 13, 6, 9, 96, 134, 72, 1, 101, 3, 4, 2, 1, 5, 0, 4, 32,
 ];
@@ -147,11 +148,11 @@ impl rcgen::SigningKey for ShortKey {
 
 impl SigningKey for ShortKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let able = [
+        let supported = [
             SignatureScheme::RSA_PSS_SHA256,
             SignatureScheme::RSA_PKCS1_SHA256,
         ];
-        let scheme = offered.iter().find(|scheme| able.contains(scheme))?;
+        let scheme = offered.iter().find(|scheme| supported.contains(scheme))?;
         Some(Box::new(Signature {
             key: self.clone(),
             scheme: *scheme,
@@ -171,7 +172,7 @@ struct Signature {
 
 impl Signer for Signature {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        // Nobody looks at a signature of PSS: the certificate is refused before.
+        // A PSS signature is never verified, because the certificate is refused before.
         Ok(if self.scheme == SignatureScheme::RSA_PSS_SHA256 {
             vec![0; self.key.modulus.to_bytes_be().len()]
         } else {

@@ -1,10 +1,10 @@
-//! Files of certificates that cannot be used: a fault of their host alone.
+//! Files of certificates that cannot be used: only lookups at their host fail.
 
 use super::*;
 use crate::registry::FailureClass;
 
 #[tokio::test]
-async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
+async fn faulty_certificate_files_fail_only_their_host() {
     let remotes = [Remote::start().await, Remote::start().await];
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
@@ -64,37 +64,35 @@ async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
             fault.starts_with(&remotes[0].address()) && fault.contains(expected),
             "{expected}: {fault}"
         );
-        let asked = remotes.each_ref().map(|remote| {
+        let images = remotes.each_ref().map(|remote| {
             remote.repo("team/app").index(Some("v1"), BOTH);
             remote.repo("team/app").reference("v1").parse().unwrap()
         });
-        let [failed, found] = asked.each_ref().map(|image| client.fetch(image, None));
-        let failed = failed.await.unwrap_err();
+        let error = client.fetch(&images[0], None).await.unwrap_err();
         assert!(
-            failed.class() == FailureClass::NotAsked,
-            "the registry has nothing to do with it: {failed:?}"
+            error.class() == FailureClass::NotAsked,
+            "it says nothing about the registry: {error:?}"
         );
         let begin = format!(
             "failed: TLS with {} cannot be set up: ",
             remotes[0].address()
         );
-        let text = failed.to_string();
-        assert!(
-            text.starts_with(&begin) && text.contains(expected),
-            "{expected}: {text}"
-        );
+        let text = error.to_string();
+        assert!(text.starts_with(&begin), "{text}");
+        assert!(text.contains(expected), "{expected}: {text}");
+        let found = client.fetch(&images[1], None).await.unwrap();
         assert_eq!(
-            found.await.unwrap().support,
+            found.support,
             Support::Index(platforms(&BOTH)),
             "{expected}"
         );
     }
-    assert_eq!(remotes[0].requests().len(), 0, "nobody is asked");
+    assert_eq!(remotes[0].requests().len(), 0, "no request is sent");
 }
 
-/// containerd tries HTTP where a server has no TLS, and not where its own settings of TLS are wrong.
+/// containerd falls back to HTTP if a server has no TLS, but not if its own TLS settings are faulty.
 #[tokio::test]
-async fn files_that_cannot_be_read_do_not_lead_to_http() {
+async fn unreadable_certificate_file_does_not_lead_to_http() {
     let remote = Remote::builder().plain_http().start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -122,7 +120,10 @@ async fn files_that_cannot_be_read_do_not_lead_to_http() {
         };
         let client = Registry::load(settings, registry_metrics()).unwrap();
         let image = repo.reference("v1").parse().unwrap();
-        let found = client.fetch(&image, None).await.map(|found| found.support);
-        assert!(kind(&found).starts_with(expected), "{expected}: {found:?}");
+        let support = client.fetch(&image, None).await.map(|found| found.support);
+        assert!(
+            kind(&support).starts_with(expected),
+            "{expected}: {support:?}"
+        );
     }
 }

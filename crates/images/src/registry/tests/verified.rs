@@ -1,4 +1,4 @@
-//! Indexes that are verified: `verify: manifests` and `verify: config`.
+//! Verification of indexes: `verify: manifests` and `verify: config`.
 
 use super::*;
 
@@ -45,12 +45,12 @@ fn claims(mut entry: Value, platform: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_entry_counts_if_its_config_says_the_same() {
+async fn entry_is_supported_only_if_its_config_agrees() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let amd64 = || claims(repo.image("linux/amd64", None), "linux/amd64");
     let both = platforms(&BOTH);
-    let only = platforms(&["linux/amd64"]);
+    let amd64_only = platforms(&["linux/amd64"]);
     let config = |config: Value| {
         repo.image_of(
             repo.blob(config.to_string(), OCI_CONFIG),
@@ -61,8 +61,12 @@ async fn an_entry_counts_if_its_config_says_the_same() {
     let nested = |entry: Value| repo.index(None, [claims(entry, "linux/arm64")]);
     for (name, entry, expected) in [
         ("honest", repo.image("linux/arm64", None), both),
-        ("a lie", repo.image("linux/amd64", None), only),
-        ("another system", repo.image("windows/arm64", None), only),
+        ("a lie", repo.image("linux/amd64", None), amd64_only),
+        (
+            "another system",
+            repo.image("windows/arm64", None),
+            amd64_only,
+        ),
         (
             "an alias",
             config(json!({"os": "linux", "architecture": "aarch64"})),
@@ -76,7 +80,7 @@ async fn an_entry_counts_if_its_config_says_the_same() {
         (
             "an architecture that no node has",
             config(json!({"os": "linux", "architecture": "vax"})),
-            only,
+            amd64_only,
         ),
         (
             "an honest one in an index",
@@ -86,7 +90,7 @@ async fn an_entry_counts_if_its_config_says_the_same() {
         (
             "a lie in an index",
             nested(repo.image("linux/amd64", None)),
-            only,
+            amd64_only,
         ),
     ] {
         let is_index = entry["mediaType"]
@@ -106,10 +110,10 @@ async fn an_entry_counts_if_its_config_says_the_same() {
         assert_eq!(
             ask_verified(&remote, &repo, &[]).await.unwrap(),
             Support::Index(both),
-            "{name}, believed"
+            "{name}, without verification"
         );
     }
-    // A config that leaves out the variant of an arm image says enough.
+    // A config may leave out the variant of an arm image.
     let arm = config(json!({"os": "linux", "architecture": "arm"}));
     repo.index(Some("v1"), [claims(arm, "linux/arm/v6")]);
     let expected = platforms(&["linux/arm/v6", "linux/arm/v7"]);
@@ -121,14 +125,14 @@ async fn an_entry_counts_if_its_config_says_the_same() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_unknown_and_what_no_pool_needs_is_not_read() {
+async fn only_needed_configs_are_read_and_failures_are_unknown() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let amd64 = repo.image("linux/amd64", None);
     let lie = repo.image("linux/amd64", None);
     let entries = [claims(amd64, "linux/amd64"), claims(lie, "linux/s390x")];
     repo.index(Some("v1"), entries.clone());
-    let before = remote.requests().len();
+    remote.forget_requests();
     let support = ask_verified(&remote, &repo, &["linux/amd64"])
         .await
         .unwrap();
@@ -136,15 +140,15 @@ async fn what_cannot_be_read_is_unknown_and_what_no_pool_needs_is_not_read() {
         support,
         Support::Index(platforms(&["linux/amd64", "linux/s390x"]))
     );
-    let asked = remote.requests().len() - before;
-    assert_eq!(asked, 3, "the index, one manifest, one config");
+    let count = remote.requests().len();
+    assert_eq!(count, 3, "the index, one manifest, one config");
 
     let gone = claims(gone(), "linux/arm64");
     repo.index(Some("v1"), [entries[0].clone(), gone]);
     assert_eq!(
         ask_verified(&remote, &repo, &BOTH).await.unwrap(),
         Support::Index(platforms(&["linux/amd64"])),
-        "a manifest that is missing is one that nodes cannot pull"
+        "nodes cannot pull a missing manifest"
     );
     repo.fault(Some(at(&entries[0], || Fault::status(503))));
     assert_eq!(
@@ -158,13 +162,13 @@ fn gone() -> Value {
     json!({"mediaType": OCI_MANIFEST, "digest": format!("sha256:{}", "0".repeat(64)), "size": 2})
 }
 
-/// Makes this fault for requests for this manifest.
+/// Makes a fault that concerns only requests for this manifest.
 fn at(entry: &Value, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Fault {
     let digest = entry["digest"].as_str().unwrap().to_owned();
     Fault::custom(move |request| (request.reference.as_ref() == Some(&digest)).then(&fault))
 }
 
-/// Returns where an image runs, where that is unknown, and why.
+/// Returns the platforms on which an image runs, those for which that is unknown, and the failure.
 fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
     match result {
         Err(Error::Partly {
@@ -177,7 +181,7 @@ fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
 }
 
 #[tokio::test]
-async fn an_entry_counts_if_its_manifest_is_there() {
+async fn entry_without_a_manifest_is_not_supported() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let amd64 = repo.entry("linux/amd64");
@@ -199,7 +203,7 @@ async fn an_entry_counts_if_its_manifest_is_there() {
             "{name}"
         );
     }
-    // Nodes that choose a missing entry do not take the next one.
+    // Nodes that choose an entry without a manifest do not fall back to the next one.
     repo.index(
         Some("v1"),
         [
@@ -213,14 +217,14 @@ async fn an_entry_counts_if_its_manifest_is_there() {
 }
 
 #[tokio::test]
-async fn each_entry_that_counts_is_asked_for_once_by_head() {
+async fn each_chosen_entry_is_requested_once_by_head() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(
         Some("v1"),
         ["linux/amd64", "linux/arm64", "linux/s390x", "linux/arm/v6"],
     );
-    let asked = async |platforms: &[&str]| {
+    let methods = async |platforms: &[&str]| {
         remote.forget_requests();
         ask_existing(&remote, &repo, platforms).await.unwrap();
         remote
@@ -229,17 +233,17 @@ async fn each_entry_that_counts_is_asked_for_once_by_head() {
             .map(|request| request.method.to_string())
             .collect::<Vec<_>>()
     };
-    assert_eq!(asked(&[]).await, ["GET"]);
-    assert_eq!(asked(&BOTH).await, ["GET", "HEAD", "HEAD"]);
-    // The one entry that nodes of three kinds choose.
+    assert_eq!(methods(&[]).await, ["GET"]);
+    assert_eq!(methods(&BOTH).await, ["GET", "HEAD", "HEAD"]);
+    // Nodes of both variants choose the same entry.
     assert_eq!(
-        asked(&["linux/arm/v6", "linux/arm/v7"]).await,
+        methods(&["linux/arm/v6", "linux/arm/v7"]).await,
         ["GET", "HEAD"]
     );
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_for_is_unknown_for_its_platform() {
+async fn failed_request_makes_only_its_platform_unknown() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let [amd64, arm64] = BOTH.map(|platform| repo.entry(platform));
@@ -252,22 +256,22 @@ async fn what_cannot_be_asked_for_is_unknown_for_its_platform() {
         (503, "unreachable"),
     ] {
         repo.fault(Some(at(&arm64, move || Fault::status(status))));
-        let known = partly(ask_existing(&remote, &repo, &BOTH).await);
+        let result = partly(ask_existing(&remote, &repo, &BOTH).await);
         assert_eq!(
-            known,
+            result,
             ("linux/amd64".into(), "linux/arm64".into(), why),
             "{status}"
         );
-        let believed = ask_existing(&remote, &repo, &["linux/amd64"])
+        let unverified = ask_existing(&remote, &repo, &["linux/amd64"])
             .await
             .unwrap();
         assert_eq!(
-            believed,
+            unverified,
             Support::Index(platforms(&BOTH)),
-            "{status}, of no pool"
+            "{status}, for a platform that is not verified"
         );
     }
-    // A registry that does not answer HEAD is asked by GET.
+    // If a registry does not support HEAD, GET follows.
     for status in [401, 403, 405] {
         repo.fault(Some(at(&arm64, move || Fault::status(status).only_head())));
         let support = ask_existing(&remote, &repo, &BOTH).await;

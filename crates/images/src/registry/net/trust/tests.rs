@@ -57,7 +57,7 @@ fn parts_of_a_pem_file_have_their_line() {
 }
 
 #[test]
-fn extra_authorities_are_those_that_the_system_does_not_have() {
+fn extra_authorities_exclude_those_of_the_system() {
     let [public, company] = [(); 2].map(|()| testregistry::Pki::new().ca_pem());
     let system = tempfile::tempdir().unwrap();
     let extra = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The way from a server's certificate to an authority, which webpki finds and verifies.
+//! The chain from a server's certificate to an authority, which webpki finds and verifies.
 
 use std::collections::VecDeque;
 
@@ -12,22 +12,22 @@ use webpki::{
 use super::original::{Original, Relaxed};
 use super::policies;
 
-/// Maximum number of certificates of a server's chain that are considered: webpki tries their permutations.
-const ISSUERS: usize = 8;
+/// Maximum number of certificates of a server's chain that are considered, because webpki tries their permutations.
+const MAX_ISSUERS: usize = 8;
 const SERVER_AUTH: KeyPurposeId<'_> = KeyPurposeId::new(&[43, 6, 1, 5, 5, 7, 3, 1]);
 const ANY_USAGE: KeyPurposeId<'_> = KeyPurposeId::new(&[85, 29, 37, 0]);
 
 pub(super) struct Chain<'c> {
     pub(super) server: &'c EndEntityCert<'c>,
-    /// The server's certificate, as `server` reads it.
+    /// The server's certificate, from which `server` was parsed.
     pub(super) relaxed: &'c Relaxed<'c>,
     pub(super) issuers: Vec<Relaxed<'c>>,
     pub(super) now: UnixTime,
 }
 
 impl Chain<'_> {
-    /// Verifies that the chain leads to one of these authorities, for a server, and with valid policies. Only signatures
-    /// of these algorithms count.
+    /// Verifies that the chain leads to one of these authorities, that its certificates are for servers, and that its
+    /// policies are valid. Only signatures by these algorithms count.
     pub(super) fn verify(
         &self,
         authorities: &RootCertStore,
@@ -44,7 +44,7 @@ impl Chain<'_> {
             .collect();
         let originals: Vec<&dyn SignatureVerificationAlgorithm> =
             originals.iter().map(|algorithm| algorithm as _).collect();
-        // Not cloned, as a copy is known by its place in memory.
+        // Borrowed and not cloned, because [`Original`] recognises a copy by its address in memory.
         let issuers: Vec<CertificateDer<'_>> = self
             .issuers
             .iter()
@@ -72,7 +72,8 @@ impl Chain<'_> {
     }
 }
 
-/// Returns, by their names, certificates by which the server's may lead to an authority; of many, the nearest.
+/// Returns the certificates through which the server's may lead to an authority, as their names say. If there are too
+/// many, returns those nearest to the server's.
 pub(super) fn issuers<'c>(
     server: &EndEntityCert<'_>,
     intermediates: &[&'c CertificateDer<'c>],
@@ -89,7 +90,7 @@ pub(super) fn issuers<'c>(
     }
     let mut nearest = Vec::new();
     let mut wanted = VecDeque::from([server.issuer().to_vec()]);
-    while nearest.len() < ISSUERS
+    while nearest.len() < MAX_ISSUERS
         && let Some(name) = wanted.pop_front()
     {
         for (relaxed, _, issuer) in rest.extract_if(.., |(_, subject, _)| *subject == name) {
@@ -97,11 +98,12 @@ pub(super) fn issuers<'c>(
             wanted.push_back(issuer);
         }
     }
-    nearest.truncate(ISSUERS);
+    nearest.truncate(MAX_ISSUERS);
     nearest
 }
 
-/// Go's `checkChainForKeyUsage`: without the extension a certificate is for any usage, too.
+/// Checks the extended key usage as Go's `checkChainForKeyUsage` does: a certificate without the extension is for any
+/// usage.
 struct ForServers;
 
 impl ExtendedKeyUsageValidator for ForServers {

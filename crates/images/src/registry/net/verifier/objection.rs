@@ -1,4 +1,5 @@
-//! Objections to certificates, for whoever can change them. Nothing of a certificate is quoted but numbers.
+//! Objections to certificates, explained for people who can replace the certificates. Only numbers of a certificate are
+//! quoted.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,33 +17,35 @@ use super::{policies, short_key};
 /// Extensions that webpki understands, below 2.5.29.
 const UNDERSTOOD: [u8; 6] = [15, 17, 19, 30, 31, 37];
 /// Maximum bytes of an object identifier in a message.
-const SHOWN: usize = 32;
+const MAX_SHOWN: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the certificate is not taken")]
+#[error("the certificate is not accepted")]
 pub(in crate::registry::net) enum Objection {
-    /// The server's RSA key has so many bits, for which there is a separate handshake.
+    /// The server's RSA key has only this many bits, so a separate handshake is needed.
     ShortKey(u32),
-    /// An RSA key has so few bits that it counts only under an authority of the operator, and there is none.
+    /// An RSA key has so few bits that it is accepted only under an authority of the operator, and the chain leads to
+    /// none.
     ShortKeyOfSystem {
         holder: Holder,
         bits: u32,
-        /// List of the host's files, for its authority.
+        /// Names of the host's files of authorities.
         files: String,
     },
-    /// No authority has signed the certificate, neither one of the system nor one in these files for the host.
+    /// Neither an authority of the system nor one in these files of the host has signed the certificate.
     Untrusted(String),
-    /// The certificate is that of an authority, and is not in these files for the host.
+    /// The certificate is that of an authority, and is not in these files of the host.
     Authority(String),
-    /// One of the certificates that were presented is flawed; the server's own has the place 0.
+    /// The presented certificate with this index has this flaw; index 0 is the server's own.
     Flaw(usize, Cow<'static, str>),
+    /// The chain as a whole is not accepted, for this reason.
     Chain(Cow<'static, str>),
 }
 
 /// Holder of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::registry::net) enum Holder {
-    /// One of the certificates that were presented; the server's own has the place 0.
+    /// The presented certificate with this index; index 0 is the server's own.
     Presented(usize),
     /// An authority of the system.
     Authority,
@@ -56,11 +59,11 @@ impl Objection {
         now: UnixTime,
         files: &str,
     ) -> Self {
-        for (place, certificate) in presented.iter().enumerate() {
+        for (index, certificate) in presented.iter().enumerate() {
             if let Some(certificate) = parse(certificate)
-                && let Some(flaw) = find_flaw(error, place, &certificate, now)
+                && let Some(flaw) = find_flaw(error, index, &certificate, now)
             {
-                return Self::Flaw(place, flaw);
+                return Self::Flaw(index, flaw);
             }
         }
         match error {
@@ -70,9 +73,9 @@ impl Objection {
                 Self::Untrusted(files.to_owned())
             }
             Error::UnsupportedCriticalExtension => Self::Chain(
-                "one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so that nodes refuse it, too; have them issued with that policy".into(),
+                "one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so nodes refuse the chain, too; have these certificates issued with that policy".into(),
             ),
-            // Name of the error, without its content.
+            // Only the name of the error, because its content may quote the certificate.
             error => {
                 Self::Chain(format!("it is not valid: {}", name(&format!("{error:?}"))).into())
             }
@@ -88,12 +91,12 @@ impl Objection {
         }
     }
 
-    /// Explains the objection, for a host as the configuration names it.
+    /// Explains the objection. `host` is the host's name in the configuration.
     pub(in crate::registry::net) fn explain(&self, host: &str) -> String {
         let certificate = format!("the certificate of {host}");
         match self {
             Self::ShortKey(bits) => format!(
-                "{certificate} has an RSA key of {bits} bits, for which the server has no handshake that can be verified (TLS 1.2 with a signature of PKCS #1 by 1,024 bits at least); give it a key of 2,048 bits"
+                "{certificate} has an RSA key of {bits} bits, for which the server has no handshake that can be verified (TLS 1.2 with a PKCS #1 signature by at least 1,024 bits); give it a key of 2,048 bits"
             ),
             Self::ShortKeyOfSystem {
                 holder,
@@ -113,11 +116,11 @@ impl Objection {
                 "{certificate} is that of an authority; if it is the right one, add that very certificate to {files}"
             ),
             Self::Flaw(0, what) => format!("{certificate} {what}"),
-            Self::Flaw(place, what) => {
-                format!("certificate {} of the chain of {host} {what}", place + 1)
+            Self::Flaw(index, what) => {
+                format!("certificate {} of the chain of {host} {what}", index + 1)
             }
             Self::Chain(what) => {
-                format!("the chain of certificates of {host} is not taken: {what}")
+                format!("the chain of certificates of {host} is not accepted: {what}")
             }
         }
     }
@@ -129,10 +132,10 @@ impl From<Objection> for TlsError {
     }
 }
 
-/// Returns what is wrong with a certificate that may be the reason of the error.
+/// Returns the flaw of a certificate that may have caused the error.
 fn find_flaw(
     error: &Error,
-    place: usize,
+    index: usize,
     certificate: &X509Certificate<'_>,
     now: UnixTime,
 ) -> Option<Cow<'static, str>> {
@@ -146,7 +149,7 @@ fn find_flaw(
         }
         Error::UnknownIssuer | Error::UnsupportedCriticalExtension => not_understood(certificate),
         // The server's own key signs no certificate.
-        Error::InvalidSignatureForPublicKey if place > 0 => signs_by_short_key(certificate),
+        Error::InvalidSignatureForPublicKey if index > 0 => signs_by_short_key(certificate),
         _ => None,
     }
 }
@@ -154,7 +157,7 @@ fn find_flaw(
 fn explain_short_key(host: &str, holder: &Holder, bits: u32, files: &str) -> String {
     let holder = match holder {
         Holder::Presented(0) => format!("the certificate of {host}"),
-        Holder::Presented(place) => format!("certificate {} of the chain of {host}", place + 1),
+        Holder::Presented(index) => format!("certificate {} of the chain of {host}", index + 1),
         Holder::Authority => format!("the authority that has signed the certificate of {host}"),
     };
     let trust = if files.is_empty() {
@@ -167,7 +170,7 @@ fn explain_short_key(host: &str, holder: &Holder, bits: u32, files: &str) -> Str
     )
 }
 
-/// Returns why a server cannot use the certificate: its dates, or its usage.
+/// Returns why a server cannot use the certificate, by the certificate's dates and usage.
 pub(super) fn unusable(
     certificate: &X509Certificate<'_>,
     now: UnixTime,
@@ -197,7 +200,7 @@ fn signed_by(certificate: &X509Certificate<'_>, algorithm: &[u8]) -> Option<Cow<
         return None;
     }
     Some(format!(
-        "is signed by an algorithm that is not taken, {}; nodes take no SHA-1 either: have it signed with SHA-256",
+        "is signed by an algorithm that is not accepted, {}; nodes do not accept SHA-1 either: have it signed with SHA-256",
         shown(oid)
     ).into())
 }
@@ -205,7 +208,7 @@ fn signed_by(certificate: &X509Certificate<'_>, algorithm: &[u8]) -> Option<Cow<
 fn signs_by_short_key(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>> {
     let bits = short_key::bits(certificate)?;
     Some(format!(
-        "has an RSA key of {bits} bits, by which what it has signed cannot be verified; SHA-256 or SHA-512 with 1,024 bits at least can, and 2,048 bits are right"
+        "has an RSA key of {bits} bits, whose signature cannot be verified; a signature with SHA-256 or SHA-512 by at least 1,024 bits can be, but use 2,048 bits"
     ).into())
 }
 
@@ -219,17 +222,18 @@ fn not_understood(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>
     let oid = &extensions
         .find(|extension| extension.critical && !understood(&extension.oid))?
         .oid;
-    Some(format!("has the critical extension {}, which is not understood, by nodes neither; have it issued without", shown(oid)).into())
+    Some(format!("has the critical extension {}, which neither this client nor nodes understand; have it issued without that extension", shown(oid)).into())
 }
 
 fn shown(oid: &Oid<'_>) -> String {
-    if oid.as_bytes().len() > SHOWN {
+    if oid.as_bytes().len() > MAX_SHOWN {
         "of an unknown kind".to_owned()
     } else {
         oid.to_id_string()
     }
 }
 
+/// Returns the name at the beginning of a `Debug` text.
 fn name(debug: &str) -> &str {
     debug
         .split(|character: char| !character.is_alphanumeric())

@@ -1,4 +1,4 @@
-//! Certificates as webpki can judge them, with the signatures of the originals: see the page of [`super`].
+//! Copies of certificates that webpki can judge, whose signatures are verified over the originals: see [`super`].
 
 use std::ops::Range;
 use std::ptr;
@@ -11,17 +11,17 @@ use x509_parser::parse_x509_certificate;
 
 use super::policies;
 
-/// Tag of a boolean of DER, and its values.
+/// Tag and values of a boolean in DER.
 const BOOLEAN: u8 = 1;
 const TRUE: u8 = 0xff;
 const FALSE: u8 = 0;
 
-/// A certificate whose extensions about policies are not critical: webpki refuses critical ones unread, and skips
-/// others; [`policies::are_valid`] reads them. The rest of the certificate is unchanged.
+/// A copy of a certificate in which no extension about policies is critical. webpki refuses critical ones without
+/// reading them, and skips others; [`policies::are_valid`] reads them. The rest of the certificate is unchanged.
 pub(super) struct Relaxed<'c> {
     pub(super) certificate: CertificateDer<'c>,
     original: &'c [u8],
-    /// Signed part of the certificate; empty if nothing was changed.
+    /// Range of the signed part of the certificate; empty if nothing was changed.
     signed: Range<usize>,
 }
 
@@ -45,7 +45,7 @@ impl<'c> Relaxed<'c> {
             bytes[flag] = FALSE;
         }
         let signed = parsed.tbs_certificate.as_ref();
-        let start = place(signed, original);
+        let start = offset(signed, original);
         Self {
             certificate: bytes.into(),
             original,
@@ -53,7 +53,7 @@ impl<'c> Relaxed<'c> {
         }
     }
 
-    /// Returns what is signed, if it was changed.
+    /// Returns the signed part, if it was changed.
     pub(super) fn changed(&self) -> Option<Changed<'_>> {
         if self.signed.is_empty() {
             return None;
@@ -66,38 +66,39 @@ impl<'c> Relaxed<'c> {
     }
 }
 
-/// Returns the places of the bytes by which the extensions about policies are critical.
+/// Returns the indices of the bytes that make extensions about policies critical.
 fn critical_flags(original: &[u8], parsed: &X509Certificate<'_>) -> Vec<usize> {
     let mut flags = Vec::new();
     for extension in parsed.extensions() {
         if !extension.critical || !policies::is_about(&extension.oid) {
             continue;
         }
-        // The flag follows the identifier, behind a tag and a length.
+        // The flag follows the identifier, after a tag and a length.
         let identifier = extension.oid.as_bytes();
-        let flag = place(identifier, original) + identifier.len() + 2;
-        let until = original.get(..=flag);
-        if until.is_some_and(|until| until.ends_with(&[BOOLEAN, 1, TRUE])) {
+        let flag = offset(identifier, original) + identifier.len() + 2;
+        if let Some(until_flag) = original.get(..=flag)
+            && until_flag.ends_with(&[BOOLEAN, 1, TRUE])
+        {
             flags.push(flag);
         }
     }
     flags
 }
 
-/// Returns the place of a part in its whole.
-fn place(part: &[u8], whole: &[u8]) -> usize {
+/// Returns the offset of a part in the whole of which it is a slice.
+fn offset(part: &[u8], whole: &[u8]) -> usize {
     part.as_ptr().addr() - whole.as_ptr().addr()
 }
 
-/// What is signed of a [`Relaxed`] certificate.
+/// Signed part of a [`Relaxed`] certificate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Changed<'a> {
-    /// The text that webpki takes for signed.
+    /// The part in the copy, over which webpki wants the signature verified.
     pub(super) relaxed: &'a [u8],
     pub(super) original: &'a [u8],
 }
 
-/// An algorithm that verifies the signature of a [`Relaxed`] certificate over its original.
+/// An algorithm that verifies the signature of a [`Relaxed`] certificate over the original certificate.
 #[derive(Debug)]
 pub(super) struct Original<'a> {
     pub(super) algorithm: &'a dyn SignatureVerificationAlgorithm,
@@ -111,13 +112,15 @@ impl SignatureVerificationAlgorithm for Original<'_> {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        // By its place in memory: whoever presents a text that equals the copy has it verified as it is.
-        let mut changed = self.changed.iter();
-        let original = match changed.find(|changed| ptr::eq(changed.relaxed, message)) {
-            Some(changed) => changed.original,
-            None => message,
-        };
-        self.algorithm.verify_signature(key, original, signature)
+        // The copy is recognised by its address in memory. A presented text that merely equals the copy is verified as
+        // it is.
+        for changed in self.changed {
+            if ptr::eq(changed.relaxed, message) {
+                let original = changed.original;
+                return self.algorithm.verify_signature(key, original, signature);
+            }
+        }
+        self.algorithm.verify_signature(key, message, signature)
     }
 
     fn public_key_alg_id(&self) -> AlgorithmIdentifier {

@@ -1,4 +1,5 @@
-//! Certificate policies: RFC 5280 section 6.1, as in RFC 9618 and Go's `policiesValid`, where any policy will do.
+//! Validates certificate policies by RFC 5280 section 6.1, in the way of RFC 9618 and Go's `policiesValid`. Any policy
+//! is acceptable.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -14,6 +15,7 @@ use x509_parser::parse_x509_certificate;
 
 const ANY_POLICY: &[u8] = &[85, 29, 32, 0];
 
+/// Returns whether an extension is about policies.
 pub(super) fn is_about(extension: &Oid<'_>) -> bool {
     [
         OID_X509_EXT_CERTIFICATE_POLICIES,
@@ -24,7 +26,8 @@ pub(super) fn is_about(extension: &Oid<'_>) -> bool {
     .contains(extension)
 }
 
-/// Returns whether the policies of a path are valid, which begins below its authority; `None` if one cannot be parsed.
+/// Returns whether the policies of a path are valid; `None` if a certificate cannot be parsed. The path begins below
+/// the trusted authority and ends with the server's certificate.
 pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
     let mut certificates = Vec::with_capacity(path.len());
     let mut may_require_policy = false;
@@ -60,23 +63,23 @@ pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
     Some(!requires_policy || state.any || !state.expected.is_empty())
 }
 
-/// Variables of the validation of a path, between two certificates (RFC 5280 section 6.1.2).
+/// State of the validation of a path, between two certificates (RFC 5280 section 6.1.2).
 struct State<'c> {
-    /// Number of further certificates after which a policy is required.
+    /// Number of certificates after which a policy is required.
     explicit_policy: u32,
-    /// Number of further certificates after which policies are no longer mapped.
+    /// Number of certificates after which policies are no longer mapped.
     no_mapping: u32,
-    /// Number of further certificates after which `anyPolicy` no longer counts.
+    /// Number of certificates after which `anyPolicy` no longer counts.
     no_any_policy: u32,
     /// Policies that the next certificate may have.
     expected: BTreeSet<&'c [u8]>,
-    /// True if the next certificate may have every other policy as well.
+    /// True if the next certificate may also have any other policy.
     any: bool,
 }
 
 impl<'c> State<'c> {
-    /// Keeps those policies of a certificate that are expected; all expected ones if it has `anyPolicy`, and that counts
-    /// by its place in the path or `always_any`.
+    /// Keeps the expected policies that a certificate has. Keeps all expected ones if the certificate has `anyPolicy`
+    /// and that still counts: because of the certificate's position in the path, or by `always_any`.
     fn take_policies(
         &mut self,
         certificate: &'c X509Certificate<'_>,
@@ -97,7 +100,7 @@ impl<'c> State<'c> {
         Some(())
     }
 
-    /// Replaces policies by those to which an issuer maps them. Returns false if one of them is `anyPolicy`.
+    /// Replaces policies by those to which an issuer maps them. Returns false if a mapping contains `anyPolicy`.
     fn map_policies(&mut self, issuer: &'c X509Certificate<'_>) -> Option<bool> {
         let Some(extension) = issuer.policy_mappings().ok()? else {
             return Some(true);
@@ -124,7 +127,8 @@ impl<'c> State<'c> {
         Some(true)
     }
 
-    /// Takes one certificate off each number, unless an issuer has issued itself, and the issuer's own numbers if lower.
+    /// Decrements each number, unless the issuer is self-issued, and lowers it to the issuer's own number if that is
+    /// less.
     fn take_constraints(&mut self, issuer: &X509Certificate<'_>) -> Option<()> {
         let any_policy = issuer.inhibit_anypolicy().ok()?;
         let constraints = constraints(issuer)?;

@@ -1,5 +1,5 @@
-//! RSA keys of 1,024 to 2,047 bits. rustls verifies no signature of theirs; Go does (`crypto/rsa`, whose minimum is 1,024
-//! bits). Used only where an authority of the operator is responsible for the key: see [`super`].
+//! RSA keys of 1,024 to 2,047 bits. rustls verifies no signature by such keys; Go does (`crypto/rsa`, whose minimum is
+//! 1,024 bits). They are accepted only under an authority of the operator: see [`super`].
 
 use aws_lc_rs::signature::{
     RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
@@ -18,18 +18,18 @@ use x509_parser::x509::AlgorithmIdentifier as KeyAlgorithm;
 
 use super::original::parse;
 
-/// Fewest bits of the RSA keys that rustls verifies.
-const USUAL: u32 = 2048;
-/// Fewest bits of the RSA keys that [`verify`] verifies.
-pub(super) const FEWEST: u32 = 1024;
+/// Minimum bits of an RSA key whose signatures rustls verifies.
+const USUAL_MIN_BITS: u32 = 2048;
+/// Minimum bits of an RSA key whose signatures [`verify`] verifies.
+pub(super) const MIN_BITS: u32 = 1024;
 
-/// Signatures of handshakes that can be verified with short keys.
+/// Signature schemes of handshakes that can be verified with short keys.
 pub(super) const SCHEMES: [SignatureScheme; 2] = [
     SignatureScheme::RSA_PKCS1_SHA512,
     SignatureScheme::RSA_PKCS1_SHA256,
 ];
 
-/// An algorithm that takes signatures by short keys as well.
+/// An algorithm that also accepts signatures by short keys.
 #[derive(Debug)]
 pub(super) struct AlsoShort(pub(super) &'static dyn SignatureVerificationAlgorithm);
 
@@ -56,7 +56,7 @@ impl SignatureVerificationAlgorithm for AlsoShort {
     }
 }
 
-/// Returns whether the handshake is signed by the certificate's short key.
+/// Returns whether the certificate's short key has signed the handshake.
 pub(super) fn verify_handshake(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -75,7 +75,8 @@ pub(super) fn verify_handshake(
         .is_some_and(|key| verify(algorithm, key, message, signed.signature()))
 }
 
-/// Verifies a signature by an RSA key of 1,024 bits at least. Of PKCS #1 with SHA-384 and of PSS aws-lc verifies none.
+/// Verifies a signature by an RSA key of at least 1,024 bits. For such keys, aws-lc verifies neither PKCS #1 with
+/// SHA-384 nor PSS.
 fn verify(algorithm: AlgorithmIdentifier, key: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let parameters = match algorithm {
         alg_id::RSA_PKCS1_SHA256 => &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
@@ -87,13 +88,13 @@ fn verify(algorithm: AlgorithmIdentifier, key: &[u8], message: &[u8], signature:
         .is_ok()
 }
 
-/// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
+/// Returns the bits of a certificate's RSA key, if they are too few for rustls.
 pub(super) fn bits(certificate: &X509Certificate<'_>) -> Option<u32> {
     let key = &certificate.tbs_certificate.subject_pki;
     short_bits(&key.algorithm, &key.subject_public_key)
 }
 
-/// Returns the bits of an authority's RSA key, if fewer than rustls verifies.
+/// Returns the bits of an authority's RSA key, if they are too few for rustls.
 pub(super) fn bits_of_authority(authority: &TrustAnchor<'_>) -> Option<u32> {
     let (rest, algorithm) = KeyAlgorithm::from_der(&authority.subject_public_key_info).ok()?;
     let (_, key) = BitString::from_der(rest).ok()?;
@@ -102,7 +103,7 @@ pub(super) fn bits_of_authority(authority: &TrustAnchor<'_>) -> Option<u32> {
 
 fn short_bits(algorithm: &KeyAlgorithm<'_>, key: &BitString<'_>) -> Option<u32> {
     let bits = RsaParameters::public_modulus_len(rsa_key(algorithm, key)?).ok()?;
-    if bits >= USUAL {
+    if bits >= USUAL_MIN_BITS {
         return None;
     }
     Some(bits)
