@@ -1,4 +1,4 @@
-//! Metrics and probes, on a separate port. Nothing here changes anything.
+//! Metrics and probes, on a separate port. All requests are read-only.
 
 use axum::Router;
 use axum::extract::{self, RawQuery};
@@ -11,11 +11,12 @@ use tokio::time::{Duration, Instant, sleep};
 use tolerarch_support::health::{Health, State};
 use tolerarch_support::metrics::Metrics;
 
-/// Maximum time for which a probe is held while a component starts: the kubelet's first one comes before the pools have
-/// been read, and a 503 would leave a warning at every Pod that starts. Less than the probe's `timeoutSeconds`, 5.
+/// Maximum time for which a probe is held while a component starts. The kubelet's first probe arrives before the pools
+/// have been read, and a 503 would leave a warning event on every Pod that starts. Less than the probe's
+/// `timeoutSeconds`, 5.
 const HOLD: Duration = Duration::from_secs(4);
 /// Interval of the checks whether the component has started.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub struct Admin {
@@ -32,15 +33,16 @@ impl Admin {
             .with_state(self)
     }
 
-    /// Waits until no component is starting, or one has failed, and returns the state of each component.
+    /// Waits until no component is starting, or until one has failed. Returns the state of each component.
     async fn started(&self) -> Vec<(&'static str, State)> {
         let end = Instant::now() + HOLD;
         loop {
             let components = self.health.check();
-            if !matches!(worst(&components), State::Starting(_)) || Instant::now() >= end {
+            let is_starting = matches!(worst(&components), State::Starting(_));
+            if !is_starting || Instant::now() >= end {
                 return components;
             }
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 }
@@ -51,7 +53,7 @@ fn worst(components: &[(&str, State)]) -> State {
 }
 
 async fn metrics(extract::State(admin): extract::State<Admin>) -> Response {
-    // So that the metric of health is as of now.
+    // The check updates the metric of health.
     admin.health.check();
     match admin.metrics.render() {
         Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
@@ -62,15 +64,17 @@ async fn metrics(extract::State(admin): extract::State<Admin>) -> Response {
     }
 }
 
-/// Answers with a line for each component, as the probes of Kubernetes do; if all is well only on `?verbose`.
-/// A degraded component has a line of failure, and the process is ready all the same. `?verbose` is answered at once.
+/// Answers with a line for each component, as the probes of Kubernetes do. If the process is ready, the lines are there
+/// only with `?verbose`. A degraded component has a line of failure, although the process is ready. `?verbose` is
+/// answered at once.
 async fn ready(
     extract::State(admin): extract::State<Admin>,
     RawQuery(query): RawQuery,
 ) -> Response {
     // `kubectl get --raw` writes `verbose=`; as in Kubernetes, the value means nothing.
-    let mut parts = query.iter().flat_map(|query| query.split('&'));
-    let verbose = parts.any(|part| part.split('=').next() == Some("verbose"));
+    let query = query.unwrap_or_default();
+    let mut keys = query.split('&').map(|pair| pair.split('=').next());
+    let verbose = keys.any(|key| key == Some("verbose"));
     let components = if verbose {
         admin.health.check()
     } else {
@@ -80,20 +84,23 @@ async fn ready(
     if ready && !verbose {
         return (StatusCode::OK, "ok\n").into_response();
     }
-    let line = |(name, state): &(&str, State)| match state {
-        State::Healthy => format!("[+]{name} ok\n"),
-        State::Failed("") => format!("[-]{name} failed\n"),
-        State::Degraded(reason) | State::Starting(reason) | State::Failed(reason) => {
-            format!("[-]{name} failed: {reason}\n")
-        }
-    };
-    let (status, verdict) = if ready {
-        (StatusCode::OK, "readyz check passed\n")
+    let mut text = String::new();
+    for (name, state) in components {
+        text += &match state {
+            State::Healthy => format!("[+]{name} ok\n"),
+            State::Failed("") => format!("[-]{name} failed\n"),
+            State::Degraded(reason) | State::Starting(reason) | State::Failed(reason) => {
+                format!("[-]{name} failed: {reason}\n")
+            }
+        };
+    }
+    if ready {
+        text += "readyz check passed\n";
+        (StatusCode::OK, text).into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "readyz check failed\n")
-    };
-    let lines: String = components.iter().map(line).collect();
-    (status, lines + verdict).into_response()
+        text += "readyz check failed\n";
+        (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +119,7 @@ mod tests {
     }
 
     impl Process {
-        /// One that has no certificate yet.
+        /// Makes a process that has no certificate yet.
         fn starting() -> Self {
             let metrics = Metrics::new([]).unwrap();
             let certificate = Reported::default();
@@ -130,7 +137,7 @@ mod tests {
             }
         }
 
-        /// The status, and after which time it was answered.
+        /// Returns the status, and the time until the answer.
         async fn probe(&self, path: &str) -> (StatusCode, Duration) {
             let begun = Instant::now();
             let mut router = self.router.clone();
@@ -143,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_probe_is_answered_when_the_process_is_ready() {
+    async fn first_probe_is_answered_once_the_process_is_ready() {
         let process = Process::starting();
         let issued = async {
             sleep(Duration::from_millis(400)).await;
@@ -155,22 +162,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_is_not_held_for_long_nor_where_it_is_of_no_use() {
+    async fn only_readyz_is_held_and_not_for_long() {
         let process = Process::starting();
         let (status, took) = process.probe("/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!((HOLD..HOLD + 2 * LOOK).contains(&took), "{took:?}");
+        let longest = HOLD + 2 * CHECK_INTERVAL;
+        assert!((HOLD..longest).contains(&took), "{took:?}");
         let at_once = (StatusCode::SERVICE_UNAVAILABLE, Duration::ZERO);
-        assert_eq!(
-            process.probe("/readyz?verbose").await,
-            at_once,
-            "people see why"
-        );
+        assert_eq!(process.probe("/readyz?verbose").await, at_once);
         assert_eq!(
             process.probe("/livez").await,
             (StatusCode::OK, Duration::ZERO)
         );
-        // It ends before it was ready.
+        // The process ends before it was ready.
         process.serving.set(State::Failed(""));
         assert_eq!(process.probe("/readyz").await, at_once);
     }

@@ -1,6 +1,7 @@
 //! The webhook: from the bytes of a review to the bytes of its answer, in time.
 //!
-//! The allowing answer needs nothing but the review's uid; whatever fails after that, a panic included, ends in it.
+//! An answer that admits needs nothing but the review's uid. Whatever fails once the uid is known, even by a panic,
+//! ends in such an answer.
 
 mod metrics;
 
@@ -33,31 +34,33 @@ use tolerarch_text::go_duration;
 
 /// Maximum bytes of a review, which may hold a Pod of at most 3 MiB twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Maximum bytes of all bodies that arrive at a time, except those in one piece: four of the largest, or 300 of 64 KiB,
+/// Maximum bytes of all bodies that are arriving, except bodies in one piece: four of the largest, or 300 of 64 KiB,
 /// each with 32 KiB for the buffers of its connection.
 const UPLOADS: usize = 32 << 20;
 /// Maximum bytes of all reviews that wait for registries and have more than [`FREE`]. Uploads have a separate budget.
 const WAITING: usize = 16 << 20;
-// What the shipped memory limit of 512 MiB is made of, at the worst:
+// The worst case within the shipped memory limit of 512 MiB:
 //
-// - 164 MiB: 4,096 connections of 41 KiB each: 25 at rest (measured), a head or a body in one piece (8), and a decoded review
-//   that waits (8);
+// - 164 MiB: 4,096 connections of 41 KiB each: 25 while idle (measured), a head or a body in one piece (8), and a
+//   decoded review that waits (8);
 // - 48 MiB: uploads, and larger reviews that wait;
 // - 48 MiB: answers of registries (`registry::net::transport`), 16 MiB: tokens, some 60 MiB: a full cache;
 // - 25 MiB: the program.
 //
-// The rest, 150 MiB, is for what the allocator keeps, and for what lasts no longer than a poll on each of the runtime's
-// threads: a body that grows (its old buffer, 4 MiB), and a review that is read (3 MiB of marks, 2 of lists, and texts).
+// The other 150 MiB are for memory that the allocator retains, and for what a poll needs on each of the runtime's
+// threads: the old buffer of a body that grows (4 MiB), and a review while it is decoded (3 MiB of marks, 2 of lists,
+// and texts).
 const _: () = assert!(HEAD_BYTES <= FREE);
-/// Minimum pace of a body. API servers send it within milliseconds, in one go.
+/// Minimum pace of a body. API servers send a body within milliseconds.
 const PACE: Pace = Pace {
     grace: Duration::from_secs(2),
     rate: 1 << 20,
 };
-/// Maximum bytes of an oversized body to read and discard, and the maximum time for that.
+/// Maximum bytes of an oversized body to read and discard.
 const DISCARDED: usize = 16 << 20;
+/// Maximum time for that.
 const DISCARD_TIME: Duration = Duration::from_secs(1);
-/// Part of the API server's timeout that is left for the way back.
+/// Part of the API server's timeout that is reserved for the way back.
 const MARGIN: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 
@@ -86,8 +89,8 @@ impl Webhook {
             .with_state(self)
     }
 
-    /// Answers the review in `body`, for a profile. `begun`: when the request arrived; `timeout`: the API server's.
-    /// Frees the memory of a large body before the Pod waits. Fails only if the body has no uid.
+    /// Answers the review in `body`, for a profile. `begun`: when the request arrived. `timeout`: the API server's
+    /// timeout. Frees the memory of a large body before the Pod waits. Fails only if the body has no uid.
     async fn answer(
         &self,
         body: Read,
@@ -96,7 +99,7 @@ impl Webhook {
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
         let Read { bytes, reservation } = body;
-        // A small review borrows from its body; a large one is copied out of it.
+        // A small review borrows from its body. A large one is copied, so that its body can be freed.
         let small;
         let review = if bytes.len() <= FREE {
             small = bytes;
@@ -110,10 +113,11 @@ impl Webhook {
         let mut reservation = self.waiting.reserve(begun);
         let held = review.held();
         if held > FREE {
-            // Where it does not fit, `evicted` ends at once, and the Pod is left unchanged.
+            // If the review does not fit, `evicted` ends at once, and the Pod stays unchanged.
             let _ = self.waiting.resize(&mut reservation, held);
         }
-        // A guard counts no owner that all threads share, unless many reviews of its thread hold one while they wait.
+        // The guard changes no reference count that all threads share, unless many reviews of this thread hold guards
+        // while they wait.
         let snapshot = self.current.load();
         let policy = snapshot.policy_for(profile);
         let mut budget = snapshot.budget;
@@ -130,7 +134,7 @@ impl Webhook {
                 () = reservation.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
             }
         };
-        // A client may send any path: what is counted and logged stays bounded.
+        // A client may send any path, so only names of profiles that exist are counted and logged.
         let label = match profile {
             Some(_) if policy.is_none() => Some(UNKNOWN_PROFILE),
             profile => profile,
@@ -138,8 +142,8 @@ impl Webhook {
         Ok(self.answer_with(&review, label, begun, decision).await)
     }
 
-    /// Counts and logs the decision, and returns the answer. After a panic in `decision`, or in rendering its patch, the
-    /// Pod is left unchanged.
+    /// Counts and logs the decision, and returns the answer. After a panic in `decision`, or while its patch is
+    /// rendered, the Pod stays unchanged.
     fn answer_with<'a>(
         &self,
         review: &Review<'_>,
@@ -159,9 +163,9 @@ impl Webhook {
                 let reason = Reason::Unknown(LookupError::Internal);
                 (Decision::unchanged(reason), String::new())
             });
-            let took = begun.elapsed();
-            self.metrics.reviewed(&decision, profile, took);
-            log(review, profile, &decision, took);
+            let duration = begun.elapsed();
+            self.metrics.count_review(&decision, profile, duration);
+            log(review, profile, &decision, duration);
             review::encode(review.uid.as_str(), &patch, &decision)
         })
     }
@@ -183,13 +187,13 @@ async fn decide<'a>(
         Subject::Skipped(reason) => Decision::unchanged(*reason),
         Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
         Subject::Template(change) => {
-            // Boxed: in the future of this review it would make those of all Pods larger.
+            // Boxed: unboxed, this future would make the futures of all Pods' reviews larger.
             Box::pin(snapshot.decide_template(policy, namespace, change, wait)).await
         }
     }
 }
 
-fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took: Duration) {
+fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, duration: Duration) {
     let pod = match review.subject.pod() {
         Some((_, pod)) => pod.described(),
         None => String::new(),
@@ -206,7 +210,7 @@ fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took
         unused_secrets = (!unused_secrets.is_empty()).then_some(unused_secrets),
         pools = &*decision.pools(),
         // Whole microseconds: more digits would be noise.
-        milliseconds = took.as_micros() as f64 / 1000.0,
+        milliseconds = duration.as_micros() as f64 / 1000.0,
         "reviewed"
     );
 }
@@ -217,7 +221,7 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
     let is_json = is_json(&head.headers);
     let timeout = timeout_of(head.uri.query());
     let profile = head.uri.path().strip_prefix("/mutate/").map(str::to_owned);
-    // Boxed, so that the router's layers pass a pointer.
+    // Boxed, so that the router's layers move only a pointer.
     Box::pin(async move {
         if !is_json {
             return refuse(
@@ -226,13 +230,13 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
             );
         }
         let uploads = &webhook.uploads;
-        let read = match uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
-            Ok(read) => read,
+        let review = match uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
+            Ok(review) => review,
             Err(error) => return refuse_body(body, error).await,
         };
         drop(body);
         let profile = profile.as_deref();
-        match webhook.answer(read, profile, begun, timeout).await {
+        match webhook.answer(review, profile, begun, timeout).await {
             Ok(answer) => {
                 ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response()
             }
@@ -246,7 +250,7 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
 
 /// Refuses a request whose body could not be read, and closes the connection.
 async fn refuse_body<E>(body: Body, error: ReadError<E>) -> Response {
-    let (status, why) = match error {
+    let (status, reason) = match error {
         ReadError::TooLarge => {
             discard(body).await;
             (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB")
@@ -261,22 +265,24 @@ async fn refuse_body<E>(body: Body, error: ReadError<E>) -> Response {
         ),
         ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
     };
-    ([(CONNECTION, "close")], refuse(status, why)).into_response()
+    ([(CONNECTION, "close")], refuse(status, reason)).into_response()
 }
 
-/// Reads more of a body that is too large: closing now costs the client the answer (RFC 9112 section 9.6).
+/// Reads more of a body that is too large: if the connection were closed now, the client would lose the answer (RFC
+/// 9112 section 9.6).
 async fn discard(body: Body) {
     let mut body = Limited::new(body, DISCARDED);
-    // What is not taken by then is cut off.
+    // The rest of a longer or slower body is not read.
     let _ = timeout(DISCARD_TIME, async {
         while let Some(Ok(_)) = body.frame().await {}
     })
     .await;
 }
 
-/// Refuses a request, never with `Retry-After`: client-go would wait and retry, and the Pod too (`rest/with_retry.go`).
-fn refuse(status: StatusCode, why: &str) -> Response {
-    (status, format!("{why}\n")).into_response()
+/// Refuses a request, never with `Retry-After`: client-go would wait and retry, and the Pod would wait as well
+/// (`rest/with_retry.go`).
+fn refuse(status: StatusCode, reason: &str) -> Response {
+    (status, format!("{reason}\n")).into_response()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -1,7 +1,8 @@
 //! HTTPS in, AdmissionReview in and out.
 //!
-//! [`listener`] accepts connections and bounds what each may cost, with the certificate that [`tls`] keeps; [`admission`]
-//! answers `POST /mutate`, always with an answer that admits; [`admin`] answers probes and serves metrics.
+//! [`listener`] accepts connections, with the certificate of [`tls`], and limits what each of them may cost.
+//! [`admission`] answers `POST /mutate`, always with an answer that admits. [`admin`] answers probes and serves
+//! metrics.
 
 #![cfg_attr(
     test,

@@ -11,7 +11,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_support::families;
 use tolerarch_support::metrics::{Metrics, Registered};
 
-/// Buckets of the seconds of a review: from a cached answer to the largest budget.
+/// Buckets in seconds: from a review whose images are cached to the largest budget.
 const BUCKETS: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0,
 ];
@@ -24,9 +24,9 @@ pub struct ReviewMetrics {
     by_reason: Arc<[ByReason]>,
 }
 
-/// Series of one reason, resolved at start: looking one up takes locks that all threads share.
+/// Series of one reason, which are resolved at the start: resolving takes locks that all threads share.
 struct ByReason {
-    /// Reviews of the default policy, by what became of the Pod.
+    /// Reviews of the default policy, by decision.
     reviews: Vec<(&'static str, IntCounter)>,
     durations: Histogram,
 }
@@ -77,28 +77,33 @@ impl ReviewMetrics {
         }
     }
 
-    /// Counts a review of the default policy, or of a profile; all profiles that do not exist have one name.
-    pub(super) fn reviewed(&self, decision: &Decision<'_>, profile: Option<&str>, took: Duration) {
+    /// Counts a review of the default policy, or of a profile. All profiles that do not exist have one name.
+    pub(super) fn count_review(
+        &self,
+        decision: &Decision<'_>,
+        profile: Option<&str>,
+        duration: Duration,
+    ) {
         let reason = decision.reason;
-        let done = if reason == Reason::Observed {
+        let label = if reason == Reason::Observed {
             "observed"
         } else {
             decision.done()
         };
-        let Some(place) = Reason::ALL.iter().position(|other| *other == reason) else {
+        let Some(index) = Reason::ALL.iter().position(|other| *other == reason) else {
             return;
         };
-        let series = &self.by_reason[place];
-        series.durations.observe(took.as_secs_f64());
+        let series = &self.by_reason[index];
+        series.durations.observe(duration.as_secs_f64());
         let mut resolved = series.reviews.iter();
-        match resolved.find(|(decision, _)| *decision == done) {
+        match resolved.find(|(decision, _)| *decision == label) {
             Some((_, reviews)) if profile.is_none() => reviews.inc(),
             _ => {
-                let labels = [reason.as_str(), done, profile.unwrap_or_default()];
+                let labels = [reason.as_str(), label, profile.unwrap_or_default()];
                 self.families.reviews.with_label_values(&labels).inc();
             }
         }
-        if done == "tolerated" {
+        if label == "tolerated" {
             for pool in &decision.opened {
                 self.families.opened.with_label_values(&[&pool.name]).inc();
             }
@@ -107,7 +112,7 @@ impl ReviewMetrics {
 }
 
 impl ReviewFamilies {
-    /// Returns the series of a reason, which are there from the start.
+    /// Returns the series of a reason.
     fn of_reason(&self, reason: Reason) -> ByReason {
         let name = reason.as_str();
         let mut reviews = Vec::new();
@@ -128,15 +133,14 @@ mod tests {
     use tolerarch_core::placement::Edits;
 
     #[test]
-    fn every_reason_is_there_from_the_start() {
+    fn every_reason_has_its_series_from_the_start() {
         let metrics = Metrics::new([]).unwrap();
         let reviews = ReviewMetrics::register(&metrics).unwrap();
         let took = Duration::from_millis(1);
         let policy = tolerarch_core::policy::Policy::default();
         let opened: Vec<&Pool> = policy.pools.iter().collect();
-        let own = policy.pools[0].tolerations.iter().collect();
         let edits = Edits {
-            add: own,
+            add: policy.pools[0].tolerations.iter().collect(),
             ..Edits::default()
         };
         let tolerated = Decision {
@@ -144,8 +148,8 @@ mod tests {
             edits,
             ..Decision::unchanged(Reason::Tolerated)
         };
-        reviews.reviewed(&tolerated, None, took);
-        reviews.reviewed(
+        reviews.count_review(&tolerated, None, took);
+        reviews.count_review(
             &Decision {
                 edits: Edits::default(),
                 reason: Reason::Observed,
@@ -154,8 +158,8 @@ mod tests {
             None,
             took,
         );
-        reviews.reviewed(&Decision::unchanged(Reason::Placed), None, took);
-        reviews.reviewed(&Decision::unchanged(Reason::OptedOut), Some("batch"), took);
+        reviews.count_review(&Decision::unchanged(Reason::Placed), None, took);
+        reviews.count_review(&Decision::unchanged(Reason::OptedOut), Some("batch"), took);
         let text = metrics.render().unwrap();
         for reason in Reason::ALL {
             for decision in decisions(*reason) {

@@ -355,7 +355,8 @@ fn reads_the_api_servers_timeout() {
     }
 }
 
-/// A webhook like that of the bench, with these budgets, and what it answers to Pods with an image whose registry hangs.
+/// A webhook like that of the bench, with these budgets, and what it answers to Pods with an image whose registry
+/// hangs.
 struct Small {
     webhook: Arc<Webhook>,
     pod: Value,
