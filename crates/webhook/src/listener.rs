@@ -1,7 +1,8 @@
-//! The accept loop: TLS, HTTP/1.1, and what a client may cost.
+//! The accept loop: TLS, HTTP/1.1, and limits on what a client may cost.
 //!
-//! Every wait has an end: handshake, head of a request, idle connection. hyper's own header timeout is not used, as it
-//! runs on idle connections too, which API servers keep for 90 s; a watch over bytes tells stalled from idle ones.
+//! Every wait has a timeout: the handshake, the head of a request, an idle connection. hyper's own header timeout is
+//! not used: it also runs on idle connections, which API servers keep for 90 s. [`activity`] watches the bytes instead,
+//! and so distinguishes stalled connections from idle ones.
 
 mod activity;
 mod slots;
@@ -36,23 +37,24 @@ pub use slots::Limits;
 use slots::{Slot, Slots};
 
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of the head of a request, and of what hyper reads ahead of the body's reader. API servers send less than
-/// 1 KiB. Every connection may use that much without being charged to the budget of bodies.
+/// Maximum bytes of the head of a request, and of what hyper reads ahead of the body's reader. API servers send less
+/// than 1 KiB. Every connection may use that much memory, which the budget of bodies does not count.
 pub(crate) const HEAD_BYTES: usize = 8 << 10;
 /// Interval at which a connection is checked for what is overdue.
 const WATCH: Duration = Duration::from_secs(5);
-/// Time for open requests after the drain, after which they are cut off.
+/// Time for open requests after the drain. Then they are cut off.
 const FINISH_TIME: Duration = Duration::from_secs(10);
-/// Pause after an accept that failed for want of resources.
+/// Pause after an accept that failed because resources are short.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Listener {
-    /// Socket, which is bound already, so that its port is known.
+    /// Socket, already bound, so that its port is known.
     pub tcp: TcpListener,
     /// TLS settings and the metrics of handshakes; `None` for plain HTTP.
     pub tls: Option<(Arc<ServerConfig>, TlsMetrics)>,
     pub router: Router,
-    /// Limits of connections. One beyond them takes another's slot, or is closed at once: waiting would delay a Pod.
+    /// Limits on connections. A connection beyond them takes the slot of another, or is closed at once: waiting would
+    /// delay a Pod.
     pub limits: Limits,
     /// Maximum time of a connection until its first request.
     pub first: Duration,
@@ -60,21 +62,21 @@ pub struct Listener {
     pub idle: Duration,
 }
 
-/// Stage of the process on the way to its end.
+/// Phase of the process before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Serving,
-    /// The process is about to end: it still accepts and answers, and asks clients to connect elsewhere.
+    /// The process is about to end: it still accepts and answers, and has clients connect elsewhere.
     Draining,
-    /// The process ends: no new connections, open requests are answered.
+    /// The process ends: it accepts no connections, and answers open requests.
     Stopping,
 }
 
 impl Listener {
-    /// Starts to serve, until the phase is [`Phase::Stopping`] and open requests are answered.
+    /// Serves in a task, until the phase is [`Phase::Stopping`] and open requests are answered.
     ///
-    /// Spawns here, not at the caller: what a review runs through is compiled where it is spawned, and this crate is
-    /// optimized for speed.
+    /// Spawns the task here, not in the caller: the code of a review is compiled in the crate that spawns its task, and
+    /// this crate is optimized for speed.
     pub fn start(self, phase: watch::Receiver<Phase>) -> JoinHandle<()> {
         tokio::spawn(self.run(phase))
     }
@@ -89,7 +91,7 @@ impl Listener {
             idle,
         } = self;
         let tls = tls.map(|(config, metrics)| (TlsAcceptor::from(config), metrics));
-        let mut spare = spare();
+        let mut spare = spare_descriptor();
         let slots = Slots::new(limits);
         let connections = TaskTracker::new();
         let mut is_full = false;
@@ -129,21 +131,26 @@ impl Listener {
             connections.spawn(accept(stream, tls.clone(), connection));
         }
         drop(tcp);
-        connections.close();
-        if timeout(FINISH_TIME, connections.wait()).await.is_err() {
-            tracing::warn!(open = connections.len(), "connections are cut off");
-        }
+        finish(connections).await;
     }
 }
 
-/// Opens a file descriptor that is given up when there are no others.
-fn spare() -> Option<File> {
+/// Waits for open connections, for a limited time.
+async fn finish(connections: TaskTracker) {
+    connections.close();
+    if timeout(FINISH_TIME, connections.wait()).await.is_err() {
+        tracing::warn!(open = connections.len(), "connections are cut off");
+    }
+}
+
+/// Opens a file descriptor that is closed when there are no others.
+fn spare_descriptor() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// Goes on after a failed accept. If resources are short, closes the connection that waits for them, and pauses.
+/// Handles a failed accept. If resources are short, closes the connection that waits to be accepted, and pauses.
 async fn recover(error: std::io::Error, tcp: &TcpListener, spare: &mut Option<File>) {
-    // Only the connection that was about to be accepted has failed (accept(2), "Error handling").
+    // Only the connection that was about to be accepted failed (accept(2), "Error handling").
     if matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
@@ -151,23 +158,24 @@ async fn recover(error: std::io::Error, tcp: &TcpListener, spare: &mut Option<Fi
         return;
     }
     tracing::error!(%error, "cannot accept connections");
-    // Without a file descriptor for it, the client would wait; with the spare one it learns at once.
+    // Without a file descriptor the client would wait. With the spare one its connection is accepted and closed at
+    // once.
     drop(spare.take());
     let _ = timeout(ACCEPT_PAUSE, tcp.accept()).await;
-    *spare = self::spare();
+    *spare = spare_descriptor();
 }
 
 async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, connection: Connection) {
-    // A delay of small answers is the only loss if this fails.
+    // If this fails, small answers are delayed.
     let _ = stream.set_nodelay(true);
     let Some((acceptor, metrics)) = &tls else {
         return connection.serve(stream).await;
     };
-    let shaken = tokio::select! {
-        shaken = timeout(HANDSHAKE_TIME, acceptor.accept(stream)) => shaken,
-        _ = connection.slot.activity.left() => return,
+    let handshake = tokio::select! {
+        handshake = timeout(HANDSHAKE_TIME, acceptor.accept(stream)) => handshake,
+        _ = connection.slot.activity.close_requested() => return,
     };
-    match shaken {
+    match handshake {
         Ok(Ok(stream)) => {
             metrics.handshakes.inc();
             connection.serve(stream).await;
@@ -176,7 +184,8 @@ async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, conne
     }
 }
 
-/// Answers a request. A client is asked to connect elsewhere once this process is about to end.
+/// Answers a request. Once this process is about to end, the answer closes the connection, so that the client connects
+/// elsewhere.
 async fn answer(
     request: Request<Incoming>,
     router: &Router,
@@ -192,7 +201,7 @@ async fn answer(
         let close = HeaderValue::from_static("close");
         answer.headers_mut().insert(CONNECTION, close);
     }
-    activity.at_rest();
+    activity.answer_complete();
     answer
 }
 
@@ -227,24 +236,24 @@ impl Connection {
                 .serve_connection(io, service)
         );
         let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
-        let mut leaving = false;
+        let mut is_closing = false;
         loop {
             let at_once = tokio::select! {
-                // What goes wrong on a connection is the client's business; it concerns no review.
+                // An error of the connection is not logged: it is the client's, and concerns no review.
                 _ = &mut connection => return,
-                _ = &mut stopping, if !leaving => false,
-                at_once = activity.left() => at_once,
+                _ = &mut stopping, if !is_closing => false,
+                at_once = activity.close_requested() => at_once,
                 () = sleep(WATCH) => match activity.overdue(first, idle) {
-                    // A client that was asked to leave and is still there does not take what it asked for.
-                    Some(at_once) => at_once || leaving,
+                    // A connection that is closing and still open has a client that does not take its answer.
+                    Some(at_once) => at_once || is_closing,
                     None => continue,
                 },
             };
             if at_once {
                 return;
             }
-            // A request that has arrived in the meantime is answered.
-            leaving = true;
+            // A request that has arrived in the meantime is still answered.
+            is_closing = true;
             connection.as_mut().graceful_shutdown();
         }
     }

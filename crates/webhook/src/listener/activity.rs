@@ -1,4 +1,4 @@
-//! State of a connection, and the time since it has been in it: this distinguishes stalled connections from idle ones.
+//! Stage of a connection, and the time since it entered the stage: both distinguish stalled connections from idle ones.
 
 use std::sync::Arc;
 
@@ -12,29 +12,31 @@ use tokio_util::io::InspectReader;
 
 use tolerarch_support::sync::Mutex;
 
-/// Maximum time of the head of a request from its first byte, and of a client that does not take an answer.
+/// Maximum time from the first byte of a request's head to its last, and maximum time until a client takes an answer.
 const CLIENT_TIME: Duration = Duration::from_secs(10);
 
 pub(super) struct Activity {
     state: Mutex<State>,
-    leave: Notify,
+    close: Notify,
 }
 
 struct State {
     stage: Stage,
-    /// Start of the stage, or of the head of the same request.
+    /// Start of the stage; while a request is read or answered, start of its head.
     since: Instant,
+    /// True if a request has been answered.
     served: bool,
+    /// True if the connection has to close even while it is answering.
     cut_off: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No byte of the next request has arrived yet.
-    Resting,
-    /// A part of a head has arrived.
+    /// No byte of the next request has arrived.
+    Idle,
+    /// A part of the head has arrived.
     Head,
-    /// The head has arrived, and not all of the body. The body's reader enforces its pace.
+    /// The head has arrived, but not all of the body. The body's reader enforces its pace.
     Body,
     Answering,
 }
@@ -49,20 +51,20 @@ impl State {
 impl Activity {
     pub(super) fn new() -> Arc<Self> {
         let state = State {
-            stage: Stage::Resting,
+            stage: Stage::Idle,
             since: Instant::now(),
             served: false,
             cut_off: false,
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            leave: Notify::new(),
+            close: Notify::new(),
         })
     }
 
     fn bytes_arrived(&self) {
         let mut state = self.state.lock();
-        if state.stage == Stage::Resting {
+        if state.stage == Stage::Idle {
             state.enter(Stage::Head);
         }
     }
@@ -78,44 +80,47 @@ impl Activity {
         }
     }
 
-    pub(super) fn at_rest(&self) {
+    pub(super) fn answer_complete(&self) {
         let mut state = self.state.lock();
-        state.enter(Stage::Resting);
+        state.enter(Stage::Idle);
         state.served = true;
     }
 
-    /// Returns whether a request has been answered, and since when the client is waited for; `None` while answering.
+    /// Returns whether a request has been answered, and the time since which the connection waits for the client;
+    /// `None` while a request is being answered.
     pub(super) fn waiting(&self) -> Option<(bool, Instant)> {
         let state = self.state.lock();
         (state.stage != Stage::Answering).then_some((state.served, state.since))
     }
 
-    /// Asks the connection to close as soon as it is not answering, or `at_once`.
-    pub(super) fn leave(&self, at_once: bool) {
+    /// Requests that the connection closes as soon as it is not answering, or `at_once`.
+    pub(super) fn request_close(&self, at_once: bool) {
         self.state.lock().cut_off = at_once;
-        self.leave.notify_one();
+        self.close.notify_one();
     }
 
-    /// Waits until the connection has to close, and returns whether at once.
-    pub(super) async fn left(&self) -> bool {
-        self.leave.notified().await;
+    /// Waits until the connection has to close. Returns true if it has to close at once.
+    pub(super) async fn close_requested(&self) -> bool {
+        self.close.notified().await;
         let state = self.state.lock();
         state.cut_off || state.stage != Stage::Answering
     }
 
-    /// Returns `Some` if the connection has to close because its client does not go on, true if at once. `first` is the
-    /// maximum time until the first request, `idle` until each further one.
+    /// Returns `Some` if the connection has to close because its client has sent nothing for too long; `Some(true)` if
+    /// it has to close at once. `first`: the maximum time until the first request. `idle`: until each further one.
     pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<bool> {
         let state = self.state.lock();
         if state.stage == Stage::Head && state.since.elapsed() > CLIENT_TIME {
             return Some(true);
         }
-        let rest = if state.served { idle } else { first };
-        (state.stage == Stage::Resting && state.since.elapsed() > rest).then_some(false)
+        let limit = if state.served { idle } else { first };
+        let is_overdue = state.stage == Stage::Idle && state.since.elapsed() > limit;
+        is_overdue.then_some(false)
     }
 }
 
-/// Returns a stream that records arriving bytes in the activity, and fails if the client does not take what is written.
+/// Returns a stream that records arriving bytes in the activity. The stream fails if the client does not take what is
+/// written.
 pub(super) fn watched<S: AsyncRead + AsyncWrite>(
     stream: S,
     activity: Arc<Activity>,
@@ -129,15 +134,15 @@ pub(super) fn watched<S: AsyncRead + AsyncWrite>(
     })
 }
 
-/// Returns the body of a request, which its reader drops as soon as all of it has arrived.
+/// Returns the body of a request. Its drop marks the body as complete: the reader drops it once all of it has arrived.
 pub(super) fn arriving<B: Body>(
     body: B,
     activity: Arc<Activity>,
 ) -> impl Body<Data = B::Data, Error = B::Error> {
-    let arriving = scopeguard::guard(activity, |activity| activity.body_complete());
-    // Unlike `map_frame` it passes on the announced length.
+    let complete_on_drop = scopeguard::guard(activity, |activity| activity.body_complete());
+    // Unlike `map_frame`, `inspect_frame` passes on the announced length.
     body.inspect_frame(move |_| {
-        let _ = &arriving;
+        let _ = &complete_on_drop;
     })
 }
 

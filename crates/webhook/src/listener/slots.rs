@@ -1,11 +1,12 @@
-//! Selection of the connection that is closed when there are too many.
+//! Selection of the connection to close when there are too many.
 //!
 //! A full listener closes a connection of the address that has the most: a flood from one address takes no connection
-//! from another. First go connections that were never answered a request, then those at rest, each by how long they
-//! have waited for their client, at last those being answered.
+//! from another. Connections on which no request was ever answered are closed first, then other idle ones; among
+//! equals, the one that has waited longest for its client. Connections on which a request is being answered are the
+//! last.
 //!
-//! Requests take no lock that connections share. Where there are too many connections an accept looks at those that may
-//! go: thousands cost less than the handshake that follows.
+//! Requests take no lock that connections share. If there are too many connections, an accept examines those that may
+//! be closed: even thousands cost less than the handshake that follows.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,7 +24,8 @@ pub struct Limits {
     pub connections: usize,
     /// Of one address.
     pub per_peer: usize,
-    /// Time a connection may wait for its client before it makes room for one of an address that has as many.
+    /// Grace period: time for which a connection may wait for its client before it makes room for a connection of an
+    /// address that has as many.
     pub spared: Duration,
 }
 
@@ -42,9 +44,6 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
 }
 
-/// Rank of a connection among those that may make room, the least first; its address, and its activity.
-type Waiting<'o> = ((bool, Instant), IpAddr, &'o Arc<Activity>);
-
 impl Slots {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
@@ -53,7 +52,7 @@ impl Slots {
         })
     }
 
-    /// Returns a slot for a connection of this address, if necessary that of another connection.
+    /// Returns a slot for a connection of this address. If necessary, closes another connection and takes its slot.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Slot> {
         let mut open = self.open.lock();
         self.make_room(&mut open, peer)?;
@@ -66,60 +65,75 @@ impl Slots {
         })
     }
 
-    /// Returns `None` where no connection is to make room for one of this address.
+    /// Closes a connection if there are too many. Returns `None` if none may be closed for one of this address.
     fn make_room(&self, open: &mut Open, peer: IpAddr) -> Option<()> {
         let Limits {
             connections,
             per_peer,
             spared,
         } = self.limits;
-        let own = open.get(&peer).map_or(0, Vec::len);
-        let is_crowded = own >= per_peer;
+        let of_peer = open.get(&peer).map_or(0, Vec::len);
+        let is_crowded = of_peer >= per_peer;
         if !is_crowded && open.values().map(Vec::len).sum::<usize>() < connections {
             return Some(());
         }
         let most = open.values().map(Vec::len).max()?;
-        // Afterwards the largest still has as many as this one, so they do not take turns in closing each other's.
-        let is_forced = !is_crowded && own + 1 < most;
-        let before = Instant::now().checked_sub(if is_forced { Duration::ZERO } else { spared })?;
-        let mut first = None;
-        let mut longest: Option<Waiting<'_>> = None;
-        for (&address, activities) in &*open {
-            let has_most = activities.len() == most;
-            let may_go = if is_crowded {
+        // The address with the most then still has as many as this one. So two addresses do not close each other's
+        // connections in turn.
+        let is_forced = !is_crowded && of_peer + 1 < most;
+        let min_wait = if is_forced { Duration::ZERO } else { spared };
+        let latest_start = Instant::now().checked_sub(min_wait)?;
+        let may_close = |address: IpAddr, count: usize| {
+            if is_crowded {
                 address == peer
             } else if is_forced {
-                has_most
+                count == most
             } else {
-                address == peer || has_most
-            };
-            if !may_go {
-                continue;
+                address == peer || count == most
             }
-            for activity in activities {
-                first = first.or(Some((address, activity)));
-                if let Some(waiting) = activity.waiting()
-                    && waiting.1 <= before
-                    && longest.is_none_or(|(rank, ..)| waiting < rank)
-                {
-                    longest = Some((waiting, address, activity));
-                }
-            }
-        }
+        };
+        let mut closable = open
+            .iter()
+            .filter(|(address, activities)| may_close(**address, activities.len()))
+            .flat_map(|(address, activities)| {
+                activities.iter().map(|activity| (*address, activity))
+            });
+        let longest = longest_waiting(closable.clone(), latest_start);
         let at_once = longest.is_none();
         let (address, activity) = match longest {
-            Some((_, address, activity)) => (address, activity),
-            None if is_forced => first?,
+            Some(longest) => longest,
+            None if is_forced => closable.next()?,
             None => return None,
         };
         let activity = Arc::clone(activity);
         remove(open, address, &activity);
-        activity.leave(at_once);
+        activity.request_close(at_once);
         Some(())
     }
 }
 
-/// Does nothing if the connection has made room already.
+/// Returns the connection that has waited longest for its client, at least since `latest_start`. One on which no
+/// request was ever answered precedes the others.
+fn longest_waiting<'o>(
+    connections: impl Iterator<Item = (IpAddr, &'o Arc<Activity>)>,
+    latest_start: Instant,
+) -> Option<(IpAddr, &'o Arc<Activity>)> {
+    let mut longest = None;
+    let mut least_rank = None;
+    for (address, activity) in connections {
+        let Some((served, waits_since)) = activity.waiting() else {
+            continue;
+        };
+        let rank = (served, waits_since);
+        if waits_since <= latest_start && least_rank.is_none_or(|least| rank < least) {
+            least_rank = Some(rank);
+            longest = Some((address, activity));
+        }
+    }
+    longest
+}
+
+/// Removes a connection, unless it has already made room.
 fn remove(open: &mut Open, peer: IpAddr, activity: &Arc<Activity>) {
     if let Some(activities) = open.get_mut(&peer) {
         activities.retain(|other| !Arc::ptr_eq(other, activity));

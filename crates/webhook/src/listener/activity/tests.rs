@@ -34,7 +34,7 @@ async fn a_resting_client_does_not_count_as_stalled() {
         "it is still being answered"
     );
 
-    activity.at_rest();
+    activity.answer_complete();
     assert_eq!(
         (overdue(), activity.waiting()),
         (None, Some((true, Instant::now())))
@@ -125,7 +125,7 @@ async fn further_requests_give_no_time_to_take_the_answers() {
         server.read_u8().await.unwrap();
         activity.head_complete();
         activity.body_complete();
-        activity.at_rest();
+        activity.answer_complete();
         assert!(server.write_all(b"x").now_or_never().is_none());
         advance(SECOND).await;
     }

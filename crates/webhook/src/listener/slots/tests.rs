@@ -27,7 +27,7 @@ async fn enter(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
 }
 
 fn has_to_leave((_, activity): &Entered) -> bool {
-    activity.left().now_or_never().is_some()
+    activity.close_requested().now_or_never().is_some()
 }
 
 fn begin_answer((_, activity): &Entered) {
@@ -47,7 +47,7 @@ async fn who_has_waited_the_longest_makes_room() {
     let used = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     let idle = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     advance(SECOND).await;
-    used.1.at_rest();
+    used.1.answer_complete();
     let next = enter(&slots, [10, 0, 0, 2]).await.unwrap();
     assert!(has_to_leave(&idle) && !has_to_leave(&used) && !has_to_leave(&answering));
     for connection in [&used, &next] {
@@ -96,7 +96,7 @@ async fn what_was_never_answered_a_request_goes_first() {
         spared: SECOND,
     });
     let resting = enter(&slots, FLOODER).await.unwrap();
-    resting.1.at_rest();
+    resting.1.answer_complete();
     advance(9 * SECOND).await;
     let fresh = enter(&slots, FLOODER).await.unwrap();
     let answering = enter(&slots, FLOODER).await.unwrap();
@@ -126,7 +126,7 @@ async fn a_flood_from_one_address_refuses_no_other_one() {
         for _ in 0..20 {
             for _ in 0..50 {
                 let connection = enter_now(&slots, API_SERVER).expect("a slot");
-                connection.1.at_rest();
+                connection.1.answer_complete();
                 api_server.push(connection);
             }
             assert!(slots.open.lock().values().map(Vec::len).sum::<usize>() <= SHIPPED.connections);
@@ -198,7 +198,7 @@ async fn the_lowest_rank_makes_room() {
             let (_, (_, activity)) = &open[index];
             match random.u8(..12) {
                 0 => drop(open.swap_remove(index)),
-                1..=2 => activity.at_rest(),
+                1..=2 => activity.answer_complete(),
                 _ => begin_answer(&open[index].1),
             }
             continue;
