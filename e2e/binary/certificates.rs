@@ -188,7 +188,7 @@ async fn a_new_pair_that_cannot_be_used_changes_nothing() {
 
         program.mount.swap(&bad);
         let line = program
-            .logged("files of the serving certificate cannot be used; one in use goes on")
+            .logged("the files of the serving certificate cannot be used; a certificate in use is still served")
             .await;
         let error = line["error"].as_str().unwrap();
         assert!(

@@ -1,8 +1,8 @@
-//! The serving certificate: loaded from its files at the start, and again whenever their content changes. The files are
-//! the operator's, or those of the Secret that the [`CertificateIssuer`] writes.
+//! The serving certificate. It is loaded from its files at the start, and again whenever their content changes. The
+//! files are the operator's, or those of the Secret that the [`CertificateIssuer`] writes.
 //!
 //! The files are polled, not watched: Kubernetes swaps symlinks below them (kubelet's AtomicWriter), and cert-manager's
-//! CSI driver writes in place; content is what both have in common. A pair that cannot be used changes nothing.
+//! CSI driver writes in place. Only the content changes in both cases. A pair that cannot be used changes nothing.
 
 mod managed;
 mod metrics;
@@ -31,20 +31,20 @@ pub use metrics::TlsMetrics;
 use validity::{Invalid, Validity, now, seconds};
 
 const POLL: Duration = Duration::from_secs(5);
-/// Number of failed readings in a row after which files that cannot be read are reported.
-const MISSING: u32 = 3;
-/// Maximum number of readings of a pair at a time, while the certificate changes from one to the next.
+/// Number of failed readings in a row after which unreadable files are reported.
+const REPORTED_AFTER: u32 = 3;
+/// Maximum number of readings of a pair in a row, while the certificate differs from one to the next.
 const READINGS: usize = 8;
 const AWAITED: &str = "its files are not there yet; `tolerarch certificates` issues it";
 const UNUSABLE: &str = "its files cannot be used; the log says why";
 
-/// Provider of the files of the serving certificate.
+/// Who provides the files of the serving certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TlsMode {
     /// The operator, before the start.
     #[default]
     Files,
-    /// The [`CertificateIssuer`], as soon as it has issued one, by a Secret that is mounted.
+    /// The [`CertificateIssuer`], in a Secret that is mounted, as soon as it has issued a certificate.
     Managed,
 }
 
@@ -93,8 +93,8 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// Loads the first pair; the watch serves the next ones. A managed pair may come later: handshakes fail until then.
-    /// `name` is the one that API servers verify. Blocks the thread while it reads files.
+    /// Loads the first pair; the watch loads the next ones. A managed pair may be issued later: handshakes fail until
+    /// then. `name` is the one that API servers verify. Blocks the thread while it reads files.
     pub fn load(
         files: CertificateFiles,
         mode: TlsMode,
@@ -109,15 +109,15 @@ impl ServingCertificate {
             name,
             metrics,
             state: Reported::default(),
-            seen: None,
-            missing: 0,
+            last_content: None,
+            failed_readings: 0,
         };
-        let taken = read(&watch.files).and_then(|content| watch.take(content));
-        if let Err(error) = taken {
+        let loaded = read(&watch.files).and_then(|content| watch.load(content));
+        if let Err(error) = loaded {
             if mode != TlsMode::Managed {
                 return Err(error);
             }
-            watch.refuse(&error);
+            watch.report_unusable(&error);
         }
         watch.verify();
         Ok((served, watch))
@@ -127,7 +127,7 @@ impl ServingCertificate {
         self.0.lock().clone()
     }
 
-    /// Returns TLS settings that serve whatever certificate is current at each handshake.
+    /// Returns TLS settings that serve, at each handshake, the certificate in use at that time.
     pub fn server_config(&self) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -136,8 +136,8 @@ impl ServingCertificate {
             .with_cert_resolver(Arc::new(self.clone()));
         // The API server speaks HTTP/1.1 to webhooks, and so does tolerarch.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // No sessions to resume: API servers never do (crypto/tls keeps none without a ClientSessionCache, and client-go
-        // sets none), and one that is resumed would outlive its certificate.
+        // Sessions cannot be resumed. API servers never resume one (crypto/tls keeps none without a ClientSessionCache,
+        // and client-go sets none), and a resumed session would outlive its certificate.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
@@ -162,19 +162,19 @@ pub struct CertificateWatch {
     mode: TlsMode,
     name: Option<ObjectName>,
     metrics: TlsMetrics,
-    /// Whether the certificate can be served, and whether the next one will be. Only API servers, with their clock and
-    /// their caBundle, know whether they refuse it.
+    /// Whether the certificate in use can be served, and whether the next one will be. It does not say whether API
+    /// servers refuse the certificate: that depends on their clock and their caBundle.
     pub state: Reported,
     /// Content at the last reading; `None` before the first one.
-    seen: Option<Content>,
+    last_content: Option<Content>,
     /// Number of readings in a row that failed.
-    missing: u32,
+    failed_readings: u32,
 }
 
 impl CertificateWatch {
     pub async fn run(&mut self) {
         loop {
-            self.look().await;
+            self.check_files().await;
             self.verify();
             sleep(POLL).await;
         }
@@ -182,98 +182,111 @@ impl CertificateWatch {
 
     /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
-        let pair = self.served.current();
-        let current = pair.and_then(|pair| pair.validity.invalid(now()));
+        let current = match self.served.current() {
+            Some(pair) => pair.validity.invalid(now()),
+            None => None,
+        };
         for invalid in Invalid::ALL {
-            let is_so = current == Some(invalid);
+            let applies = current == Some(invalid);
             let gauge = self.metrics.invalid.with_label_values(&[invalid.label]);
-            gauge.set(is_so.into());
-            if is_so && !self.state.has(invalid.reason) {
+            gauge.set(applies.into());
+            if applies && !self.state.has(invalid.reason) {
                 let error = invalid.label;
                 let file = self.files.certificate.display();
                 let name = self.name.as_ref().map(ObjectName::as_str);
                 tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
             }
-            self.state.set_fault(invalid.reason, is_so);
+            self.state.set_fault(invalid.reason, applies);
         }
     }
 
-    /// Serves the content of the files, and returns the time at which it expires.
-    fn take(&mut self, content: Content) -> Result<Duration, CertificateError> {
-        let content = self.seen.insert(content);
+    /// Serves the content of the files from now on, and returns the time at which it expires.
+    fn load(&mut self, content: Content) -> Result<Duration, CertificateError> {
+        let content = self.last_content.insert(content);
         let pair = parse(&self.files, self.name.as_ref(), content)?;
         let end = pair.validity.end;
-        let has_expired = |pair: &Pair| pair.validity.end <= now();
-        let current = self.served.current();
-        if self.mode == TlsMode::Managed && current.is_some_and(|current| !has_expired(&current)) {
-            // A restored Secret may be older; the unexpired certificate, which is trusted (`managed::plan`), stays.
-            // If both have expired, the clock here may be wrong.
-            let fault = if has_expired(&pair) {
-                Some("it has expired")
-            // The issuer replaces it soon.
-            } else if !pair.validity.is_for_servers {
-                Some(Invalid::WRONG_USAGE.reason)
-            } else {
-                None
-            };
-            if let Some(fault) = fault {
-                let file = self.files.certificate.clone();
-                return Err(CertificateError::Content { file, fault });
-            }
+        if self.mode == TlsMode::Managed
+            && let Some(fault) = self.fault_beside_current(&pair)
+        {
+            let file = self.files.certificate.clone();
+            return Err(CertificateError::Content { file, fault });
         }
         self.metrics.expiry.set(seconds(end));
         *self.served.0.lock() = Some(pair);
         Ok(end)
     }
 
-    async fn look(&mut self) {
+    /// Returns why the certificate in use, if it has not expired, is better than a new managed one. A restored Secret
+    /// may be older; the unexpired certificate is trusted (`managed::plan`). If both have expired, the clock of this
+    /// machine may be wrong, and the new one is loaded.
+    fn fault_beside_current(&self, new: &Pair) -> Option<&'static str> {
+        let now = now();
+        let current = self.served.current()?;
+        if current.validity.end <= now {
+            return None;
+        }
+        if new.validity.end <= now {
+            return Some("it has expired");
+        }
+        // The issuer will replace such a certificate soon.
+        if !new.validity.is_for_servers {
+            return Some(Invalid::WRONG_USAGE.reason);
+        }
+        None
+    }
+
+    /// Reads the files, and loads their content if it has changed.
+    async fn check_files(&mut self) {
         let files = self.files.clone();
         let reading = spawn_blocking(move || read(&files));
         // A panic has been logged with its location.
         let Ok(content) = self.state.looking(reading).await else {
             return;
         };
-        let is_news = match &content {
+        let is_new = match &content {
             Ok(content) => {
-                self.missing = 0;
-                self.seen.as_ref() != Some(content)
+                self.failed_readings = 0;
+                self.last_content.as_ref() != Some(content)
             }
-            // Files that are gone for a moment are being swapped, and the first ones may come late.
+            // Files that are gone for a moment are being swapped, and the first ones may be late.
             Err(_) => {
-                self.missing = self.missing.saturating_add(1);
-                self.missing == MISSING && self.served.current().is_some()
+                self.failed_readings = self.failed_readings.saturating_add(1);
+                let is_reported = self.failed_readings == REPORTED_AFTER;
+                is_reported && self.served.current().is_some()
             }
         };
-        if !is_news {
+        if !is_new {
             return;
         }
-        // Files that could not be read are looked at anew, if only to say that they are good again.
-        self.seen = None;
-        let taken = content.and_then(|content| self.take(content));
-        let result = outcome(taken.is_ok());
+        // After a reading that failed, the same content counts as new, so that its recovery is reported.
+        self.last_content = None;
+        let loaded = content.and_then(|content| self.load(content));
+        let result = outcome(loaded.is_ok());
         self.metrics.reloads.with_label_values(&[result]).inc();
-        match taken {
+        match loaded {
             Ok(expiry) => {
                 self.state.set(State::Healthy);
                 let expiry = date(seconds(expiry));
                 tracing::info!(expiry, "serving certificate reloaded");
             }
-            Err(error) => self.refuse(&error),
+            Err(error) => self.report_unusable(&error),
         }
     }
 
     /// Reports why the files cannot be used.
-    fn refuse(&self, error: &CertificateError) {
-        let is_absent = matches!(error, CertificateError::Read { cause, .. } if cause.kind() == ErrorKind::NotFound);
+    fn report_unusable(&self, error: &CertificateError) {
+        let has_current = self.served.current().is_some();
         let state = match error {
-            _ if self.served.current().is_none() => {
-                State::Starting(if is_absent { AWAITED } else { UNUSABLE })
+            CertificateError::Read { cause, .. } if !has_current => {
+                let is_missing = cause.kind() == ErrorKind::NotFound;
+                State::Starting(if is_missing { AWAITED } else { UNUSABLE })
             }
+            _ if !has_current => State::Starting(UNUSABLE),
             CertificateError::Read { .. } => {
-                State::Degraded("its files cannot be read; the one in use goes on")
+                State::Degraded("its files cannot be read; the certificate in use is still served")
             }
             CertificateError::Content { .. } | CertificateError::Pair { .. } => {
-                State::Degraded("its files are not valid; the one in use goes on")
+                State::Degraded("its files are not valid; the certificate in use is still served")
             }
         };
         self.state.set(state);
@@ -281,7 +294,7 @@ impl CertificateWatch {
         if state == State::Starting(AWAITED) {
             tracing::info!(%error, cause, "waiting for the serving certificate, which `tolerarch certificates` issues");
         } else {
-            tracing::error!(%error, cause, "files of the serving certificate cannot be used; one in use goes on");
+            tracing::error!(%error, cause, "the files of the serving certificate cannot be used; a certificate in use is still served");
         }
     }
 }
@@ -294,14 +307,15 @@ fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
             cause,
         })
     };
-    // A pair may be replaced between two reads: the certificate has to be the same before and after the key.
-    let mut certificate = read(&files.certificate)?;
+    // A pair may be replaced between two reads, so the certificate has to be the same before and after the key.
+    let mut before = read(&files.certificate)?;
     for _ in 0..READINGS {
         let key = read(&files.key)?;
-        let before = std::mem::replace(&mut certificate, read(&files.certificate)?);
-        if before == certificate {
+        let certificate = read(&files.certificate)?;
+        if certificate == before {
             return Ok(Content { certificate, key });
         }
+        before = certificate;
     }
     Err(CertificateError::Content {
         file: files.certificate.clone(),
@@ -323,25 +337,31 @@ fn parse(
         certificate: file,
         key: key_file,
     } = files;
-    let chain = CertificateDer::pem_slice_iter(&content.certificate).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|_| fault(file, "no PEM certificate"))?;
-    let leaf = chain
-        .first()
-        .ok_or_else(|| fault(file, "no PEM certificate"))?;
-    let validity =
-        Validity::of(leaf, name).ok_or_else(|| fault(file, "not an X.509 certificate"))?;
-    let key = PrivateKeyDer::from_pem_slice(&content.key)
-        .map_err(|_| fault(key_file, "no PEM private key"))?;
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&content.certificate).collect();
+    let Ok(chain) = certificates else {
+        return Err(fault(file, "no PEM certificate"));
+    };
+    let Some(leaf) = chain.first() else {
+        return Err(fault(file, "no PEM certificate"));
+    };
+    let Some(validity) = Validity::of(leaf, name) else {
+        return Err(fault(file, "not an X.509 certificate"));
+    };
+    let Ok(private_key) = PrivateKeyDer::from_pem_slice(&content.key) else {
+        return Err(fault(key_file, "no PEM private key"));
+    };
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let key =
-        CertifiedKey::from_der(chain, key, &provider).map_err(|cause| CertificateError::Pair {
+    match CertifiedKey::from_der(chain, private_key, &provider) {
+        Ok(key) => Ok(Pair {
+            key: Arc::new(key),
+            validity,
+        }),
+        Err(cause) => Err(CertificateError::Pair {
             file: file.clone(),
             cause,
-        })?;
-    Ok(Pair {
-        key: Arc::new(key),
-        validity,
-    })
+        }),
+    }
 }
 
 #[cfg(test)]

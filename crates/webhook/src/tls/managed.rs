@@ -1,8 +1,8 @@
-//! Certificates that tolerarch issues itself. The [`CertificateIssuer`] keeps a CA in a Secret, puts it into the
-//! `caBundle` of the webhooks, and writes the certificate that it signs into a second Secret; [`plan`] decides, and
-//! this module carries it out. Replicas of the webhook mount that second Secret, and need no right for it.
+//! Certificates that tolerarch issues itself. The [`CertificateIssuer`] keeps a CA in a Secret, writes it into the
+//! `caBundle` of the webhooks, and writes the certificate that it signs into a second Secret. [`plan`] decides each
+//! step, and this module carries it out. Replicas of the webhook mount the second Secret, and need no right for it.
 //!
-//! An operation that fails is tried again at the next look. The certificate in use is still served.
+//! An operation that fails is tried again at the next check. The certificate in use is still served.
 
 mod authority;
 mod chain;
@@ -28,7 +28,7 @@ use tolerarch_kubernetes::cluster::{
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
 
-/// Maximum number of steps of a look; the very first one takes four.
+/// Maximum number of steps of a check; the very first check takes four.
 const STEPS: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +64,13 @@ pub struct CertificateIssuer {
     settings: ManagedSettings,
     metrics: ManagedMetrics,
     pub state: Reported,
-    seen: History,
+    history: History,
+    /// Time until the next check.
     pause: Duration,
+    /// Failure of the last check.
     failing: Option<String>,
-    /// Configuration that was missing at the last look.
-    absent: Option<ObjectName>,
+    /// Configuration that was missing at the last check.
+    missing_configuration: Option<ObjectName>,
 }
 
 impl CertificateIssuer {
@@ -79,22 +81,24 @@ impl CertificateIssuer {
             settings,
             metrics,
             state: Reported::default(),
-            seen: History::default(),
+            history: History::default(),
             pause,
             failing: None,
-            absent: None,
+            missing_configuration: None,
         }
     }
 
     pub async fn run(&mut self) {
         loop {
-            self.look().await;
-            // Two do not look at the same time.
-            sleep(self.pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+            self.check().await;
+            // Random, so that two issuers do not check at the same time.
+            let factor = 0.8 + 0.4 * fastrand::f64();
+            sleep(self.pause.mul_f64(factor)).await;
         }
     }
 
-    async fn look(&mut self) {
+    /// Makes the changes that are due.
+    async fn check(&mut self) {
         for _ in 0..STEPS {
             match self.step().await {
                 Ok(true) => {}
@@ -105,7 +109,7 @@ impl CertificateIssuer {
                     }
                     return;
                 }
-                // Another process came first, or the Secret was in the way: what there is now is looked at.
+                // Another process wrote first, or the Secret was removed: the next step reads the objects again.
                 Err(Failure {
                     cause: Cause::Cluster(ClusterError::Conflict) | Cause::Removed,
                     ..
@@ -121,26 +125,33 @@ impl CertificateIssuer {
         let text = format!("{operation}: {cause}");
         if self.failing.as_ref() != Some(&text) {
             let missing = matches!(cause, Cause::Cluster(ClusterError::Forbidden)).then_some(right);
-            tracing::error!(operation, %cause, missing, "the serving certificate cannot be managed; the one in use goes on");
+            tracing::error!(operation, %cause, missing, "the serving certificate cannot be managed; the one in use is still served");
             self.failing = Some(text);
             self.state.set(State::Degraded(
-                "they cannot be managed; the one in use goes on",
+                "they cannot be managed; the one in use is still served",
             ));
         }
     }
 
-    /// Reads the objects and makes at most one change. Returns whether it made one, so that another may be due.
+    /// Reads the objects and makes at most one change. Returns whether it made a change, after which another may be
+    /// due.
     async fn step(&mut self) -> Result<bool, Failure> {
         let configurations = self.read_configurations().await?;
-        // After the webhooks, see `plan`.
-        let Some(secret) = Secret::read(&self.cluster, &self.settings.secret).await? else {
+        // The Secrets are read after the webhooks, see `plan`.
+        let ManagedSettings {
+            secret,
+            serving_secret,
+            lifetimes,
+            ..
+        } = &self.settings;
+        let Some(secret) = Secret::read(&self.cluster, secret).await? else {
             return Ok(true);
         };
-        let Some(serving) = Secret::read(&self.cluster, &self.settings.serving_secret).await?
-        else {
+        let Some(serving) = Secret::read(&self.cluster, serving_secret).await? else {
             return Ok(true);
         };
-        // The API server's clock: it verifies, and the one of this machine may be wrong or set at any time.
+        // The API server's clock, as API servers verify the certificate. The clock of this machine may be wrong, or be
+        // set at any time.
         let date = serving
             .date
             .and_then(|date| date.duration_since(UNIX_EPOCH).ok());
@@ -155,22 +166,18 @@ impl CertificateIssuer {
         if view.names.is_empty() {
             return Err(Operation::READ_WEBHOOKS.failed()(Cause::NoWebhook));
         }
-        self.seen.look(&view, now);
-        let lifetimes = self.settings.lifetimes;
-        self.pause = lifetimes.pause(view.leaf.as_ref().map(|leaf| leaf.expires), now);
+        self.history.observe(&view, now);
+        let leaf_expiry = view.leaf.as_ref().map(|leaf| leaf.expires);
+        self.pause = lifetimes.pause(leaf_expiry, now);
         let ca_expiry = view.cas.first().map_or(0, |ca| seconds(ca.expires));
         self.metrics.ca_expiry.set(ca_expiry);
-        match plan(&view, &self.seen, now, lifetimes) {
+        match plan(&view, &self.history, now, *lifetimes) {
             Some(write) => self.write(write, &objects, &view.names, now).await,
             None => Ok(false),
         }
     }
 
     /// Carries out what [`plan`] has decided. Returns whether anything was written.
-    #[expect(
-        clippy::cognitive_complexity,
-        reason = "a log line for each kind of write, whose macros count"
-    )]
     async fn write(
         &self,
         write: Write,
@@ -178,28 +185,16 @@ impl CertificateIssuer {
         names: &[String],
         now: Time,
     ) -> Result<bool, Failure> {
-        let ManagedSettings {
-            secret,
-            serving_secret,
-            lifetimes,
-            ..
-        } = &self.settings;
+        let secret = &self.settings.secret;
         match write {
             Write::NewCa { beside } => {
-                let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
-                let mut authorities = vec![&new];
-                if let Some(beside) = beside {
-                    authorities.extend(objects.authority(&beside));
-                }
-                let values = values(&authorities);
-                objects.secret.write(&self.cluster, secret, values).await?;
-                let expires = logging::date(seconds(new.ca.expires));
-                tracing::info!(expires, "a new CA for the webhook's certificates");
+                let former = beside.and_then(|der| objects.authority(&der));
+                self.write_new_ca(former, objects, now).await?;
             }
             Write::OnlyCa(der) => {
                 let values = values(objects.authority(&der).as_slice());
                 objects.secret.write(&self.cluster, secret, values).await?;
-                tracing::info!("the former CA of the webhook's certificates is taken away");
+                tracing::info!("removed the former CA of the webhook's certificates");
             }
             Write::Bundles(bundle) => {
                 for configuration in &objects.configurations {
@@ -212,46 +207,83 @@ impl CertificateIssuer {
                 let Some(authority) = objects.authority(&der) else {
                     return Ok(false);
                 };
-                let signed = authority.sign(names, now, lifetimes.leaf);
-                let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
-                let (ca, _) = authority.written();
-                let values = vec![
-                    (CERTIFICATE, Some(certificate)),
-                    (KEY, Some(key)),
-                    (CA, Some(ca)),
-                ];
-                let serving = &objects.serving;
-                serving.write(&self.cluster, serving_secret, values).await?;
-                let names = names.join(",");
-                tracing::info!(names, "issued a new serving certificate");
+                self.write_leaf(authority, objects, names, now).await?;
             }
         }
         Ok(true)
     }
 
-    /// Reads the configurations that exist: a missing one must not keep the others without a certificate.
+    /// Writes a new CA, with the former one beside it, if any.
+    async fn write_new_ca(
+        &self,
+        former: Option<&Authority>,
+        objects: &Objects,
+        now: Time,
+    ) -> Result<(), Failure> {
+        let ManagedSettings {
+            secret, lifetimes, ..
+        } = &self.settings;
+        let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
+        let mut authorities = vec![&new];
+        authorities.extend(former);
+        let values = values(&authorities);
+        objects.secret.write(&self.cluster, secret, values).await?;
+        let expires = logging::date(seconds(new.ca.expires));
+        tracing::info!(expires, "a new CA for the webhook's certificates");
+        Ok(())
+    }
+
+    /// Writes a new serving certificate, which this CA signs.
+    async fn write_leaf(
+        &self,
+        authority: &Authority,
+        objects: &Objects,
+        names: &[String],
+        now: Time,
+    ) -> Result<(), Failure> {
+        let ManagedSettings {
+            serving_secret,
+            lifetimes,
+            ..
+        } = &self.settings;
+        let signed = authority.sign(names, now, lifetimes.leaf);
+        let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
+        let (ca, _) = authority.to_pem();
+        let values = vec![
+            (CERTIFICATE, Some(certificate)),
+            (KEY, Some(key)),
+            (CA, Some(ca)),
+        ];
+        let serving = &objects.serving;
+        serving.write(&self.cluster, serving_secret, values).await?;
+        let names = names.join(",");
+        tracing::info!(names, "issued a new serving certificate");
+        Ok(())
+    }
+
+    /// Reads the configurations that exist: a missing one must not keep the others from getting a certificate.
     async fn read_configurations(&mut self) -> Result<Vec<WebhookConfiguration>, Failure> {
         let mut configurations = Vec::new();
-        let mut absent = None;
+        let mut missing = None;
         for name in &self.settings.webhook_configurations {
             match WebhookConfiguration::read(&self.cluster, name).await {
                 Ok(configuration) => configurations.push(configuration),
-                Err(ClusterError::NotFound) => absent = Some(name.clone()),
+                Err(ClusterError::NotFound) => missing = Some(name.clone()),
                 Err(error) => return Err(Operation::READ_WEBHOOKS.failed()(error)),
             }
         }
-        if configurations.is_empty() && absent.is_some() {
+        if configurations.is_empty() && missing.is_some() {
             return Err(Operation::READ_WEBHOOKS.failed()(ClusterError::NotFound));
         }
-        if self.absent != absent {
-            if let Some(name) = &absent {
+        if self.missing_configuration != missing {
+            if let Some(name) = &missing {
                 let name = name.as_str();
                 tracing::warn!(
                     name,
-                    "a webhook configuration of tls.webhookConfigurations is not there"
+                    "a webhook configuration of tls.webhookConfigurations does not exist"
                 );
             }
-            self.absent = absent;
+            self.missing_configuration = missing;
         }
         Ok(configurations)
     }
@@ -259,11 +291,11 @@ impl CertificateIssuer {
 
 /// Objects that a step has read.
 struct Objects {
-    /// Secret of the CAs.
+    /// Secret with the CAs.
     secret: Secret,
-    /// CAs of that Secret that can be used, the newest first.
+    /// Usable CAs of that Secret, the newest first.
     authorities: Vec<Authority>,
-    /// Secret of the serving certificate.
+    /// Secret with the serving certificate.
     serving: Secret,
     configurations: Vec<WebhookConfiguration>,
 }
@@ -278,12 +310,12 @@ impl Objects {
     fn view(&self, now: Time) -> View {
         let certificate = self.serving.value(CERTIFICATE);
         let key = self.serving.value(KEY);
+        let cas = self
+            .authorities
+            .iter()
+            .map(|authority| authority.ca.clone());
         let mut view = View {
-            cas: self
-                .authorities
-                .iter()
-                .map(|authority| authority.ca.clone())
-                .collect(),
+            cas: cas.collect(),
             bundles: Vec::new(),
             are_plain: true,
             names: Vec::new(),

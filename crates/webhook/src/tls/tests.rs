@@ -32,8 +32,8 @@ async fn load_for(dir: &Path, name: Option<&str>) -> Result<Loaded, CertificateE
     Ok((certificate, state, metrics))
 }
 
-/// Lets readings of the files come due until something is so. They run on other threads and may meet files half written,
-/// so it is not said how many it takes.
+/// Lets readings of the files come due until something is so. They run on other threads and may meet files half
+/// written, so it is not said how many it takes.
 async fn until(mut so: impl FnMut() -> bool) {
     for _ in 0..1_000_000 {
         if so() {
@@ -235,18 +235,18 @@ async fn only_a_managed_first_pair_may_come_later() {
     assert!(load(dir.path()).await.is_err());
     let (certificate, mut watch) =
         ServingCertificate::load(files(dir.path()), TlsMode::Managed, None, counts).unwrap();
-    for _ in 0..2 * MISSING {
-        watch.look().await;
+    for _ in 0..2 * REPORTED_AFTER {
+        watch.check_files().await;
         assert_eq!(watch.state.get(), State::Starting(AWAITED));
     }
     assert_eq!(reloads(&metrics, "failure"), 0, "waiting is no failure");
     std::fs::write(dir.path().join("tls.crt"), &leaf.cert_pem).unwrap();
     std::fs::write(dir.path().join("tls.key"), &other.key_pem).unwrap();
-    watch.look().await;
+    watch.check_files().await;
     assert_eq!(reloads(&metrics, "failure"), 1);
     assert_eq!(watch.state.get(), State::Starting(UNUSABLE));
     leaf.write(dir.path()).unwrap();
-    watch.look().await;
+    watch.check_files().await;
     assert_eq!(watch.state.get(), State::Healthy);
     serves(&certificate, &leaf).await;
 }

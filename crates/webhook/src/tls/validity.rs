@@ -1,4 +1,4 @@
-//! Validity of a serving certificate: its time, and its names.
+//! Validity of a serving certificate: its lifetime, its names and its usage.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,41 +54,41 @@ pub(super) fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Times since 1970 between which a certificate is valid, whether it has the expected name, and whether it is for a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validity {
+    /// Time since 1970 from which the certificate is valid.
     pub(super) begin: Duration,
+    /// Time since 1970 from which the certificate has expired.
     pub(super) end: Duration,
-    pub(super) named: bool,
+    /// True if the certificate has the expected name.
+    pub(super) has_name: bool,
     pub(super) is_for_servers: bool,
 }
 
 impl Validity {
-    /// Reads the certificate; `None` if that is impossible. Without an expected name every name will do.
+    /// Reads the certificate; `None` if it cannot be parsed. Without an expected name, any name is valid.
     pub(super) fn of(leaf: &CertificateDer<'_>, expected: Option<&ObjectName>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(leaf).ok()?;
-        let named = |name: &ObjectName| {
-            let Ok(name) = ServerName::try_from(name.as_str()) else {
-                return false;
-            };
-            ParsedCertificate::try_from(leaf)
-                .is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
+        let has_name = match expected {
+            Some(name) => has_name(leaf, name),
+            None => true,
         };
         let (begin, end) = lifetime(&parsed);
         Some(Self {
             begin,
             end,
-            named: expected.is_none_or(named),
+            has_name,
             is_for_servers: is_for_servers(&parsed),
         })
     }
 
+    /// Returns why API servers refuse the certificate at this time.
     pub(super) fn invalid(&self, now: Duration) -> Option<Invalid> {
         if self.end <= now {
             Some(Invalid::EXPIRED)
         } else if now < self.begin {
             Some(Invalid::NOT_YET_VALID)
-        } else if !self.named {
+        } else if !self.has_name {
             Some(Invalid::WRONG_NAME)
         } else if !self.is_for_servers {
             Some(Invalid::WRONG_USAGE)
@@ -98,10 +98,20 @@ impl Validity {
     }
 }
 
+fn has_name(leaf: &CertificateDer<'_>, name: &ObjectName) -> bool {
+    let Ok(name) = ServerName::try_from(name.as_str()) else {
+        return false;
+    };
+    let Ok(leaf) = ParsedCertificate::try_from(leaf) else {
+        return false;
+    };
+    verify_server_name(&leaf, &name).is_ok()
+}
+
 /// Returns the times since 1970 at which the validity of a certificate begins and ends.
 pub(super) fn lifetime(certificate: &X509Certificate<'_>) -> (Duration, Duration) {
     let validity = certificate.validity();
-    // Before 1970 is long ago.
+    // Times before 1970 count as 1970: both are long ago.
     let time = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
     (
         time(validity.not_before.timestamp()),
@@ -109,7 +119,8 @@ pub(super) fn lifetime(certificate: &X509Certificate<'_>) -> (Duration, Duration
     )
 }
 
-/// Returns whether the usages of the certificate, if it has any, include that of a server. Those of a CA count as well.
+/// Returns whether the extended key usages of the certificate, if it has any, include that of a server. A CA's usages
+/// are checked in the same way.
 pub(super) fn is_for_servers(parsed: &X509Certificate<'_>) -> bool {
     match parsed.extended_key_usage() {
         Ok(None) => true,

@@ -1,4 +1,4 @@
-//! Keys and certificates as PEM: a CA, what it signs, and a bundle of CAs.
+//! Keys and certificates as PEM: a CA, the certificate that it signs, and a bundle of CAs.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -29,7 +29,7 @@ impl Authority {
     pub(super) fn new(now: Time, lifetime: Duration) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = params(&[], now, now + lifetime)?;
-        // A name of its own: verifiers look for issuers by name, and try each key of that name.
+        // Each CA has a different name: verifiers find issuers by name, and try each key of that name.
         let name = format!("tolerarch CA {:016x}", fastrand::u64(..));
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -48,7 +48,7 @@ impl Authority {
         })
     }
 
-    /// Reads a CA from its certificate and key, both PEM; `None` if it cannot sign with them what API servers trust.
+    /// Reads a CA from its certificate and key, both PEM. `None` if API servers would not trust what the CA signs.
     pub(super) fn read(certificate: &[u8], key: &[u8]) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(certificate).ok()?;
         let key = KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?;
@@ -63,15 +63,14 @@ impl Authority {
         })
     }
 
-    /// Returns the certificate and the key, PEM.
-    pub(super) fn written(&self) -> (Zeroizing<String>, Zeroizing<String>) {
-        (
-            pem(&self.ca.der).into(),
-            self.issuer.key().serialize_pem().into(),
-        )
+    /// Returns the certificate and the key, both PEM.
+    pub(super) fn to_pem(&self) -> (Zeroizing<String>, Zeroizing<String>) {
+        let certificate = pem(&self.ca.der);
+        let key = self.issuer.key().serialize_pem();
+        (certificate.into(), key.into())
     }
 
-    /// Returns a serving certificate for these names and its new key, PEM.
+    /// Returns a serving certificate for these names and its new key, both PEM.
     pub(super) fn sign(
         &self,
         names: &[String],
@@ -93,33 +92,24 @@ impl Authority {
     }
 }
 
-/// Reads a serving certificate and its key, both PEM, and finds the CA that signed it; `None` if a replica cannot serve
-/// them. A chain counts as damage, as none is issued.
+/// Reads a serving certificate and its key, both PEM, and finds the CA that signed it. `None` if a replica cannot serve
+/// them. A chain counts as damage, as the issuer writes none.
 pub(super) fn read_leaf(
     certificate: &[u8],
     key: &[u8],
     authorities: &[Authority],
     now: Time,
 ) -> Option<Leaf> {
-    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-    let chain = chain.ok()?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = certificates.ok()?;
     let [certificate] = chain.as_slice() else {
         return None;
     };
     let key = PrivateKeyDer::from_pem_slice(key).ok()?;
     CertifiedKey::from_der(chain.clone(), key, &aws_lc_rs::default_provider()).ok()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let name = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => {
-            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
-            let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
-            address.ok().map(|address| address.to_string())
-        }
-        _ => None,
-    };
     let alternatives = &parsed.subject_alternative_name().ok()??.value.general_names;
-    let mut names: Vec<String> = alternatives.iter().filter_map(name).collect();
+    let mut names: Vec<String> = alternatives.iter().filter_map(server_name).collect();
     names.sort();
     let mut cas = authorities.iter().map(|authority| &authority.ca.der);
     let signer = cas.find(|ca| has_signed(ca, certificate, now));
@@ -130,6 +120,21 @@ pub(super) fn read_leaf(
         issued: begins + BACKDATE,
         expires,
     })
+}
+
+/// Returns a DNS name or an IP address as text.
+fn server_name(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            if let Ok(v4) = <[u8; 4]>::try_from(*bytes) {
+                return Some(IpAddr::from(v4).to_string());
+            }
+            let v6 = <[u8; 16]>::try_from(*bytes).ok()?;
+            Some(IpAddr::from(v6).to_string())
+        }
+        _ => None,
+    }
 }
 
 fn is_pair(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
@@ -147,9 +152,13 @@ fn ca(der: &Der, parsed: &X509Certificate<'_>) -> Ca {
 
 /// Reads the certificates of a bundle, and skips whatever else it contains.
 pub(super) fn read_bundle(text: &[u8]) -> Vec<Ca> {
-    let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
-    let read = |der| Some(ca(&der, &x509_parser::parse_x509_certificate(&der).ok()?.1));
-    certificates.filter_map(read).collect()
+    let mut cas = Vec::new();
+    for der in CertificateDer::pem_slice_iter(text).flatten() {
+        if let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&der) {
+            cas.push(ca(&der, &parsed));
+        }
+    }
+    cas
 }
 
 fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParams, rcgen::Error> {
@@ -168,12 +177,11 @@ pub(super) fn bundle_text<'a>(certificates: impl IntoIterator<Item = &'a Der>) -
 
 pub(super) fn pem(certificate: &Der) -> String {
     let encoded = BASE64_STANDARD.encode(certificate);
-    let lines = encoded
-        .as_bytes()
-        .chunks(64)
-        .map(|line| String::from_utf8_lossy(line) + "\n");
-    format!(
-        "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n",
-        lines.collect::<String>()
-    )
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in encoded.as_bytes().chunks(64) {
+        text += &String::from_utf8_lossy(line);
+        text += "\n";
+    }
+    text += "-----END CERTIFICATE-----\n";
+    text
 }

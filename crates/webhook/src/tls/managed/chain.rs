@@ -1,4 +1,5 @@
-//! Certificates as API servers judge them (Go's `crypto/x509`): whether a CA counts as one, and what it has signed.
+//! Certificates as API servers judge them (Go's `crypto/x509`): whether a certificate is that of a CA, and whether the
+//! CA has signed another.
 
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
@@ -9,8 +10,9 @@ use x509_parser::oid_registry::OID_X509_EXT_NAME_CONSTRAINTS;
 use super::plan::{Der, Time};
 use crate::tls::validity::is_for_servers;
 
-/// Returns whether API servers take a certificate for any server name that this CA has signed. All of a root is covered by
-/// its own signature, so that a root with a damaged bit is none. API servers take an intermediate CA by itself, too.
+/// Returns whether API servers accept certificates that this CA has signed, for any server name. A root's signature
+/// covers all of its content, so a root with a damaged bit is no CA. API servers also trust an intermediate CA without
+/// its root.
 pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
     let Ok(usage) = parsed.key_usage() else {
         return false;
@@ -20,7 +22,7 @@ pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
         .extensions()
         .iter()
         .any(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS);
-    // Fails for critical extensions that it does not know, as Go does.
+    // Like Go, fails for unknown critical extensions.
     let Ok(certificate) = EndEntityCert::try_from(der) else {
         return false;
     };
@@ -39,7 +41,8 @@ fn has_signed_itself(certificate: &EndEntityCert<'_>, parsed: &X509Certificate<'
     })
 }
 
-/// Returns whether this CA has signed the certificate, for a server, and it is valid now. Names are not compared.
+/// Returns whether this CA has signed the certificate, and the certificate is for a server and valid now. Does not
+/// compare names.
 pub(super) fn has_signed(ca: &Der, leaf: &CertificateDer<'_>, now: Time) -> bool {
     let Ok(anchor) = anchor_from_trusted_cert(ca) else {
         return false;

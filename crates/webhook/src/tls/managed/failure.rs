@@ -5,7 +5,7 @@ use prometheus::{IntCounterVec, IntGauge};
 use tolerarch_kubernetes::cluster::ClusterError;
 use tolerarch_support::families;
 
-/// Operation in the cluster: its name, as a label, and the right that it takes.
+/// Operation in the cluster: its name, which is a label in metrics, and the right that it needs.
 #[derive(Clone, Copy)]
 pub(super) struct Operation(pub(super) &'static str, pub(super) &'static str);
 
@@ -61,7 +61,7 @@ pub(super) enum Cause {
     Sign(#[from] rcgen::Error),
     #[error("no webhook has a Service or a URL that a certificate could be for")]
     NoWebhook,
-    /// The Secret could not be changed and was removed, so that it is created anew. No failure.
+    /// The Secret could not be changed and was removed, so that it is created anew. This is no failure.
     #[error("it could not be changed and is created anew")]
     Removed,
 }

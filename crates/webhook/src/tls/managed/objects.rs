@@ -1,7 +1,8 @@
 //! Kubernetes objects of the issuer: Secrets, and the bundles of webhooks.
 //!
-//! Every write names the object's version that it was planned for, and gets 409 if another came first. RBAC can limit
-//! all of it to these names: creating too, as a patch of a missing object is authorised by name, and a POST is not.
+//! Every write names the version of the object for which it was planned, and gets 409 if another write came first. RBAC
+//! can limit all requests to these names. This includes creating: a patch of a missing object is authorised by name, a
+//! POST is not.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +20,21 @@ use tolerarch_kubernetes::cluster::{
     Answer, Cluster, ClusterError, ObjectName, PatchType, WebhookConfiguration,
 };
 
-/// Keys of the CAs in their Secret: of the newest one, and of the one that was in use before.
+/// Keys of the CAs in their Secret: of the newest CA, and of the former one.
 const CAS: [[&str; 2]; 2] = [["ca.crt", "ca.key"], ["previous.crt", "previous.key"]];
 /// Key of the certificate in the Secret that replicas mount.
 pub(super) const CERTIFICATE: &str = "tls.crt";
+/// Key of the private key there.
 pub(super) const KEY: &str = "tls.key";
 /// Key of the certificate of the CA that signed it.
 pub(super) const CA: &str = "ca.crt";
 
-/// Bytes of other keys in a Secret beyond which they are taken out, as the API server allows 1 MiB in all.
-const FOREIGN: usize = 512 << 10;
-/// Type of the Secrets that are created. The API server wants certain keys in those of other types.
+/// Maximum bytes of a Secret. Beyond them all other keys are removed, as the API server allows 1 MiB in all.
+const SIZE: usize = 512 << 10;
+/// Type of the Secrets that are created. The API server requires certain keys in Secrets of other types.
 const OPAQUE: &str = "Opaque";
 
-/// Secret. The type of k8s-openapi is not used, as it does not overwrite its values in memory when they are dropped.
+/// Secret. The type of k8s-openapi is not used, as it does not wipe its values from memory when they are dropped.
 #[derive(Deserialize)]
 pub(super) struct Secret {
     metadata: ObjectMeta,
@@ -43,23 +45,19 @@ pub(super) struct Secret {
     immutable: Option<bool>,
 }
 
-/// Key of a Secret and the value to write there, `None` to remove the key.
+/// Key of a Secret and the value to write there; `None` removes the key.
 pub(super) type Entry = (&'static str, Option<Zeroizing<String>>);
 
-/// Decoded value, empty if it is null or not base64.
+/// Decoded value; empty if it is null or not base64.
 #[derive(Deserialize)]
 #[serde(from = "Option<String>")]
 struct SecretValue(Zeroizing<Vec<u8>>);
 
 impl From<Option<String>> for SecretValue {
     fn from(text: Option<String>) -> Self {
-        let text = text.unwrap_or_default();
-        Self(
-            BASE64_STANDARD
-                .decode(Zeroizing::new(text).as_bytes())
-                .unwrap_or_default()
-                .into(),
-        )
+        let text = Zeroizing::new(text.unwrap_or_default());
+        let decoded = BASE64_STANDARD.decode(text.as_bytes());
+        Self(decoded.unwrap_or_default().into())
     }
 }
 
@@ -72,8 +70,8 @@ impl Secret {
         )
     }
 
-    /// Reads the Secret of this name, in the namespace of the service account. Creates one that is missing, and returns
-    /// `None`: it has no content, as that is a second write, which can name a version.
+    /// Reads the Secret of this name, in the namespace of the service account. Creates a missing Secret, and returns
+    /// `None`. A new Secret is empty: its content is a second write, which can name a version.
     pub(super) async fn read(
         cluster: &Cluster,
         name: &ObjectName,
@@ -95,16 +93,19 @@ impl Secret {
         value.map_or(&[], |value| &value.0)
     }
 
-    /// Returns the CAs that can be used, the newest first.
+    /// Returns the usable CAs, the newest first.
     pub(super) fn authorities(&self) -> Vec<Authority> {
-        let read = |[certificate, key]: [&str; 2]| {
-            Authority::read(self.value(certificate), self.value(key))
-        };
-        CAS.into_iter().filter_map(read).collect()
+        let mut authorities = Vec::new();
+        for [certificate_entry, key_entry] in CAS {
+            let certificate = self.value(certificate_entry);
+            let key = self.value(key_entry);
+            authorities.extend(Authority::read(certificate, key));
+        }
+        authorities
     }
 
-    /// Writes these values into the Secret, if it has not changed since it was read. A Secret that cannot be changed is
-    /// removed instead, with [`Cause::Removed`].
+    /// Writes these values into the Secret, if the Secret has not changed since it was read. A Secret that cannot be
+    /// changed is removed instead, and the result is [`Cause::Removed`].
     pub(super) async fn write(
         &self,
         cluster: &Cluster,
@@ -116,14 +117,14 @@ impl Secret {
             let encoded = text.map(|text| BASE64_STANDARD.encode(text.as_bytes()));
             data.insert(key.to_owned(), encoded.into());
         }
-        for key in self.keys_in_the_way() {
+        for key in self.keys_to_remove() {
             data.entry(key).or_insert(Value::Null);
         }
         let patch = json!({"metadata": {"resourceVersion": self.version()}, "data": data});
         let written = cluster
             .patch(&Self::path(cluster, name), PatchType::MERGE, &patch)
             .await;
-        // Invalid is also what an admission policy says, and then deleting would only make it worse.
+        // An admission policy answers `Invalid` as well. In that case the Secret must not be deleted.
         let is_fixed = self.immutable == Some(true) || self.r#type.as_deref() != Some(OPAQUE);
         if is_fixed && matches!(written, Err(ClusterError::Invalid)) {
             return self.remove(cluster, name).await;
@@ -131,21 +132,22 @@ impl Secret {
         written.map_err(Operation::WRITE_SECRET.failed())
     }
 
-    /// Returns all keys if there is too much in the Secret for a certificate.
-    fn keys_in_the_way(&self) -> Vec<String> {
+    /// Returns all keys if the Secret is too full for a certificate.
+    fn keys_to_remove(&self) -> Vec<String> {
         let values = self.data.iter().flatten();
         let bytes: usize = values.clone().map(|(_, value)| value.0.len()).sum();
-        if bytes <= FOREIGN {
+        if bytes <= SIZE {
             return Vec::new();
         }
         values.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Removes the Secret, or first what keeps it from being removed.
+    /// Deletes the Secret; if it has finalizers, which would keep it, removes those first.
     async fn remove(&self, cluster: &Cluster, name: &ObjectName) -> Result<(), Failure> {
         let path = Self::path(cluster, name);
         let name = name.as_str();
-        let removed = if self.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
+        let finalizers = self.metadata.finalizers.as_deref().unwrap_or_default();
+        let removed = if finalizers.is_empty() {
             tracing::warn!(
                 name,
                 "a Secret of certificates cannot be changed; it is deleted and created anew"
@@ -171,19 +173,19 @@ impl Secret {
     }
 }
 
-/// Returns the content of the Secret that has these CAs, the newest first, and no other.
+/// Returns the content of a Secret with these CAs, the newest first, and no other.
 pub(super) fn values(authorities: &[&Authority]) -> Vec<Entry> {
     let mut values = Vec::new();
-    for (at, [certificate, key]) in CAS.into_iter().enumerate() {
-        let written = authorities.get(at).map(|authority| authority.written());
-        let (certificate_text, key_text) = written.unzip();
-        values.push((certificate, certificate_text));
-        values.push((key, key_text));
+    for (index, [certificate_entry, key_entry]) in CAS.into_iter().enumerate() {
+        let pem = authorities.get(index).map(|authority| authority.to_pem());
+        let (certificate, key) = pem.unzip();
+        values.push((certificate_entry, certificate));
+        values.push((key_entry, key));
     }
     values
 }
 
-/// Writes this bundle into each webhook that has another.
+/// Writes this bundle into each webhook that has another one.
 pub(super) async fn write_bundles(
     cluster: &Cluster,
     WebhookConfiguration {
@@ -195,12 +197,12 @@ pub(super) async fn write_bundles(
 ) -> Result<(), Failure> {
     let pem = bundle_text(bundle);
     let text = BASE64_STANDARD.encode(&pem);
-    // With the version the webhooks are known by their places.
+    // In this version of the object, indices identify the webhooks.
     let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
     let mut patch = vec![version];
-    for (at, webhook) in webhooks.iter().enumerate() {
+    for (index, webhook) in webhooks.iter().enumerate() {
         if webhook.bundle() != pem.as_bytes() {
-            let path = format!("/webhooks/{at}/clientConfig/caBundle");
+            let path = format!("/webhooks/{index}/clientConfig/caBundle");
             patch.push(json!({"op": "add", "path": path, "value": text}));
         }
     }

@@ -77,15 +77,15 @@ impl Issuer {
         Self { issuer, metrics }
     }
 
-    async fn look(&mut self) {
-        self.issuer.look().await;
+    async fn check(&mut self) {
+        self.issuer.check().await;
     }
 
     /// Looks at this time, and again when what was written is settled.
     async fn settle(&mut self, api: &Objects, now: u64) {
         for now in [now, now + 6] {
             api.set_time(now);
-            self.look().await;
+            self.check().await;
         }
     }
 }
@@ -119,9 +119,9 @@ impl Replica {
     }
 
     /// The kubelet projects the Secret, and the replica looks at its files.
-    async fn look(&mut self, api: &Objects) {
+    async fn check(&mut self, api: &Objects) {
         project(api, self.mount.path());
-        self.watch.look().await;
+        self.watch.check_files().await;
     }
 
     /// Whether what the kubelet has written last can be served.
@@ -206,7 +206,7 @@ async fn log_lines_show_names_and_times_as_people_write_them() {
     let api = cluster().await;
     let mut replica = Replica::new(&api);
     Issuer::new(&api).settle(&api, START).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     let said = std::fs::read_to_string(log.path()).unwrap();
     for fields in [
         r#"names="10.1.2.3,hook.team.svc""#,
@@ -222,10 +222,10 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     let api = cluster().await;
     let mut issuer = Issuer::new(&api);
     let mut replica = Replica::new(&api);
-    replica.look(&api).await;
+    replica.check(&api).await;
     api.set_time(START);
-    issuer.look().await;
-    replica.look(&api).await;
+    issuer.check().await;
+    replica.check(&api).await;
     assert!(
         replica.leaf().is_none(),
         "API servers may not know the CA yet"
@@ -235,8 +235,8 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
         "not ready"
     );
     api.set_time(START + 6);
-    issuer.look().await;
-    replica.look(&api).await;
+    issuer.check().await;
+    replica.check(&api).await;
     assert!(replica.is_trusted(&api, START + 6));
     let failures = "tolerarch_certificate_reloads_total{result=\"failure\"}";
     assert_eq!(
@@ -265,7 +265,7 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     // There is nothing to do, for a new issuer either, and another replica takes what there is, at once.
     let before = [SECRET, SERVING, WEBHOOKS].map(|path| api.get(path));
     let other = Replica::new(&api);
-    issuer.look().await;
+    issuer.check().await;
     Issuer::new(&api).settle(&api, START + 40).await;
     assert_eq!(other.leaf(), replica.leaf());
     assert_eq!(
@@ -281,10 +281,10 @@ async fn issuers_that_start_at_once_agree() {
         let [mut a, mut b, mut c] = [(); 3].map(|()| Issuer::new(&api));
         for now in [START, START + 6, START + 12] {
             api.set_time(now);
-            tokio::join!(a.look(), b.look(), c.look());
+            tokio::join!(a.check(), b.check(), c.check());
         }
         let mut replica = Replica::new(&api);
-        replica.look(&api).await;
+        replica.check(&api).await;
         assert!(replica.is_trusted(&api, START + 12));
         let is_well = |issuer: &Issuer| issuer.issuer.failing.is_none();
         assert!(
@@ -315,10 +315,10 @@ async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
             () = issuer.settle(&api, START) => break,
         }
         let mut replica = Replica::new(&api);
-        replica.look(&api).await;
+        replica.check(&api).await;
         assert!(replica.leaf().is_none() || replica.is_trusted(&api, START + 6));
         Issuer::new(&api).settle(&api, START + 10).await;
-        replica.look(&api).await;
+        replica.check(&api).await;
         assert!(
             replica.is_trusted(&api, START + 16),
             "{request} {carried_out}"
@@ -344,8 +344,8 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
         let mut replica = Replica::new(&api);
         for now in (START..START + 200).step_by(10) {
             api.set_time(now);
-            issuer.look().await;
-            replica.look(&api).await;
+            issuer.check().await;
+            replica.check(&api).await;
         }
         let mut now = START + 200;
         let old = data(&api)["ca.crt"].clone();
@@ -357,7 +357,7 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
             () = async {
                 for later in [0, 10] {
                     api.set_time(now + later);
-                    issuer.look().await;
+                    issuer.check().await;
                 }
             } => true,
         };
@@ -370,12 +370,12 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
         for _ in 0..10 {
             now += 10;
             api.set_time(now);
-            next.look().await;
+            next.check().await;
             assert!(
                 replica.is_trusted(&api, now),
                 "{request} {carried_out} {now}"
             );
-            replica.look(&api).await;
+            replica.check(&api).await;
             assert!(
                 replica.is_trusted(&api, now),
                 "{request} {carried_out} {now}"
@@ -406,9 +406,9 @@ async fn certificates_of_seconds_are_replaced_without_a_gap() {
     let mut leaves = Vec::new();
     for now in START..START + 150 {
         api.set_time(now);
-        issuer.look().await;
+        issuer.check().await;
         assert!(now == START || replica.is_trusted(&api, now));
-        replica.look(&api).await;
+        replica.check(&api).await;
         assert!(replica.is_trusted(&api, now));
         cas.push(data(&api)["ca.crt"].to_string());
         leaves.push(replica.leaf());
@@ -429,7 +429,7 @@ async fn certificates_of_seconds_are_replaced_without_a_gap() {
 async fn the_ca_of_an_older_release_is_kept() {
     let api = cluster().await;
     let ca = Authority::new(Duration::from_secs(START), Duration::from_secs(365 * DAY)).unwrap();
-    let (certificate, key) = ca.written();
+    let (certificate, key) = ca.to_pem();
     let encoded = |text: &str| {
         use base64::Engine;
         Value::from(base64::prelude::BASE64_STANDARD.encode(text))
@@ -447,7 +447,7 @@ async fn the_ca_of_an_older_release_is_kept() {
     let before = bundles(&api);
     Issuer::new(&api).settle(&api, START + 20 * DAY).await;
     let mut replica = Replica::new(&api);
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.is_trusted(&api, START + 20 * DAY + 6));
     assert_eq!(
         (data(&api)["ca.crt"].clone(), bundles(&api)),
@@ -459,7 +459,7 @@ async fn the_ca_of_an_older_release_is_kept() {
 fn only_a_ca_with_its_key_is_one() {
     let now = Duration::from_secs(START);
     let [a, b] = [(); 2].map(|()| Authority::new(now, Duration::from_secs(DAY)).unwrap());
-    let ((cert, key), (_, other)) = (a.written(), b.written());
+    let ((cert, key), (_, other)) = (a.to_pem(), b.to_pem());
     let read = Authority::read(cert.as_bytes(), key.as_bytes()).unwrap();
     assert_eq!(read.ca, a.ca);
     let leaf = testregistry::Pki::new().leaf(&["a.test"]);

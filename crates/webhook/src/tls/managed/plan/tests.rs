@@ -40,7 +40,7 @@ impl<T> Versioned<T> {
 
 #[derive(Clone, Default)]
 struct Issuer {
-    seen: History,
+    history: History,
     stage: Stage,
     last: Time,
 }
@@ -164,8 +164,8 @@ impl World {
                     names,
                     leaf,
                 };
-                issuer.seen.look(&view, self.now);
-                let write = plan(&view, &issuer.seen, self.now, LIFETIMES);
+                issuer.history.observe(&view, self.now);
+                let write = plan(&view, &issuer.history, self.now, LIFETIMES);
                 let bundle = bundle.version;
                 let secret = self.secret.version;
                 let serving = self.serving.version;
@@ -346,8 +346,8 @@ impl World {
         }
     }
 
-    /// Whether something is served that has to be replaced: an issuer has half a certificate's life for that, and nothing
-    /// helps where its CA is taken away each time before it may sign.
+    /// Whether something is served that has to be replaced: an issuer has half a certificate's life for that, and
+    /// nothing helps where its CA is taken away each time before it may sign.
     fn is_due(&self) -> bool {
         self.replicas
             .iter()
@@ -431,8 +431,8 @@ fn anything() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Issuers that start at once, in any order of their steps, with crashes, Secrets that are deleted, damaged or put back
-    /// from a backup, and a bundle that others add to.
+    /// Issuers that start at once, in any order of their steps, with crashes, Secrets that are deleted, damaged or put
+    /// back from a backup, and a bundle that others add to.
     #[test]
     fn a_served_certificate_is_always_trusted(ops in prop::collection::vec(harmless(), 0..600)) {
         let mut world = World::new();
@@ -491,43 +491,43 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
         names,
         leaf: Some(leaf),
     };
-    let mut seen = History::default();
-    seen.look(&view, now);
+    let mut history = History::default();
+    history.observe(&view, now);
     view.cas.insert(0, new.clone());
-    let next = |seen: &mut History, view: &View, after: u64| {
+    let next = |history: &mut History, view: &View, after: u64| {
         let now = now + Duration::from_secs(after);
-        seen.look(view, now);
-        plan(view, seen, now, LIFETIMES)
+        history.observe(view, now);
+        plan(view, history, now, LIFETIMES)
     };
     let both = Some(Write::Bundles(vec![new.der.clone(), old.der.clone()]));
-    assert_eq!(next(&mut seen, &view, 1), both);
+    assert_eq!(next(&mut history, &view, 1), both);
     // One of two webhooks is not enough, and being away for a moment starts it anew.
     view.bundles[0] = vec![new.clone(), old];
-    assert_eq!(next(&mut seen, &view, 2), both);
+    assert_eq!(next(&mut history, &view, 2), both);
     view.bundles[1] = view.bundles[0].clone();
-    assert_eq!(next(&mut seen, &view, 3), None);
+    assert_eq!(next(&mut history, &view, 3), None);
     view.bundles[1].remove(0);
-    assert_eq!(next(&mut seen, &view, 4), both);
+    assert_eq!(next(&mut history, &view, 4), both);
     view.bundles[1] = view.bundles[0].clone();
-    assert_eq!(next(&mut seen, &view, 5), None);
-    assert_eq!(next(&mut seen, &view, 9), None);
+    assert_eq!(next(&mut history, &view, 5), None);
+    assert_eq!(next(&mut history, &view, 9), None);
     assert_eq!(
-        next(&mut seen, &view, 10),
+        next(&mut history, &view, 10),
         Some(Write::Leaf(new.der.clone()))
     );
     // The old one leaves the Secret only when it signs nothing more, and the bundle only when all of that has expired.
     view.leaf.as_mut().unwrap().ca = Some(new.der.clone());
     assert_eq!(
-        next(&mut seen, &view, 11),
+        next(&mut history, &view, 11),
         Some(Write::OnlyCa(new.der.clone()))
     );
     view.cas.pop();
     view.leaf.as_mut().unwrap().issued += Duration::from_secs(300);
     view.leaf.as_mut().unwrap().expires += Duration::from_secs(300);
-    assert_eq!(next(&mut seen, &view, 12), None);
-    assert_eq!(next(&mut seen, &view, 12 + 149), None);
+    assert_eq!(next(&mut history, &view, 12), None);
+    assert_eq!(next(&mut history, &view, 12 + 149), None);
     assert_eq!(
-        next(&mut seen, &view, 12 + 150),
+        next(&mut history, &view, 12 + 150),
         Some(Write::Bundles(vec![new.der]))
     );
 }

@@ -23,7 +23,7 @@ impl World {
         let mut issuer = Issuer::new(&api);
         let mut replica = Replica::new(&api);
         issuer.settle(&api, START).await;
-        replica.look(&api).await;
+        replica.check(&api).await;
         assert!(replica.is_trusted(&api, START + 6));
         Self {
             api,
@@ -38,8 +38,8 @@ impl World {
         for _ in 0..5 {
             self.now += 10;
             self.api.set_time(self.now);
-            self.issuer.look().await;
-            self.replica.look(&self.api).await;
+            self.issuer.check().await;
+            self.replica.check(&self.api).await;
         }
     }
 
@@ -133,7 +133,8 @@ fn ca_params() -> CertificateParams {
     params
 }
 
-/// Writes a CA with these settings, which everything else agrees with: it is in the bundles, and has signed what is served.
+/// Writes a CA with these settings, which everything else agrees with: it is in the bundles, and has signed what is
+/// served.
 fn put_ca(world: &World, params: &CertificateParams) {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
@@ -327,7 +328,8 @@ async fn a_good_ca_that_another_one_has_signed_is_kept() {
     assert!(world.is_well());
 }
 
-/// API servers read PEM otherwise than this program, and have a bound for what they take of a Secret, and none of a bundle.
+/// API servers read PEM otherwise than this program, and have a bound for what they take of a Secret, and none of a
+/// bundle.
 #[tokio::test]
 async fn a_bundle_that_api_servers_cannot_read_is_written_again() {
     let damages: [Damage; 5] = [
@@ -372,7 +374,7 @@ async fn a_replica_takes_no_certificate_for_clients() {
     let mut params = leaf_params();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     put_leaf(&world, &params, key_of_ca(&world));
-    world.replica.look(&world.api).await;
+    world.replica.check(&world.api).await;
     assert_eq!(world.replica.leaf(), current);
     assert!(matches!(
         world.replica.watch.state.get(),

@@ -12,10 +12,10 @@ async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
     let mut replica = Replica::new(&api);
     issuer.issuer.settings.webhook_configurations = names;
     issuer.settle(&api, START).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.is_trusted(&api, START + 6));
     api.delete(WEBHOOKS);
-    issuer.look().await;
+    issuer.check().await;
     assert!(issuer.issuer.failing.is_some());
 }
 
@@ -25,7 +25,7 @@ async fn what_others_break_is_repaired() {
     let mut issuer = Issuer::new(&api);
     let mut replica = Replica::new(&api);
     issuer.settle(&api, START).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     let mut now = START + 60;
     api.set_time(now);
 
@@ -33,7 +33,7 @@ async fn what_others_break_is_repaired() {
     let foreign = Authority::new(Duration::from_secs(now), Duration::from_secs(99 * DAY)).unwrap();
     for bundle in [
         "no certificate\n".to_owned(),
-        foreign.written().0.to_string(),
+        foreign.to_pem().0.to_string(),
     ] {
         let mut webhooks = api.get(WEBHOOKS).unwrap();
         webhooks["webhooks"][1]["clientConfig"]["caBundle"] = {
@@ -42,7 +42,7 @@ async fn what_others_break_is_repaired() {
         };
         api.put(WEBHOOKS, webhooks);
         assert!(!replica.is_trusted(&api, now));
-        issuer.look().await;
+        issuer.check().await;
         assert!(replica.is_trusted(&api, now));
     }
     let count = |api: &Objects| {
@@ -86,14 +86,14 @@ async fn what_others_break_is_repaired() {
     for (at, fault) in faults.into_iter().enumerate() {
         let old = replica.leaf();
         fault(&api);
-        replica.look(&api).await;
+        replica.check(&api).await;
         assert_eq!(replica.leaf(), old, "{at}: it has nothing better");
         for _ in 0..4 {
             now += 10;
             api.set_time(now);
-            issuer.look().await;
+            issuer.check().await;
             assert!(replica.is_trusted(&api, now), "{at}");
-            replica.look(&api).await;
+            replica.check(&api).await;
             assert!(replica.is_trusted(&api, now), "{at}");
         }
         assert_ne!(replica.leaf(), old, "{at}");
@@ -103,8 +103,8 @@ async fn what_others_break_is_repaired() {
     for _ in 0..2 {
         now += 46 * DAY;
         api.set_time(now);
-        issuer.look().await;
-        replica.look(&api).await;
+        issuer.check().await;
+        replica.check(&api).await;
     }
     assert!(replica.is_trusted(&api, now));
     assert_eq!(count(&api), [1, 1]);
@@ -124,19 +124,19 @@ async fn a_replica_takes_nothing_that_has_expired() {
     let current = replica.leaf();
     assert!(replica.is_trusted(&api, today));
     api.put(SERVING, older);
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert_eq!(replica.leaf(), current);
     assert!(matches!(replica.watch.state.get(), State::Degraded(_)));
     issuer.settle(&api, today).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.leaf() != current && replica.is_trusted(&api, today + 6));
     assert_eq!(replica.watch.state.get(), State::Healthy);
     // One from the future, by a clock that was wrong, gives way to what is valid.
     issuer.settle(&api, today + 400 * DAY).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     let future = replica.leaf();
     issuer.settle(&api, today + DAY).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.leaf() != future && replica.is_trusted(&api, today + DAY + 6));
 }
 
@@ -150,7 +150,7 @@ async fn a_replica_whose_clock_is_ahead_follows_the_issuer_all_the_same() {
     let mut replica = Replica::new(&api);
     let first = replica.leaf();
     issuer.settle(&api, real + 20 * DAY).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.leaf() != first && replica.is_trusted(&api, real + 20 * DAY + 6));
 }
 
@@ -181,8 +181,8 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
         ),
     ] {
         api.refuse(Some((method, path, 403)));
-        issuer.look().await;
-        issuer.look().await;
+        issuer.check().await;
+        issuer.check().await;
         assert_eq!(failures(&issuer.metrics, operation), 2, "{operation}");
         assert!(
             issuer
@@ -194,11 +194,11 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
         );
         assert!(matches!(issuer.issuer.state.get(), State::Degraded(_)));
     }
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.leaf().is_none());
     api.refuse(None);
     issuer.settle(&api, START).await;
-    replica.look(&api).await;
+    replica.check(&api).await;
     assert!(replica.is_trusted(&api, START + 6) && issuer.issuer.failing.is_none());
     assert_eq!(issuer.issuer.state.get(), State::Healthy);
 
@@ -206,8 +206,8 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
     let now = START + 16 * DAY;
     api.set_time(now);
     api.refuse(Some((Method::PATCH, "", 403)));
-    issuer.look().await;
-    replica.look(&api).await;
+    issuer.check().await;
+    replica.check(&api).await;
     assert_eq!(failures(&issuer.metrics, "write-secret"), 1);
     assert!(replica.is_trusted(&api, now));
     api.refuse(Some((Method::GET, "", 500)));
@@ -217,8 +217,8 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
             issuer.issuer.cluster = gone.cluster();
             gone.stop().await;
         }
-        issuer.look().await;
-        replica.look(&api).await;
+        issuer.check().await;
+        replica.check(&api).await;
         assert!(replica.is_trusted(&api, now) && replica.is_well());
     }
     assert_eq!(failures(&issuer.metrics, "read-webhooks"), 4);
