@@ -1,8 +1,9 @@
 //! The Lease in the cluster, which one task renews, and leadership, for which the loops wait.
 //!
-//! The protocol is client-go's (`leaderelection.go`). Clocks of replicas are never compared: a candidate waits, by its
-//! own clock, for the duration of the Lease after the Lease was last seen to change; a leader stops earlier after it has
-//! begun its last renewal. So the former leader has stopped before the next one begins, however both clocks are set.
+//! The protocol is client-go's (`leaderelection.go`). Clocks of replicas are never compared. A candidate waits for the
+//! duration of the Lease, by its own clock, after it has last seen the Lease change. A leader stops a shorter time after
+//! the beginning of its last renewal. So the former leader has stopped before the next one begins, however their clocks
+//! differ.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -22,9 +23,9 @@ use tolerarch_support::health::Reported;
 const LEASE: i32 = 15;
 /// Time for which a leader acts without a renewal.
 const RENEW: Duration = Duration::from_secs(10);
-/// Time between renewals by the leader, and between looks by candidates.
+/// Time between renewals of the leader, and minimum time between reads of candidates.
 const RETRY: Duration = Duration::from_secs(2);
-/// Timeout of one look at the Lease, with its renewal, as in client-go.
+/// Timeout of reading and renewing the Lease, as in client-go.
 const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
 const UNREAD: &str = "its Lease cannot be read or written";
 
@@ -43,7 +44,7 @@ pub struct Elector {
 pub struct Leadership(watch::Receiver<Instant>);
 
 impl Elector {
-    /// Makes an elector. No other replica may have this identity, nor this one after a restart.
+    /// Makes an elector. The identity must be unique: neither another replica may have it, nor this one after a restart.
     pub fn new(
         cluster: Arc<Cluster>,
         lease: OwnedName,
@@ -64,8 +65,8 @@ impl Elector {
         Leadership(self.election.until.subscribe())
     }
 
-    /// Releases the Lease if this replica holds it, so that another one leads at once. To be awaited when all loops
-    /// have ended. Tried once: without a release the other replicas wait until the Lease ends.
+    /// Releases the Lease if this replica holds it, so that another one leads at once. Must be awaited after all loops have
+    /// ended. The release is tried once: if it fails, the other replicas wait until the Lease ends.
     pub fn resignation(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let cluster = Arc::clone(&self.cluster);
         let lease = self.lease.clone();
@@ -75,7 +76,7 @@ impl Elector {
             match released.unwrap_or(Err(ClusterError::Timeout)) {
                 Ok(()) => tracing::info!("the Lease is released"),
                 Err(error) => {
-                    tracing::warn!(%error, "the Lease cannot be released; another replica leads later");
+                    tracing::warn!(%error, "the Lease cannot be released; another replica leads when it ends");
                 }
             }
         }
@@ -84,7 +85,7 @@ impl Elector {
     pub async fn run(&mut self) {
         let leadership = self.leadership();
         let leads = self.leads.clone();
-        let shown = async {
+        let report = async {
             loop {
                 let leading = async {
                     leads.set(1);
@@ -96,20 +97,20 @@ impl Elector {
                 tracing::warn!("not leading any more");
             }
         };
-        let kept_up = async {
+        let elect = async {
             loop {
                 self.attempt().await;
                 sleep(self.election.pause(Instant::now())).await;
             }
         };
         // Neither future ends.
-        tokio::join!(shown, kept_up);
+        tokio::join!(report, elect);
     }
 
     async fn attempt(&mut self) {
         let renewed = timeout(ATTEMPT, self.renew()).await;
         let failing = match renewed.unwrap_or(Err(ClusterError::Timeout)) {
-            // After a conflict another replica has written the Lease first.
+            // In a conflict, another replica has written the Lease first.
             Ok(()) | Err(ClusterError::Conflict) => None,
             Err(error) => Some(error),
         };
@@ -128,13 +129,12 @@ impl Elector {
         let stored: Lease = self.lease.read(&self.cluster).await?;
         let begun = Instant::now();
         let spec = stored.spec.clone().unwrap_or_default();
-        let Some(desired) = self.election.look(spec, begun, micro_time()) else {
+        let Some(desired) = self.election.observe(spec, begun, micro_time()) else {
             return Ok(());
         };
-        self.lease
-            .write(&self.cluster, &stored, json!({"spec": desired}))
-            .await?;
-        self.election.wrote(begun);
+        let patch = json!({"spec": desired});
+        self.lease.write(&self.cluster, &stored, patch).await?;
+        self.election.renewed(begun);
         Ok(())
     }
 }
@@ -153,8 +153,8 @@ async fn release(cluster: &Cluster, lease: &OwnedName, identity: &str) -> Result
 /// The protocol without I/O.
 struct Election {
     identity: String,
-    /// Last known content of the Lease, and the time since when it has had this content.
-    seen: Option<(LeaseSpec, Instant)>,
+    /// Content of the Lease when it was last read, and the time at which it was first read with this content.
+    observed: Option<(LeaseSpec, Instant)>,
     /// Time until which this replica leads; a past time if the replica does not lead.
     until: watch::Sender<Instant>,
 }
@@ -163,26 +163,26 @@ impl Election {
     fn new(identity: String) -> Self {
         Self {
             identity,
-            seen: None,
+            observed: None,
             until: watch::Sender::new(Instant::now()),
         }
     }
 
-    /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
+    /// Records the Lease's content. Returns the content to write, with this time, if this replica may lead.
     #[warn(clippy::arithmetic_side_effects)]
-    fn look(&mut self, lease: LeaseSpec, now: Instant, time: MicroTime) -> Option<LeaseSpec> {
-        let since = match &self.seen {
-            Some((seen, since)) if *seen == lease => *since,
+    fn observe(&mut self, lease: LeaseSpec, now: Instant, time: MicroTime) -> Option<LeaseSpec> {
+        let since = match &self.observed {
+            Some((observed, since)) if *observed == lease => *since,
             _ => now,
         };
-        self.seen = Some((lease.clone(), since));
+        self.observed = Some((lease.clone(), since));
         let holder = lease.holder_identity.as_deref().unwrap_or_default();
         let is_holder = holder == self.identity;
         if !is_holder {
             self.until.send_replace(now);
             let seconds = lease.lease_duration_seconds.unwrap_or_default();
-            let lasts = Duration::from_secs(seconds.try_into().unwrap_or_default());
-            if !holder.is_empty() && now.duration_since(since) < lasts {
+            let duration = Duration::from_secs(seconds.try_into().unwrap_or_default());
+            if !holder.is_empty() && now.duration_since(since) < duration {
                 return None;
             }
         }
@@ -201,12 +201,12 @@ impl Election {
         })
     }
 
-    /// Takes over that the Lease was written, by a request that began at this time.
-    fn wrote(&mut self, begun: Instant) {
+    /// Records that the Lease was written, by a request that began at this time.
+    fn renewed(&mut self, begun: Instant) {
         self.until.send_replace(begun + RENEW);
     }
 
-    /// Returns the pause before the next look, which is random for candidates, so that they do not all look at once.
+    /// Returns the pause before the Lease is read again. It is random for candidates, so that they do not all read at once.
     fn pause(&self, now: Instant) -> Duration {
         let leads = now < *self.until.borrow();
         if leads {
@@ -217,13 +217,13 @@ impl Election {
     }
 }
 
-/// Returns the changes by which the holder of a Lease releases it at this time.
+/// Returns the change of a Lease by which its holder releases it at this time.
 fn released(time: &MicroTime) -> Value {
     json!({"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": time, "renewTime": time})
 }
 
 impl Leadership {
-    /// Returns whether this replica leads right now. Checked before each change, as a process may have been suspended.
+    /// Returns whether this replica leads at present. Checked before each change, as the process may have been suspended.
     pub fn holds(&self) -> bool {
         Instant::now() < *self.0.borrow()
     }
@@ -231,17 +231,16 @@ impl Leadership {
     /// Runs `work` once this replica leads, until the work ends or the replica stops leading.
     pub(super) async fn lead(&self, work: impl Future<Output = ()>) {
         let mut until = self.0.clone();
-        if until
-            .wait_for(|until| Instant::now() < *until)
-            .await
-            .is_err()
-        {
+        let leads = |until: &Instant| Instant::now() < *until;
+        let has_elector = until.wait_for(leads).await.is_ok();
+        if !has_elector {
+            // Without an elector, this replica never leads.
             return pending().await;
         }
         let lost = async {
             loop {
                 let end = *until.borrow_and_update();
-                // A change is a renewal, or a loss, after which the time is past. Without an elector there is neither.
+                // A change is a renewal, or a loss, after which the time has passed. Without an elector there is neither.
                 let changed = async {
                     if until.changed().await.is_err() {
                         pending::<()>().await;

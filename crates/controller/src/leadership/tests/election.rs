@@ -21,14 +21,14 @@ fn lease(holder: &str, renewed: u32) -> LeaseSpec {
     }
 }
 
-fn look(election: &mut Election, lease: &LeaseSpec, now: Instant) -> Option<LeaseSpec> {
-    election.look(lease.clone(), now, time(NOW))
+fn observe(election: &mut Election, lease: &LeaseSpec, now: Instant) -> Option<LeaseSpec> {
+    election.observe(lease.clone(), now, time(NOW))
 }
 
 #[test]
 fn a_free_lease_is_taken_at_once() {
     let mut election = Election::new("a".into());
-    let wanted = look(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
+    let wanted = observe(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
     let lease_transitions = Some(1);
     let acquire_time = Some(time(NOW));
     assert_eq!(
@@ -50,19 +50,19 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
     let mut election = Election::new("a".into());
     let start = Instant::now();
     let at = |seconds: u32| start + seconds * SECOND;
-    assert_eq!(look(&mut election, &lease("b", 1), at(0)), None);
-    assert_eq!(look(&mut election, &lease("b", 1), at(14)), None);
+    assert_eq!(observe(&mut election, &lease("b", 1), at(0)), None);
+    assert_eq!(observe(&mut election, &lease("b", 1), at(14)), None);
     // Only that it changes counts: what its holder says of the time does not.
-    assert_eq!(look(&mut election, &lease("b", 0), at(14)), None);
-    assert_eq!(look(&mut election, &lease("b", 0), at(28)), None);
-    let wanted = look(&mut election, &lease("b", 0), at(29)).unwrap();
+    assert_eq!(observe(&mut election, &lease("b", 0), at(14)), None);
+    assert_eq!(observe(&mut election, &lease("b", 0), at(28)), None);
+    let wanted = observe(&mut election, &lease("b", 0), at(29)).unwrap();
     assert_eq!(
         (wanted.lease_transitions, wanted.acquire_time),
         (Some(8), Some(time(NOW)))
     );
     // One that was never seen before may have been renewed just now.
     assert_eq!(
-        look(&mut Election::new("c".into()), &lease("b", 0), at(100)),
+        observe(&mut Election::new("c".into()), &lease("b", 0), at(100)),
         None
     );
 }
@@ -77,9 +77,9 @@ fn a_lease_of_any_duration_is_waited_for() {
             lease_duration_seconds: Some(seconds),
             ..lease("b", 1)
         };
-        look(&mut election, &lease, start);
+        observe(&mut election, &lease, start);
         assert_eq!(
-            look(&mut election, &lease, start + SECOND).is_some(),
+            observe(&mut election, &lease, start + SECOND).is_some(),
             is_taken,
             "{seconds}"
         );
@@ -90,8 +90,8 @@ fn a_lease_of_any_duration_is_waited_for() {
 fn a_leader_stops_before_others_may_begin() {
     let mut election = Election::new("a".into());
     let start = Instant::now();
-    look(&mut election, &LeaseSpec::default(), start).unwrap();
-    election.wrote(start);
+    observe(&mut election, &LeaseSpec::default(), start).unwrap();
+    election.renewed(start);
     assert_eq!(*election.until.borrow(), start + RENEW);
     const {
         assert!(
@@ -99,12 +99,12 @@ fn a_leader_stops_before_others_may_begin() {
             "a request may take another 3 s"
         );
     };
-    let renewed = look(&mut election, &lease("a", 1), start + 2 * SECOND).unwrap();
+    let renewed = observe(&mut election, &lease("a", 1), start + 2 * SECOND).unwrap();
     assert_eq!(
         (renewed.lease_transitions, renewed.acquire_time),
         (Some(7), Some(time(THEN)))
     );
-    election.wrote(start + 2 * SECOND);
+    election.renewed(start + 2 * SECOND);
     assert_eq!(*election.until.borrow(), start + 2 * SECOND + RENEW);
 }
 
@@ -112,8 +112,8 @@ fn a_leader_stops_before_others_may_begin() {
 fn a_leader_that_sees_another_stops_at_once() {
     let mut election = Election::new("a".into());
     let start = Instant::now();
-    election.wrote(start);
-    assert_eq!(look(&mut election, &lease("b", 1), start), None);
+    election.renewed(start);
+    assert_eq!(observe(&mut election, &lease("b", 1), start), None);
     assert_eq!(*election.until.borrow(), start);
 }
 
@@ -123,7 +123,7 @@ fn what_was_released_is_free() {
     json_patch::merge(&mut freed, &released(&time(NOW)));
     let freed: LeaseSpec = serde_json::from_value(freed).unwrap();
     assert_eq!(freed.lease_transitions, Some(7));
-    assert!(look(&mut Election::new("a".into()), &freed, Instant::now()).is_some());
+    assert!(observe(&mut Election::new("a".into()), &freed, Instant::now()).is_some());
 }
 
 #[test]
@@ -138,6 +138,6 @@ fn those_who_wait_look_at_different_times() {
         "{pauses:?}"
     );
     assert!(pauses.iter().max() > pauses.iter().min());
-    election.wrote(now);
+    election.renewed(now);
     assert_eq!(election.pause(now), RETRY);
 }
