@@ -1,4 +1,4 @@
-//! Taints of nodes, set as nodes register, and removed when an entry is gone or no longer selects the node.
+//! Taints of nodes, set when nodes register, and removed when an entry is removed or no longer selects the node.
 
 mod plan;
 mod queue;
@@ -17,8 +17,9 @@ use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINT
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::health::State;
 
-/// Changes per second, so that a large cluster is no load for the API server, and their burst.
+/// Changes per second: few, so that a large cluster does not load the API server.
 const PER_SECOND: u32 = 20;
+/// Burst of changes.
 const BURST: u32 = 40;
 /// Maximum number of concurrent changes.
 const WRITING: usize = 8;
@@ -28,7 +29,7 @@ const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
 const OCCUPIED: &str = "a node has a taint of the same key and effect with another value, set by another owner; it stays";
 const UNDONE: &str = "another controller changes the taints of a node again and again; it is tried less and less often";
 
-/// Maintains the taints. Without entries that is done once no node has a taint of ours, or if nodes cannot be read.
+/// Maintains the taints. Without entries, the work ends once no node has a managed taint, or if reading nodes is forbidden.
 pub(super) async fn keep(context: &Context) {
     let entries = &context.settings.borrow().node_taints.clone();
     let mut changes = context.watcher.follow::<Node>(None);
@@ -70,7 +71,7 @@ pub(super) async fn keep(context: &Context) {
             }
         }
     }
-    // Nodes are not followed any more.
+    // The watch of nodes ends.
     drop(changes);
     context.state.set(State::Healthy);
     pending::<()>().await;
@@ -82,15 +83,11 @@ async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value
         .patch(&Tenant::Operator, &path, PatchType::MERGE, patch)
         .await?;
     let answer = context.check_right(FORBIDDEN, written);
-    let result = count(
-        &context.metrics.node_taints,
-        answer,
-        ["changed", "conflict"],
-    );
-    // Our taints that the node has after the change.
-    let taints = patch["metadata"]["annotations"][TAINTS_KEY]
-        .as_str()
-        .unwrap_or_default();
+    let results = ["changed", "conflict"];
+    let result = count(&context.metrics.node_taints, answer, results);
+    // The managed taints of the node after the change.
+    let annotation = &patch["metadata"]["annotations"][TAINTS_KEY];
+    let taints = annotation.as_str().unwrap_or_default();
     match written {
         Ok(()) => tracing::info!(node, taints, "the taints of a node are changed"),
         Err(ClusterError::Conflict | ClusterError::NotFound) => {
@@ -101,13 +98,11 @@ async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value
     Some(written)
 }
 
-fn notice(context: &Context, node: &str, result: &'static str, what: &str) {
-    context
-        .metrics
-        .node_taints
-        .with_label_values(&[result])
-        .inc();
-    tracing::warn!(node, "{what}");
+/// Counts and logs that others want other taints on a node.
+fn notice(context: &Context, node: &str, result: &'static str, message: &str) {
+    let counter = context.metrics.node_taints.with_label_values(&[result]);
+    counter.inc();
+    tracing::warn!(node, "{message}");
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Changes of the taints of one node. Pure.
 //!
-//! A taint is ours if the annotation names it and the list has it with exactly this value. Any other taint has another
-//! owner, and stays; so does one that no configuration can have set, whatever the annotation says.
+//! A taint is managed if the annotation names it and the node has it with exactly this value. Any other taint has another
+//! owner, and stays. So does a taint that no configuration can set, even if the annotation names it.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,14 @@ use tolerarch_kubernetes::discovery::is_reserved_taint;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// Merge patch, if one is needed, for one version of the node: it replaces the list of taints.
+    /// Merge patch for one version of the node, as it replaces the list of taints. `None` if nothing has to change.
     pub(super) patch: Option<Value>,
     /// Set if the node has another owner's taint of the same key and effect, with another value.
     pub(super) is_in_the_way: bool,
 }
 
-/// Plans to give the node exactly these entries' taints as ours; of two for the same key and effect the first counts.
+/// Plans to make exactly the taints of these entries the managed ones. Of two entries for one key and effect, the first
+/// counts.
 pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     // Without a version the patch could undo concurrent changes. The API server always sets one.
     let version = &node.metadata.resource_version;
@@ -25,20 +26,21 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
         return Plan::default();
     }
     let recorded: Vec<&str> = node.own_taints.split(',').collect();
-    let is_ours =
-        |taint: &Taint| !is_reserved_taint(&taint.key) && recorded.contains(&&*taint.to_string());
-    let mut desired = desired(node, entries);
+    let is_managed = |taint: &Taint| {
+        let text = taint.to_string();
+        !is_reserved_taint(&taint.key) && recorded.contains(&text.as_str())
+    };
+    let mut managed = Vec::new();
     let mut is_in_the_way = false;
-    desired.retain(|desired| {
-        let mut others = node.taints.iter().filter(|taint| !is_ours(taint));
-        let other = others.find(|taint| taint.is_at_the_place_of(desired));
-        is_in_the_way |= other.is_some_and(|other| other != *desired);
-        other.is_none()
-    });
-    let taints = changed_taints(node, &desired, is_ours);
-    let mut ours: Vec<String> = desired.iter().map(ToString::to_string).collect();
-    ours.sort_unstable();
-    let annotation = ours.join(",");
+    for desired in desired(node, entries) {
+        let mut others = node.taints.iter().filter(|taint| !is_managed(taint));
+        match others.find(|taint| taint.is_at_the_place_of(desired)) {
+            Some(other) => is_in_the_way |= other != desired,
+            None => managed.push(desired),
+        }
+    }
+    let taints = changed_taints(node, &managed, is_managed);
+    let annotation = annotation(&managed);
     if taints == node.raw_taints && annotation == node.own_taints {
         return Plan {
             patch: None,
@@ -61,13 +63,23 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     }
 }
 
-/// Returns the list of taints in which ours are exactly the desired ones. All others stay as they are.
-fn changed_taints(node: &Node, desired: &[&Taint], is_ours: impl Fn(&Taint) -> bool) -> Vec<Value> {
+fn annotation(managed: &[&Taint]) -> String {
+    let mut taints: Vec<String> = managed.iter().map(ToString::to_string).collect();
+    taints.sort_unstable();
+    taints.join(",")
+}
+
+/// Returns the list of taints in which the managed ones are exactly the desired ones. All others stay unchanged.
+fn changed_taints(
+    node: &Node,
+    desired: &[&Taint],
+    is_managed: impl Fn(&Taint) -> bool,
+) -> Vec<Value> {
     let mut taints = Vec::new();
     for (taint, raw) in node.taints.iter().zip(&node.raw_taints) {
         match find_at_the_place_of(taint, desired.iter().copied()) {
             Some(desired) if desired != taint => taints.push(json!(desired)),
-            None if is_ours(taint) => {}
+            None if is_managed(taint) => {}
             _ => taints.push(raw.clone()),
         }
     }
@@ -96,9 +108,8 @@ fn find_at_the_place_of<'t>(
     taint: &Taint,
     taints: impl IntoIterator<Item = &'t Taint>,
 ) -> Option<&'t Taint> {
-    taints
-        .into_iter()
-        .find(|other| other.is_at_the_place_of(taint))
+    let mut taints = taints.into_iter();
+    taints.find(|other| other.is_at_the_place_of(taint))
 }
 
 #[cfg(test)]

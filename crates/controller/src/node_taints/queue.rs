@@ -1,4 +1,4 @@
-//! Nodes whose taints have to change, and when: at once, and with growing pauses if a change fails or does not last.
+//! Nodes whose taints have to change, and when: at once, or after growing pauses if a change fails or is undone.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,31 @@ use crate::NodeTaint;
 use crate::loops::Written;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Known, Node};
 
-/// Pause after a change or a failure, doubled with each one, and its maximum.
+/// Pause after the first change or failure; each further one doubles the pause.
 const FIRST: Duration = Duration::from_secs(1);
+/// Longest pause.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Pause after a conflict: a node that registers changes a few times a second.
 const CONFLICT: Duration = Duration::from_millis(200);
-/// Time without a try after which the pauses begin again; longer than the longest pause.
+/// Time without an attempt after which the pauses start over; longer than the longest pause.
 const CALM: Duration = Duration::from_secs(3600);
-/// Number of changes of one node, each within [`CALM`] of the one before, that is reported as contested.
-const FIGHT: u32 = 4;
+/// Number of changes of one node, each within [`CALM`] of the one before, after which the node is reported as contested.
+const CONTESTED: u32 = 4;
 
 #[derive(Default)]
 pub(super) struct Queue {
     nodes: Known<Plan>,
-    /// Tries to change nodes, by their names.
+    /// Attempts to change nodes, by name of the node.
     tries: HashMap<String, Tries>,
 }
 
 #[derive(Default)]
 struct Tries {
     is_busy: bool,
-    /// True after a conflict: the node's next version tells what is left to do.
-    is_late: bool,
-    /// Patch that was written, or that came too late. As it is for one version of the node, it is not tried again.
-    done: Option<Value>,
+    /// Set after a conflict: the next version of the node shows what remains to be changed.
+    had_conflict: bool,
+    /// Last patch that was written, or had a conflict. It is for one version of the node, so it is not tried again.
+    last_patch: Option<Value>,
     changes: u32,
     failures: u32,
     last: Option<Instant>,
@@ -41,34 +42,36 @@ struct Tries {
 
 impl Tries {
     fn pause(&self) -> Duration {
-        match self.changes + self.failures {
-            tries @ 1.. if !self.is_late => {
-                FIRST.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST)
-            }
-            _ => CONFLICT,
+        let tries = self.changes + self.failures;
+        if self.had_conflict || tries == 0 {
+            return CONFLICT;
         }
+        let doublings = (tries - 1).min(16);
+        FIRST.saturating_mul(1 << doublings).min(LONGEST)
     }
 }
 
 impl Queue {
-    /// Takes over a change. Returns the name of a node where another owner's taint is newly in the way.
+    /// Applies a change. Returns the name of the node if another owner's taint has come to be in the way.
     pub(super) fn take(&mut self, change: Change<Node>, entries: &[NodeTaint]) -> Option<String> {
         let mut planned = Plan::default();
         let mut occupied = None;
         if let Change::Listed(node) | Change::Applied(node) = &change {
             planned = plan(node, entries);
-            let before = self.nodes.objects().get(node.name());
-            let was_in_the_way = before.is_some_and(|plan| plan.is_in_the_way);
+            let was_in_the_way = match self.nodes.objects().get(node.name()) {
+                Some(before) => before.is_in_the_way,
+                None => false,
+            };
             if planned.is_in_the_way && !was_in_the_way {
                 occupied = Some(node.name().to_owned());
             }
         }
-        // A long list may take its time, or fail.
+        // The node does not wait for the end of the list, which may be long, or fail.
         if let Change::Listed(node) = &change
             && planned.patch.is_some()
         {
-            self.nodes
-                .take(Change::Applied(node.clone()), |_| planned.clone());
+            let applied = Change::Applied(node.clone());
+            self.nodes.take(applied, |_| planned.clone());
         }
         let may_be_gone = matches!(change, Change::Complete | Change::Deleted(_));
         self.nodes.take(change, |_| planned);
@@ -79,40 +82,43 @@ impl Queue {
         occupied
     }
 
-    /// Iterates over the nodes that have to change and are not being changed, with their patches, and when they are due.
-    fn waiting(&self) -> impl Iterator<Item = (Instant, &String, &Value)> {
+    /// Iterates over the nodes that have to change and are not being changed.
+    fn waiting(&self) -> impl Iterator<Item = Waiting<'_>> {
         let now = Instant::now();
         self.nodes.objects().iter().filter_map(move |(name, plan)| {
             let patch = plan.patch.as_ref()?;
-            let Some(tries) = self.tries.get(name) else {
-                return Some((now, name, patch));
-            };
-            if tries.is_busy || tries.done.as_ref() == Some(patch) {
-                return None;
+            let mut due = now;
+            if let Some(tries) = self.tries.get(name) {
+                if tries.is_busy || tries.last_patch.as_ref() == Some(patch) {
+                    return None;
+                }
+                if let Some(last) = tries.last {
+                    due = last + tries.pause();
+                }
             }
-            let due = tries.last.map_or(now, |last| last + tries.pause());
-            Some((due, name, patch))
+            Some(Waiting { due, name, patch })
         })
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.waiting().map(|(due, ..)| due).min()
+        self.waiting().map(|waiting| waiting.due).min()
     }
 
     /// Returns at most `free` due nodes with their patches, and marks them as busy.
     pub(super) fn begin(&mut self, free: usize) -> Vec<(String, Value)> {
-        let is_due = |(due, ..): &(Instant, &String, &Value)| *due <= Instant::now();
-        let due = self.waiting().filter(is_due).take(free);
-        let begun: Vec<(String, Value)> = due
-            .map(|(_, name, patch)| (name.clone(), patch.clone()))
-            .collect();
+        let now = Instant::now();
+        let due = self.waiting().filter(|waiting| waiting.due <= now);
+        let mut begun = Vec::new();
+        for Waiting { name, patch, .. } in due.take(free) {
+            begun.push((name.to_owned(), patch.clone()));
+        }
         for (name, _) in &begun {
             self.tries.entry(name.clone()).or_default().is_busy = true;
         }
         begun
     }
 
-    /// Takes over the end of a change. Returns whether it shows that the node is contested.
+    /// Records the end of a change. Returns whether it shows that the node is contested.
     pub(super) fn end(&mut self, name: &str, patch: Value, written: Written) -> bool {
         let Some(tries) = self.tries.get_mut(name) else {
             return false;
@@ -125,22 +131,22 @@ impl Queue {
         }
         tries.is_busy = false;
         tries.last = Some(now);
-        tries.is_late = written == Some(Err(ClusterError::Conflict));
+        tries.had_conflict = written == Some(Err(ClusterError::Conflict));
         match written {
             Some(Ok(())) => {
                 tries.changes += 1;
                 tries.failures = 0;
-                tries.done = Some(patch);
-                return tries.changes == FIGHT;
+                tries.last_patch = Some(patch);
+                return tries.changes == CONTESTED;
             }
-            // The watch has delivered the node's new version, or will.
+            // The watch delivers the node's new version.
             Some(Err(ClusterError::Conflict)) => {
                 tries.failures = 0;
-                tries.done = Some(patch);
+                tries.last_patch = Some(patch);
             }
             Some(Err(ClusterError::NotFound)) => {
                 *tries = Tries {
-                    done: Some(patch),
+                    last_patch: Some(patch),
                     ..Tries::default()
                 }
             }
@@ -151,15 +157,29 @@ impl Queue {
 
     /// Returns whether all nodes have the taints that they should have.
     pub(super) fn is_settled(&self) -> bool {
-        let is_open = |(name, tries): (&String, &Tries)| {
-            let has_to_change = |plan: &Plan| plan.patch.is_some();
-            tries.is_busy
-                || tries.is_late && self.nodes.objects().get(name).is_some_and(has_to_change)
-        };
-        self.nodes.is_complete()
-            && !self.tries.iter().any(is_open)
-            && self.waiting().next().is_none()
+        if !self.nodes.is_complete() || self.waiting().next().is_some() {
+            return false;
+        }
+        for (name, tries) in &self.tries {
+            if tries.is_busy {
+                return false;
+            }
+            if tries.had_conflict
+                && let Some(plan) = self.nodes.objects().get(name)
+                && plan.patch.is_some()
+            {
+                return false;
+            }
+        }
+        true
     }
+}
+
+/// A node that has to change, with its patch.
+struct Waiting<'q> {
+    due: Instant,
+    name: &'q str,
+    patch: &'q Value,
 }
 
 #[cfg(test)]
