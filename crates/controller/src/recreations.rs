@@ -1,4 +1,4 @@
-//! Owners that delete changed Pods and create them again, as operators do that compare Pods with their own text.
+//! Owners that delete changed Pods and create them again. Operators do so that compare Pods with their own specifications.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
@@ -10,17 +10,19 @@ use tolerarch_core::pod::ANNOTATIONS;
 use tolerarch_engine::lessons::RecreatingOwner;
 use tolerarch_kubernetes::cluster::{Lifetime, OwnerReference, Phase, StoredPod};
 
-/// Number of Pods of one owner that are deleted in a row, each created after the deletion of the one before it, and the
-/// time in seconds in which they are: together they show that the owner deletes changed Pods.
+/// Number of Pods of one owner, deleted in a row, that show that the owner deletes changed Pods. Each was created after the
+/// deletion of the one before.
 const PODS: usize = 5;
+/// Time in seconds within which these Pods are deleted.
 const WITHIN: i64 = 600;
-/// Maximum age in seconds of such a Pod at its deletion. It has not run by then.
+/// Maximum age in seconds of such a Pod at its deletion. It must not have run.
 const YOUNG: i64 = 60;
-/// Maximum number of owners that are followed at a time, in all and of one namespace: some 3 MiB. If all are too many,
-/// those of the namespace with the most give way.
+/// Maximum number of owners that are followed at a time: about 3 MiB. Above it, owners of the namespace with the most are
+/// dropped.
 const OWNERS: usize = 4096;
+/// Maximum number of owners of one namespace that are followed at a time.
 const OF_NAMESPACE: usize = 64;
-/// Time for which an owner is followed after the last of its Pods, by the controller's clock: Pods cannot set that one.
+/// Time for which an owner is followed after the last of its Pods, by the controller's clock, which Pods cannot affect.
 const FOLLOWED: Duration = Duration::from_secs(600);
 
 /// Owners whose Pods were deleted in a row.
@@ -28,14 +30,14 @@ const FOLLOWED: Duration = Duration::from_secs(600);
 pub(super) struct Recreations(HashMap<RecreatingOwner, Row>);
 
 struct Row {
-    /// Times in seconds, by the clock of the API server, at which the Pods were deleted.
+    /// Times at which the Pods were deleted, in seconds by the API server's clock.
     deleted: Vec<i64>,
-    /// Time at which the last of them was seen.
+    /// Time at which the last Pod was seen.
     seen: Instant,
 }
 
 impl Recreations {
-    /// Takes a Pod of a watch. Returns its owner if the Pod is the last of those in a row.
+    /// Records a Pod of a watch. Returns its owner if the Pod completes a row.
     pub(super) fn take(&mut self, pod: &StoredPod) -> Option<RecreatingOwner> {
         let Lifetime { created, deleted } = pod.metadata.lifetime()?;
         let owner = pod.controller()?;
@@ -59,11 +61,11 @@ impl Recreations {
             deleted: Vec::new(),
             seen: now,
         });
-        // Pods that exist at the same time show nothing: their owner may have been deleted, or scaled down. A Pod
+        // Pods that existed at the same time are no evidence: their owner may have been deleted, or scaled down. One Pod
         // changes several times while it ends.
         if row.deleted.last().is_none_or(|last| *last < created) {
-            row.deleted
-                .retain(|earlier| deleted.saturating_sub(*earlier) <= WITHIN);
+            let is_recent = |earlier: &i64| deleted.saturating_sub(*earlier) <= WITHIN;
+            row.deleted.retain(is_recent);
             row.deleted.push(deleted);
             row.seen = now;
         }
@@ -74,7 +76,7 @@ impl Recreations {
         Some(owner)
     }
 
-    /// Returns whether the owner is followed, or there is room for it.
+    /// Makes room for the owner, unless it is followed already. Returns `false` if there is no room.
     fn make_room(&mut self, owner: &RecreatingOwner, now: Instant) -> bool {
         let is_followed = |row: &Row| now.duration_since(row.seen) <= FOLLOWED;
         if self.0.get(owner).is_some_and(is_followed) {
@@ -86,8 +88,9 @@ impl Recreations {
             let count = counts.entry(&followed.namespace).or_default();
             *count = count.saturating_add(1);
         }
-        let own = counts.get(&*owner.namespace).copied().unwrap_or_default();
-        if own >= OF_NAMESPACE {
+        let of_namespace = counts.get(&*owner.namespace).copied();
+        let of_namespace = of_namespace.unwrap_or_default();
+        if of_namespace >= OF_NAMESPACE {
             return false;
         }
         if self.0.len() < OWNERS {
@@ -96,8 +99,8 @@ impl Recreations {
         let Some((largest, most)) = counts.into_iter().max_by_key(|(_, count)| *count) else {
             return false;
         };
-        // A namespace keeps what is not more than the share of the one that comes.
-        if most <= own.saturating_add(1) {
+        // The largest namespace must keep at least as many owners as this one gets.
+        if most <= of_namespace.saturating_add(1) {
             return false;
         }
         let rows = self.0.iter();
@@ -110,10 +113,12 @@ impl Recreations {
     }
 }
 
-/// Returns whether the owner is of a custom resource, whose group has a dot: Kubernetes' own kinds compare no Pods.
+/// Returns whether the owner is a custom resource, whose group has a dot. Kubernetes' own kinds do not compare Pods.
 fn is_foreign(owner: &OwnerReference) -> bool {
-    let group = owner.api_version.split_once('/');
-    group.is_some_and(|(group, _)| group.contains('.'))
+    match owner.api_version.split_once('/') {
+        Some((group, _version)) => group.contains('.'),
+        None => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Opens pools to an existing Pod, within the API server's rules: appends tolerations, and annotates them.
+//! Adds the tolerations of pools to an existing Pod, and annotates them. The API server allows no other edits of a
+//! decision on an existing Pod.
 //!
-//! The JSON patch tests the Pod's uid, and never replaces a list: to every other kind of patch the list of tolerations
-//! is one value. The API server allows no other edits of a decision on an existing Pod.
+//! The patch is a JSON patch, as all other kinds of patches would replace the list of tolerations. It tests the Pod's uid.
 
 use serde_json::{Value, json};
 
@@ -15,28 +15,25 @@ use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::{PatchType, StoredPod};
 use tolerarch_support::concurrency::Tenant;
 
-/// Patches per second, so that a large cluster is no load for the API server, and their burst.
+/// Patches per second: limited, so that a large cluster does not load the API server.
 pub(super) const PER_SECOND: u32 = 200;
+/// Burst of patches.
 pub(super) const BURST: u32 = 100;
 
 pub(super) async fn repair(writer: &Writer<'_>, pod: &StoredPod, patch: &Value) -> Written {
     let namespace = pod.namespace();
     let name = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let written = writer
-        .patch(&Tenant::of(namespace), &path, PatchType::JSON, patch)
-        .await?;
-    let result = count(
-        &writer.context.metrics.repairs,
-        written,
-        ["repaired", "refused"],
-    );
+    let tenant = Tenant::of(namespace);
+    let written = writer.patch(&tenant, &path, PatchType::JSON, patch).await?;
+    let results = ["repaired", "refused"];
+    let result = count(&writer.context.metrics.repairs, written, results);
     let error = written.err().map(tracing::field::display);
     tracing::info!(namespace, pod = name, result, error, "repaired");
     Some(written)
 }
 
-/// Builds the patch that opens the pools; `None` if there is nothing to open, or something would have to be removed.
+/// Builds the patch that adds the tolerations. `None` if there are none to add, or if something would have to be removed.
 pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>) -> Option<Value> {
     if decision.reason != Reason::Tolerated || !decision.edits.remove.is_empty() {
         return None;
@@ -55,7 +52,7 @@ pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>)
     let operations: Vec<Value> = serde_json::from_str(&patch::build("", facts, &edits)).ok()?;
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid()})];
     if !facts.has_annotations() {
-        // Annotations that another client has added since would be replaced.
+        // The patch would replace annotations that another client has added since.
         patch.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
     }
     patch.extend(operations);
@@ -76,7 +73,7 @@ mod tests {
     use tolerarch_support::testing::Log;
 
     #[tokio::test]
-    async fn the_log_says_what_came_of_it_in_plain_words() {
+    async fn result_of_a_repair_is_logged() {
         let log = Log::listen();
         let objects = Objects::start().await;
         let metadata = json!({"name": "web", "namespace": "team", "uid": "u"});
@@ -100,12 +97,9 @@ mod tests {
             r#"pod="web" result="repaired""#,
             r#"pod="web" result="forbidden" error=forbidden"#,
         ];
-        assert!(
-            text.lines()
-                .zip(ends)
-                .all(|(line, end)| line.ends_with(end)),
-            "{text}"
-        );
         assert_eq!(text.lines().count(), 2, "{text}");
+        for (line, end) in text.lines().zip(ends) {
+            assert!(line.ends_with(end), "{text}");
+        }
     }
 }

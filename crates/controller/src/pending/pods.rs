@@ -1,4 +1,4 @@
-//! Index of pending Pods, within a bound on bytes that namespaces share.
+//! Index of pending Pods, within a bound on memory that namespaces share.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,40 +8,46 @@ use crate::loops::Written;
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
-/// Maximum kept Pods, and bytes: 20,000 usual Pods have some 60 MiB. Beyond, the namespace with most loses Pods.
+/// Maximum number of Pods. Above it, the namespace with the most bytes loses Pods.
 pub(super) const PODS: usize = 20_000;
+/// Maximum bytes of all Pods: 20,000 usual Pods have about 60 MiB.
 const BYTES: usize = 64 << 20;
-/// Maximum bytes of a Pod beside its facts and labels, and of a label beside its texts.
+/// Maximum bytes of a Pod beside its facts and labels.
 const POD: usize = 1024;
+/// Maximum bytes of a label beside its texts.
 const LABEL: usize = 64;
 /// Maximum number of concurrent decisions on Pods of one namespace.
 pub(super) const OF_NAMESPACE: usize = 64;
-/// Pauses before the next decision on a Pod with unknown images, and on one with known images.
+/// Pause before the next decision on a Pod with unknown images.
 const UNKNOWN: Duration = Duration::from_secs(1);
+/// Pause before the next decision on a Pod with known images.
 const SETTLED: Duration = Duration::from_secs(60);
-/// Number of refusals after which a Pod is given up, and the pause after the first one, doubled with each.
+/// Number of refusals after which a Pod is given up.
 pub(super) const TRIES: u32 = 3;
+/// Pause after the first refusal or failure; each further one doubles the pause.
 const RETRY: Duration = Duration::from_secs(2);
-/// Longest pause, which only follows failures whose cause is not the Pod: no answer, or a missing right.
+/// Longest pause. It follows only failures whose cause is not the Pod: no answer, or a missing right.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Result of a decision on a Pod.
-pub(super) enum Look {
+/// Outcome of a decision on a Pod.
+pub(super) enum Outcome {
     /// The Pod's images are known, or do not matter.
     Settled,
+    /// Some images are unknown.
     Unknown,
+    /// The Pod was changed, or a change was tried.
     Tried(Written),
 }
 
 struct Waiting {
     pod: StoredPod,
-    /// Time at which the Pod was first seen here.
+    /// Time at which the Pod was first seen.
     since: Instant,
     due: Instant,
     refusals: u32,
-    /// Number of failed tries whose cause was not the Pod.
+    /// Number of failures whose cause was not the Pod.
     failures: u32,
-    /// Set if the last try failed because of a missing right.
+    /// Set if the last attempt failed because of a missing right.
     is_forbidden: bool,
     is_busy: bool,
     /// Set if the Pod has been listed or changed since the list began.
@@ -69,7 +75,7 @@ pub(super) struct Pods {
     /// Pods by their UIDs.
     waiting: HashMap<String, Waiting>,
     bytes: usize,
-    /// Set if a Pod has been dropped for lack of room since the list began.
+    /// Set if a Pod has been dropped for lack of memory since the list began.
     has_dropped: bool,
 }
 
@@ -95,12 +101,12 @@ impl Pods {
         }
     }
 
-    /// Returns whether there is room again for dropped Pods, so that all should be listed again.
+    /// Returns whether Pods have been dropped and there is room again, so that all Pods should be listed again.
     pub(super) fn has_room_again(&self) -> bool {
         self.has_dropped && !self.exceeds(12)
     }
 
-    /// Returns whether the Pods take more than so many sixteenths of the room.
+    /// Returns whether the Pods exceed this number of sixteenths of a limit.
     fn exceeds(&self, sixteenths: usize) -> bool {
         self.waiting.len() > PODS / 16 * sixteenths || self.bytes > BYTES / 16 * sixteenths
     }
@@ -111,7 +117,7 @@ impl Pods {
         if !pod.is_waiting_for_a_node || facts.skipped().is_some() {
             return;
         }
-        // These fields are no longer needed, and as large as a tenant made them.
+        // These fields are not needed, and a tenant may have made them large.
         pod.metadata.controller = None;
         pod.containers = Vec::new();
         self.bytes += size(&pod);
@@ -130,14 +136,12 @@ impl Pods {
         }
     }
 
-    /// Drops Pods of the namespaces with the most bytes: a sixteenth of all, so that few changes compare all Pods. Those
-    /// that are decided on go last, as they count for their namespace until then.
+    /// Drops Pods of the namespaces with the most bytes: a sixteenth of all, so that few changes compare all Pods. Busy
+    /// Pods are dropped last, as they count for their namespace until their decision ends.
     fn make_room(&mut self) {
         let mut shares = HashMap::<&str, usize>::new();
-        let (busy, idle): (Vec<_>, Vec<_>) = self
-            .waiting
-            .iter()
-            .partition(|(_, waiting)| waiting.is_busy);
+        let waiting = self.waiting.iter();
+        let (busy, idle): (Vec<_>, Vec<_>) = waiting.partition(|(_, waiting)| waiting.is_busy);
         let mut ranked = Vec::new();
         for (uid, waiting) in busy.into_iter().chain(idle) {
             let share = shares.entry(waiting.pod.namespace()).or_default();
@@ -157,8 +161,8 @@ impl Pods {
         Some(waiting)
     }
 
-    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Those of
-    /// namespaces with the fewest busy Pods come first, within [`OF_NAMESPACE`], and of these those due longest.
+    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Namespaces
+    /// with the fewest busy Pods come first, up to [`OF_NAMESPACE`]; within a namespace, the Pods that were due first.
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy = HashMap::<String, usize>::new();
@@ -179,12 +183,12 @@ impl Pods {
                 ranks.entry(*rank).or_default().push(waiting);
             }
         }
-        let begin = |waiting: &mut Waiting| {
+        let mut next = Vec::new();
+        for waiting in ranks.into_values().flatten().take(free) {
             waiting.is_busy = true;
-            (waiting.pod.clone(), waiting.since)
-        };
-        let next = ranks.into_values().flatten().take(free);
-        next.map(begin).collect()
+            next.push((waiting.pod.clone(), waiting.since));
+        }
+        next
     }
 
     /// Returns whether a Pod waits for the right to repair it.
@@ -192,42 +196,54 @@ impl Pods {
         self.waiting.values().any(|waiting| waiting.is_forbidden)
     }
 
-    /// Takes over the result of a decision, and plans the next one.
-    pub(super) fn finish(&mut self, uid: &str, look: Look) {
-        use ClusterError::{Conflict, Forbidden, Invalid, NotFound, Unauthorized};
+    /// Records the outcome of a decision, and schedules the next one.
+    pub(super) fn finish(&mut self, uid: &str, outcome: Outcome) {
+        use ClusterError::{Forbidden, NotFound, Unauthorized};
         let Some(waiting) = self.waiting.get_mut(uid) else {
             return;
         };
         waiting.is_busy = false;
-        waiting.is_forbidden = matches!(look, Look::Tried(Some(Err(Forbidden | Unauthorized))));
-        let pause = match look {
-            Look::Unknown => UNKNOWN,
-            Look::Settled | Look::Tried(Some(Ok(()) | Err(NotFound))) => SETTLED,
-            Look::Tried(None) => RETRY,
-            Look::Tried(Some(Err(error))) => {
-                let (tries, what) = match error {
-                    // The Pod has been replaced, or the API server refuses the change.
-                    Invalid | Conflict => (&mut waiting.refusals, "a Pod cannot be repaired"),
-                    _ => (
-                        &mut waiting.failures,
-                        "a Pod cannot be repaired yet; it is tried again",
-                    ),
-                };
-                *tries += 1;
-                if *tries == TRIES {
-                    let namespace = waiting.pod.namespace();
-                    let pod = waiting.pod.name();
-                    tracing::warn!(namespace, pod, tries = TRIES, "{what}");
-                }
-                RETRY.saturating_mul(1 << (*tries - 1).min(16)).min(LONGEST)
-            }
+        waiting.is_forbidden =
+            matches!(outcome, Outcome::Tried(Some(Err(Forbidden | Unauthorized))));
+        let pause = match outcome {
+            Outcome::Unknown => UNKNOWN,
+            Outcome::Settled | Outcome::Tried(Some(Ok(()) | Err(NotFound))) => SETTLED,
+            Outcome::Tried(None) => RETRY,
+            Outcome::Tried(Some(Err(error))) => waiting.fail(error),
         };
         waiting.due = Instant::now() + pause;
     }
 }
 
+impl Waiting {
+    /// Counts a failed change. Returns the pause before the next attempt.
+    fn fail(&mut self, error: ClusterError) -> Duration {
+        let (tries, message) = match error {
+            // The Pod has been replaced, or the API server refuses the change.
+            ClusterError::Invalid | ClusterError::Conflict => {
+                (&mut self.refusals, "a Pod cannot be repaired")
+            }
+            _ => (
+                &mut self.failures,
+                "a Pod cannot be repaired yet; it is tried again",
+            ),
+        };
+        *tries += 1;
+        if *tries == TRIES {
+            let namespace = self.pod.namespace();
+            let pod = self.pod.name();
+            tracing::warn!(namespace, pod, tries = TRIES, "{message}");
+        }
+        let doublings = (*tries - 1).min(16);
+        RETRY.saturating_mul(1 << doublings).min(LONGEST)
+    }
+}
+
 fn size(pod: &StoredPod) -> usize {
-    let mut size = POD + pod.facts.as_ref().map_or(0, |facts| facts.held());
+    let mut size = POD;
+    if let Some(facts) = &pod.facts {
+        size += facts.held();
+    }
     for (key, value) in &pod.metadata.labels {
         size += LABEL + key.len() + value.len();
     }

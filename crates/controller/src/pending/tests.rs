@@ -414,7 +414,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         let pass = async |what: &str| {
             let before = world.objects.requests();
             tokio::time::pause();
-            tokio::time::advance(SCOPE).await;
+            tokio::time::advance(SCOPE_PERIOD).await;
             tokio::time::resume();
             until(what, &|| world.objects.requests() > before).await;
         };

@@ -28,7 +28,7 @@ async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
             pods.take(Change::Applied(stored("a", "team")));
             for (pod, _) in pods.due(10) {
                 tries += 1;
-                pods.finish(pod.uid(), Look::Tried(Some(Err(error))));
+                pods.finish(pod.uid(), Outcome::Tried(Some(Err(error))));
             }
             tokio::time::advance(Duration::from_secs(1)).await;
         }
