@@ -1,4 +1,4 @@
-//! Evidence in a Pod's status that an image does not run on the node. Pure. In untrusted text only known words count.
+//! Evidence in a Pod's status that an image does not run on the node. Pure. Of untrusted text, only known words count.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
@@ -14,15 +14,15 @@ use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod};
 
 /// Maximum number of failures of one Pod.
 const CONTAINERS: usize = 8;
-/// Time after which the end of a container is no longer reported.
-const LATELY: Duration = Duration::from_secs(3600);
+/// Maximum time since the end of a container for which it is reported.
+const REPORTED: Duration = Duration::from_secs(3600);
 /// Maximum duration of a program that could not start; the times in a status are whole seconds.
 const SOON: Duration = Duration::from_secs(5);
 /// Exit codes of programs that cannot be run: by crun and old runc, sh, newer runc.
 const EXIT_CODES: [i32; 4] = [1, 126, 127, 255];
-/// Reasons that only kubelets give, with the runtime's message: a container could not be created or started.
+/// Reasons of kubelets for a container that could not be created or started. The message is the runtime's.
 const NOT_STARTED: [&str; 2] = ["CreateContainerError", "RunContainerError"];
-/// The same of a container's end, by containerd and dockerd.
+/// Reasons of containerd and dockerd for a terminated container that could not be started.
 const ENDED_BY_RUNTIME: [&str; 2] = ["StartError", "ContainerCannotRun"];
 const DIGEST: usize = "sha256:".len() + 64;
 /// Messages of containerd, dockerd and CRI-O about an index without an entry for the node.
@@ -36,24 +36,24 @@ const NO_MATCH: [&str; 4] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ContainerFailure {
     pub(super) container: String,
-    /// Image as the Pod names it.
+    /// Image in the Pod's specification.
     pub(super) image: String,
     pub(super) evidence: Evidence,
-    /// Set if the container ended at once, and only its log can show the evidence: whether that of its previous run.
+    /// Set if the container ended at once and only its log can show the evidence. `true` for the log of the previous run.
     pub(super) in_log: Option<bool>,
     /// Digest of the image that failed; `None` if it is unknown.
     pub(super) digest: Option<Digest>,
     pub(super) blame: Blame,
 }
 
-/// What a failure may be blamed on.
+/// Possible cause of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// The image alone: nothing that the Pod says or sets has a part in it.
+    /// The image alone: nothing in the Pod affects which program is run, and how.
     Image,
-    /// The image, or what its Pod makes of it.
+    /// The image, or a setting of its Pod.
     ImageOrPod,
-    /// The node: a program that is not the container's own could not be run. Holds the end of the runtime's message.
+    /// The node: a program other than the container's could not be run. Holds the end of the runtime's message.
     Node(String),
 }
 
@@ -74,7 +74,7 @@ impl ContainerFailure {
         }
     }
 
-    /// Returns whether this image, as the Pod names it, may have caused the failure.
+    /// Returns whether this image of the Pod's specification may have caused the failure.
     pub(super) fn is_of_image(&self, image: &str) -> bool {
         self.image == image && !matches!(self.blame, Blame::Node(_))
     }
@@ -84,19 +84,23 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
     let Some(facts) = &pod.facts else {
         return Vec::new();
     };
-    // A kubelet may write a mirror Pod into any namespace, and any status into it.
+    // A kubelet may create a mirror Pod with any status in any namespace.
     let is_mirror = facts.skipped() == Some(Reason::MirrorPod);
     let is_opted_out = facts.mode() == PodMode::Off;
     let is_over = pod.phase == Phase::Succeeded || pod.metadata.deletion_timestamp.is_some();
     if is_mirror || is_opted_out || is_over || pod.node.is_none() {
         return Vec::new();
     }
-    pod.containers
-        .iter()
-        .filter(|container| !container.image.is_empty())
-        .filter_map(|container| failure(container, now))
-        .take(CONTAINERS)
-        .collect()
+    let mut failures = Vec::new();
+    for container in &pod.containers {
+        if failures.len() == CONTAINERS {
+            break;
+        }
+        if !container.image.is_empty() {
+            failures.extend(failure(container, now));
+        }
+    }
+    failures
 }
 
 fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
@@ -104,7 +108,7 @@ fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let message = waiting.message.as_deref().unwrap_or_default();
         let is_pull = ["ErrImagePull", "ImagePullBackOff"].contains(&reason);
-        if is_pull && NO_MATCH.iter().any(|words| says(message, words)) {
+        if is_pull && names_no_match(message) {
             return Some(pull_failure(status, message));
         }
         if NOT_STARTED.contains(&reason)
@@ -123,41 +127,38 @@ fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure
     failure_of_run(status, now)
 }
 
-/// Returns the failure to pull an image without an entry for the node.
+/// Returns the failure to pull an image that has no entry for the node.
 fn pull_failure(status: &ContainerStatus, message: &str) -> ContainerFailure {
-    // No image has been pulled: the runtime's message names the digest.
-    let (digest, blame) = match unpacked(message) {
+    // No image has been pulled, so the status has no digest; the runtime's message may.
+    let (digest, blame) = match digest_of_unpacked_index(message) {
         Some(digest) => (Some(digest), Blame::Image),
         None => (digest_of_reference(&status.image), Blame::ImageOrPod),
     };
     ContainerFailure::new(status, Evidence::NoMatchForPlatform, digest, blame)
 }
 
-/// Returns the failure that the container's last run ended with.
+/// Returns the failure with which the container's last run ended.
 fn failure_of_run(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
     let ContainerStatus {
         state, last_state, ..
     } = status;
-    let ended = state
-        .terminated
-        .as_ref()
-        .or(last_state.terminated.as_ref())?;
+    let current = state.terminated.as_ref();
+    let ended = current.or(last_state.terminated.as_ref())?;
     if ended.exit_code == 0 {
         return None;
     }
     let started = ended.started_at.as_ref().map(|at| SystemTime::from(at.0));
     let finished = ended.finished_at.as_ref().map(|at| SystemTime::from(at.0));
     if let Some(finished) = finished
-        && now
-            .duration_since(finished)
-            .is_ok_and(|since| since > LATELY)
+        && let Ok(since) = now.duration_since(finished)
+        && since > REPORTED
     {
         return None;
     }
     let evidence = Evidence::ExecFormatError;
     let reason = ended.reason.as_deref().unwrap_or_default();
     let message = ended.message.as_deref().unwrap_or_default();
-    // A Pod's image may be changed: the previous run may have been of another image.
+    // The image of a running Pod may be changed, so the previous run may have been of another image.
     let digest = if state.waiting.is_some() || state.terminated.is_some() {
         digest_of_reference(&status.image_id)
     } else {
@@ -168,22 +169,20 @@ fn failure_of_run(status: &ContainerStatus, now: SystemTime) -> Option<Container
         let blame = blame(program, status.is_plain && state.terminated.is_some());
         return Some(ContainerFailure::new(status, evidence, digest, blame));
     }
-    let in_log = if names_own_program(last_line(message)) {
-        None
-    } else {
-        let lasted = finished?.duration_since(started?).ok()?;
-        if !EXIT_CODES.contains(&ended.exit_code) || !message.is_empty() || lasted > SOON {
-            return None;
-        }
-        Some(state.terminated.is_none())
-    };
-    Some(ContainerFailure {
-        in_log,
-        ..ContainerFailure::new(status, evidence, digest, Blame::ImageOrPod)
-    })
+    let mut failure = ContainerFailure::new(status, evidence, digest, Blame::ImageOrPod);
+    if names_own_program(last_line(message)) {
+        return Some(failure);
+    }
+    let duration = finished?.duration_since(started?).ok()?;
+    if !EXIT_CODES.contains(&ended.exit_code) || !message.is_empty() || duration > SOON {
+        return None;
+    }
+    failure.in_log = Some(state.terminated.is_none());
+    Some(failure)
 }
 
-/// Returns what a message of the runtime puts the blame on; `is_of_image` if nothing in the Pod chose the program.
+/// Returns the possible cause of a failure by the program that could not be run. `is_of_image` is set if nothing in the
+/// Pod chose the program.
 fn blame(program: Program<'_>, is_of_image: bool) -> Blame {
     match program {
         Program::Own if is_of_image => Blame::Image,
@@ -192,22 +191,21 @@ fn blame(program: Program<'_>, is_of_image: bool) -> Blame {
     }
 }
 
-/// Returns the last line of a termination message, which the runtime writes after all that the container has written.
+/// Returns the last line of a termination message. The runtime's message follows the container's output.
 fn last_line(message: &str) -> &str {
     message.trim_end().lines().next_back().unwrap_or_default()
 }
 
-/// Returns the digest of an index without the node's platform, from containerd's own words only: other parts of the
+/// Returns the digest of an index without the node's platform. Only containerd's own words count: other parts of the
 /// message may come from a registry, which anybody may run.
-fn unpacked(message: &str) -> Option<Digest> {
+fn digest_of_unpacked_index(message: &str) -> Option<Digest> {
     let message = message
         .strip_prefix("rpc error: code = NotFound desc = ")
         .unwrap_or(message);
-    let (_, after) = message
-        .strip_prefix("failed to pull and unpack image \"")?
-        .split_once('"')?;
-    let after = after.strip_prefix(": no match for platform in manifest ")?;
-    digest(after.get(..DIGEST)?)
+    let image = message.strip_prefix("failed to pull and unpack image \"")?;
+    let (_image, cause) = image.split_once('"')?;
+    let manifest = cause.strip_prefix(": no match for platform in manifest ")?;
+    digest(manifest.get(..DIGEST)?)
 }
 
 fn digest_of_reference(image: &str) -> Option<Digest> {
@@ -215,12 +213,16 @@ fn digest_of_reference(image: &str) -> Option<Digest> {
 }
 
 fn digest(text: &str) -> Option<Digest> {
-    let is_sha256 = text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:");
-    is_sha256.then(|| Digest::of_text(text))
+    if text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:") {
+        Some(Digest::of_text(text))
+    } else {
+        None
+    }
 }
 
-fn says(text: &str, words: &str) -> bool {
-    text.to_ascii_lowercase().contains(words)
+fn names_no_match(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    NO_MATCH.iter().any(|words| message.contains(words))
 }
 
 #[cfg(test)]

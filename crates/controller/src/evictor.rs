@@ -1,4 +1,5 @@
-//! Evicts Pods that failed on their node's architecture, within disruption budgets: successors are kept from there.
+//! Evicts Pods that failed on their node's architecture, within disruption budgets. Their successors get no tolerations for
+//! such nodes.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,54 +19,56 @@ use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
 
 pub(super) const NO_EVICTIONS: &str = "the right to create pods/eviction is missing";
-/// Delay of an eviction: by then every replica of the webhook has read the record of the failure.
-const KNOWN: Duration = Duration::from_secs(10);
-/// Pause between tries, and their number.
+/// Delay of an eviction. After this time, every replica of the webhook has read the record of the failure.
+const RECORD_DELAY: Duration = Duration::from_secs(10);
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_secs(60);
-const TRIES: usize = 60;
-/// Maximum number of evictions in [`HOUR`]: of a workload's Pods, and of a namespace's.
+/// Maximum number of attempts.
+const ATTEMPTS: usize = 60;
+/// Maximum number of evictions of a workload's Pods in [`HOUR`].
 const OF_WORKLOAD: usize = 5;
+/// Maximum number of evictions of a namespace's Pods in [`HOUR`].
 const OF_NAMESPACE: usize = 50;
 const HOUR: Duration = Duration::from_secs(3600);
-/// Maximum number of evictions that wait or are tried at a time: 1 MiB at most. A disruption budget may hold each back
-/// for an hour, so one of the namespace with the most gives way to one of a namespace with fewer.
+/// Maximum number of evictions in progress: at most 1 MiB. A disruption budget may delay each of them for an hour, so one
+/// of the namespace with the most is given up for one of a namespace with fewer.
 const AT_ONCE: usize = 512;
 
-/// Evictions that wait or are tried, and the turns that they took.
+/// Evictions in progress, and recent ones.
 pub(super) struct Evictor<'c> {
     context: &'c Context,
-    turns: Turns,
+    recent: RecentEvictions,
     pub(super) running: FuturesUnordered<BoxFuture<'c, ()>>,
-    /// Place of each of those. Without its place an eviction ends.
-    places: FairQueue<Place>,
+    /// Slots of the evictions in progress. An eviction ends when it loses its slot.
+    slots: FairQueue<Slot>,
 }
 
-/// Nothing is ever sent: it is closed when the eviction ends, and dropped when the eviction gives way.
-type Place = oneshot::Sender<Infallible>;
+/// Channel on which nothing is sent. It is closed when the eviction ends, and dropped when the eviction is given up.
+type Slot = oneshot::Sender<Infallible>;
 
 impl<'c> Evictor<'c> {
     pub(super) fn new(context: &'c Context) -> Self {
         Self {
             context,
-            turns: Turns::default(),
+            recent: RecentEvictions::default(),
             running: FuturesUnordered::new(),
-            places: FairQueue::new(AT_ONCE),
+            slots: FairQueue::new(AT_ONCE),
         }
     }
 
-    /// Begins to evict the Pod, if that helps and there is a place and a turn for it.
+    /// Begins to evict the Pod if it will be replaced, unless too many evictions are recent or in progress.
     pub(super) fn begin(&mut self, pod: StoredPod, image: Digest) {
         let Some(owner) = replacing_owner(&pod) else {
             return;
         };
-        if !self.turns.take(pod.namespace(), owner) {
+        if !self.recent.add(pod.namespace(), owner) {
             return;
         }
-        let (place, mut displaced) = oneshot::channel();
-        self.places.retain(|place| !place.is_closed());
-        drop(self.places.push(pod.namespace(), place));
+        let (slot, mut displaced) = oneshot::channel();
+        self.slots.retain(|slot| !slot.is_closed());
+        drop(self.slots.push(pod.namespace(), slot));
         if displaced.try_recv() == Err(oneshot::error::TryRecvError::Closed) {
-            self.turns.give_back(pod.namespace());
+            self.recent.remove_last(pod.namespace());
             return;
         }
         // The facts of the Pod are no longer needed.
@@ -78,14 +81,14 @@ impl<'c> Evictor<'c> {
                     context.metrics.evictions.with_label_values(&["failed"]).inc();
                     let namespace = pod.namespace();
                     let pod = pod.name();
-                    tracing::info!(namespace, pod, "an eviction gives way to those of other namespaces");
+                    tracing::info!(namespace, pod, "an eviction is given up for those of other namespaces");
                 }
             }
         }));
     }
 }
 
-/// Returns the UID of the controller that creates another Pod, if tolerarch has let this one onto its node.
+/// Returns the UID of the controller that replaces the Pod, if tolerarch has changed the Pod.
 fn replacing_owner(pod: &StoredPod) -> Option<&str> {
     let facts = pod.facts.as_ref()?;
     let owner = pod.controller()?;
@@ -96,46 +99,46 @@ fn replacing_owner(pod: &StoredPod) -> Option<&str> {
     Some(&owner.uid)
 }
 
-/// Evictions of the last [`HOUR`] by namespace. Only examined Pods are evicted, five in a second at most, so all of
-/// them take 8 MiB at most.
+/// Evictions of the last [`HOUR`] by namespace. Only examined Pods are evicted, at most five a second, so all of them take
+/// at most 8 MiB.
 #[derive(Default)]
-struct Turns(HashMap<String, Vec<Turn>>);
+struct RecentEvictions(HashMap<String, Vec<RecentEviction>>);
 
-struct Turn {
+struct RecentEviction {
     /// UID of the workload, which any Pod of the namespace may name.
     owner: String,
-    taken: Instant,
+    time: Instant,
 }
 
-impl Turns {
-    /// Takes a turn of the namespace and of its workload. Returns whether each had one; if not, none is taken.
-    fn take(&mut self, namespace: &str, owner: &str) -> bool {
+impl RecentEvictions {
+    /// Adds an eviction. Returns `false`, and adds nothing, if the namespace or the workload has had too many.
+    fn add(&mut self, namespace: &str, owner: &str) -> bool {
         let now = Instant::now();
-        self.0.retain(|_, turns| {
-            turns.retain(|turn| now.duration_since(turn.taken) < HOUR);
-            !turns.is_empty()
+        self.0.retain(|_, evictions| {
+            evictions.retain(|eviction| now.duration_since(eviction.time) < HOUR);
+            !evictions.is_empty()
         });
-        let turns = self.0.entry(namespace.to_owned()).or_default();
-        let of_workload = turns.iter().filter(|turn| turn.owner == owner).count();
-        if turns.len() >= OF_NAMESPACE || of_workload >= OF_WORKLOAD {
+        let evictions = self.0.entry(namespace.to_owned()).or_default();
+        let of_workload = evictions.iter().filter(|eviction| eviction.owner == owner);
+        if evictions.len() >= OF_NAMESPACE || of_workload.count() >= OF_WORKLOAD {
             return false;
         }
-        turns.push(Turn {
+        evictions.push(RecentEviction {
             owner: owner.to_owned(),
-            taken: now,
+            time: now,
         });
         true
     }
 
-    /// Gives the last turn of the namespace back.
-    fn give_back(&mut self, namespace: &str) {
-        if let Some(turns) = self.0.get_mut(namespace) {
-            turns.pop();
+    /// Removes the last eviction of the namespace.
+    fn remove_last(&mut self, namespace: &str) {
+        if let Some(evictions) = self.0.get_mut(namespace) {
+            evictions.pop();
         }
     }
 }
 
-/// Tries an eviction of no Pod, which shows whether the right is there.
+/// Tries a dry run of an eviction, which shows whether the right has been granted. The Pod need not exist.
 pub(super) async fn try_one(cluster: &Cluster) -> Result<(), ClusterError> {
     let path = "/api/v1/namespaces/default/pods/tolerarch/eviction?dryRun=All";
     cluster
@@ -150,8 +153,7 @@ fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
     })
 }
 
-/// Evicts a Pod while the failure of its image is on record. Returns the last answer; `None` if no eviction was due any
-/// more.
+/// Evicts a Pod while the failure of its image is on record. Returns the last answer; `None` if no attempt was made.
 async fn evict(
     context: &Context,
     pod: &StoredPod,
@@ -162,8 +164,9 @@ async fn evict(
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
     let eviction = eviction(namespace, name, pod.uid());
     let mut answer = None;
-    for attempt in 0..TRIES {
-        sleep(if attempt == 0 { KNOWN } else { PAUSE }).await;
+    for attempt in 0..ATTEMPTS {
+        let pause = if attempt == 0 { RECORD_DELAY } else { PAUSE };
+        sleep(pause).await;
         let snapshot = context.current.load_full();
         let failure = snapshot
             .lessons
@@ -171,19 +174,16 @@ async fn evict(
         if failure.is_none() || !context.leadership.holds() {
             continue;
         }
-        answer = Some(context.cluster.create(&path, &eviction).await);
-        // A disruption budget answers 429.
-        if !matches!(
-            answer,
-            Some(Err(ClusterError::Status
-                | ClusterError::Timeout
-                | ClusterError::Unreachable))
-        ) {
-            break;
+        let attempted = context.cluster.create(&path, &eviction).await;
+        answer = Some(attempted);
+        match attempted {
+            // The answer of a disruption budget is 429.
+            Err(ClusterError::Status | ClusterError::Timeout | ClusterError::Unreachable) => {}
+            _ => break,
         }
     }
     let answer = context.check_right(NO_EVICTIONS, answer?);
-    // In a conflict another Pod has the name.
+    // In a conflict, another Pod has the name.
     let result = count(&context.metrics.evictions, answer, ["evicted", "gone"]);
     tracing::info!(%namespace, pod = name, result, "eviction of a Pod whose image failed on the node's architecture");
     Some(answer)

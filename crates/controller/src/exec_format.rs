@@ -1,59 +1,65 @@
 //! Messages about a program for another architecture. Pure.
 //!
-//! Evidence for an image is only what is said of the container's own program, in words of runtimes and shells that are
-//! known here. All other words name a program of the node: a hook, a shim, the runtime, a log driver.
+//! Only messages about the container's own program are evidence against its image: those of runtimes, inits and shells
+//! that are known here. Any other message is about a program of the node: a hook, a shim, the runtime, a log driver.
 
-/// Words of the C library and, in lower case, of Go.
+/// Message of the C library and, in lower case, of Go.
 const EXEC_FORMAT: &str = "exec format error";
-/// What may follow these words: of containerd and dockerd, of a log line that is quoted, of Rust.
+/// Endings that may follow: of containerd and dockerd, of a quoted log line, of Rust.
 const ENDINGS: [&str; 4] = [": unknown", "\"", "\\n", " (os error 8)"];
 /// Maximum bytes that are kept of a message about the node; its end names the program.
 const KEPT: usize = 500;
-/// Words of containerd and gVisor before the cause if a container's own program cannot be loaded. No other runtime
-/// loads it before the container counts as started: those of runc and crun are in the container's log.
+/// Words of containerd and gVisor before the cause if a container's own program cannot be loaded. No other runtime loads
+/// it before the container counts as started: the messages of runc and crun are in the container's log.
 const TASK_NOT_STARTED: &str = "failed to start containerd task \"";
 const GVISOR_STARTS: &str = "OCI runtime start failed: starting container: starting ";
 const GVISOR_LOADS: &str = ": creating process: failed to load ";
 
-/// Program that could not be run, by a message of the runtime.
+/// A program that could not be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program<'m> {
-    /// The container's own.
+    /// The container's program.
     Own,
-    /// One of the node. Holds the end of the message.
+    /// A program of the node. Holds the end of the message.
     Other { message: &'m str },
 }
 
-/// Returns which program could not be run, by a runtime's message on a container that it could not create or start;
-/// `None` if the message is about something else. Its end counts: before it is text that the Pod chooses.
+/// Returns the program that could not be run, from a runtime's message about a container that it could not create or
+/// start; `None` if the message is about something else. Only the end of the message counts: the Pod may choose the text
+/// before it.
 pub(super) fn failed_program(message: &str) -> Option<Program<'_>> {
-    let cause = up_to_the_cause(message)?;
-    if is_of_gvisor(cause) {
+    let message = up_to_the_cause(message)?;
+    if is_of_gvisor(message) {
         return Some(Program::Own);
     }
-    let least = cause.len().saturating_sub(KEPT);
-    let begin = (least..=cause.len()).find(|at| cause.is_char_boundary(*at))?;
+    let mut start = message.len().saturating_sub(KEPT);
+    while !message.is_char_boundary(start) {
+        start += 1;
+    }
     Some(Program::Other {
-        message: &cause[begin..],
+        message: &message[start..],
     })
 }
 
-/// Returns whether a line that a container's run ended with says that its own program, or one that its shell or init
-/// called, is for another architecture.
+/// Returns whether the last line of a container's run shows that its program is for another architecture, or a program
+/// that its shell or init called.
 pub(super) fn names_own_program(line: &str) -> bool {
     let line = line.trim();
     is_of_runc(line) || is_of_crun(line) || is_of_init(line) || is_of_shell(line)
 }
 
-/// Returns the message up to its cause, if that is an exec format error.
+/// Returns the message up to and including its cause, if the cause is an exec format error.
 fn up_to_the_cause(message: &str) -> Option<&str> {
     let mut text = message.trim_end();
     for ending in ENDINGS {
         text = text.strip_suffix(ending).unwrap_or(text).trim_end();
     }
-    let before = text.len().checked_sub(EXEC_FORMAT.len())?;
-    let is_exec_format = text.get(before..)?.eq_ignore_ascii_case(EXEC_FORMAT);
-    is_exec_format.then_some(text)
+    let start = text.len().checked_sub(EXEC_FORMAT.len())?;
+    if text.get(start..)?.eq_ignore_ascii_case(EXEC_FORMAT) {
+        Some(text)
+    } else {
+        None
+    }
 }
 
 /// `failed to start containerd task "ID": OCI runtime start failed: starting container: starting sub-container
@@ -71,17 +77,17 @@ fn is_of_gvisor(cause: &str) -> bool {
 }
 
 /// `exec /app: exec format error`; before 1.1 `standard_init_linux.go:228: exec user process caused: exec format error`,
-/// and before 1.0 with the cause in quotes. Go says `fork/exec` of a program that another one runs, as of a hook.
+/// and before 1.0 with the cause in quotes. For a program that another program runs, such as a hook, Go writes
+/// `fork/exec`.
 fn is_of_runc(line: &str) -> bool {
     if let Some((before, cause)) = line.split_once("exec user process caused") {
-        let is_begin = before.is_empty() || before.starts_with("standard_init_linux.go:");
-        return is_begin && [": exec format error", " \"exec format error\""].contains(&cause);
+        let is_beginning = before.is_empty() || before.starts_with("standard_init_linux.go:");
+        return is_beginning && [": exec format error", " \"exec format error\""].contains(&cause);
     }
-    let program = between(line, "exec ", ": exec format error");
-    program.is_some_and(is_path)
+    between(line, "exec ", ": exec format error").is_some_and(is_path)
 }
 
-/// ``exec container process `/app`: Exec format error``, also as the message of a line of JSON.
+/// ``exec container process `/app`: Exec format error``, also in a JSON object.
 fn is_of_crun(line: &str) -> bool {
     let message = line.strip_prefix("{\"msg\":\"").unwrap_or(line);
     let Some(program) = message.strip_prefix("exec container process `") else {
@@ -106,8 +112,8 @@ fn is_of_init(line: &str) -> bool {
     called.strip_prefix("[dumb-init] ").is_some_and(is_path)
 }
 
-/// `/entrypoint.sh: 3: exec: /app: Exec format error` of dash, and of bash `/entrypoint.sh: line 3: /app: cannot
-/// execute binary file: Exec format error`, without a line for `-c`.
+/// `/entrypoint.sh: 3: exec: /app: Exec format error` of dash; of bash `/entrypoint.sh: line 3: /app: cannot execute
+/// binary file: Exec format error`, with `-c` without the line number.
 fn is_of_shell(line: &str) -> bool {
     let Some(called) = line.strip_suffix(": Exec format error") else {
         return false;
@@ -115,6 +121,9 @@ fn is_of_shell(line: &str) -> bool {
     let Some((shell, called)) = called.split_once(": ") else {
         return false;
     };
+    if shell.is_empty() || shell.contains(' ') {
+        return false;
+    }
     let by_bash = called.strip_suffix(": cannot execute binary file");
     let called = by_bash.unwrap_or(called);
     let (number, program) = match called.split_once(": ") {
@@ -122,17 +131,17 @@ fn is_of_shell(line: &str) -> bool {
         None if by_bash.is_some() => ("", called),
         None => return false,
     };
-    let is_named = !shell.is_empty() && !shell.contains(' ');
-    is_named
-        && number.bytes().all(|b| b.is_ascii_digit())
-        && is_path(program.strip_prefix("exec: ").unwrap_or(program))
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    is_path(program.strip_prefix("exec: ").unwrap_or(program))
 }
 
 fn between<'t>(text: &'t str, prefix: &str, suffix: &str) -> Option<&'t str> {
     text.strip_prefix(prefix)?.strip_suffix(suffix)
 }
 
-/// Returns whether a text may be the path of a program, and not the words of another message.
+/// Returns whether a text may be the path of a program, rather than part of another message.
 fn is_path(text: &str) -> bool {
     !text.is_empty() && !text.contains(": ")
 }
@@ -145,13 +154,13 @@ mod tests {
     const HOOK: &str = "/usr/bin/oci-hook: exec format error";
 
     fn of_the_node(message: &str) -> bool {
-        matches!(failed_program(message), Some(Program::Other { message: said }) if message.contains(said))
+        matches!(failed_program(message), Some(Program::Other { message: end }) if message.contains(end))
     }
 
-    /// By runc 1.1.5 and 1.4.0, crun 1.8.1, dash 0.5.12, bash 5.2 and, as their sources have it, earlier versions, tini and
-    /// dumb-init.
+    /// Messages of runc 1.1.5 and 1.4.0, crun 1.8.1, dash 0.5.12, bash 5.2; and, from their sources, of earlier versions,
+    /// tini and dumb-init.
     #[test]
-    fn what_is_said_of_a_containers_own_program_counts() {
+    fn message_about_the_containers_program_is_evidence() {
         for line in [
             "exec /app: exec format error",
             "exec /script: exec format error\n",
@@ -172,21 +181,21 @@ mod tests {
             assert_ne!(
                 failed_program(line),
                 Some(Program::Own),
-                "the runtime would not say so: {line}"
+                "not a message of the runtime: {line}"
             );
         }
     }
 
     #[test]
-    fn a_log_that_ends_with_another_program_is_no_evidence() {
+    fn log_line_about_another_program_is_no_evidence() {
         for line in [
-            // A startContainer hook, by runc 1.1.5 and 1.4.0, which the container's log shows.
+            // About a startContainer hook, by runc 1.1.5 and 1.4.0, in the container's log.
             "error running hook #0: fork/exec /hook: exec format error",
             "error running startContainer hook #0: fork/exec /hook: exec format error",
             "error running startContainer hook #0: exit status 1, stdout: , stderr: exec /sbin/ldconfig: exec format error",
             "error running startContainer hook #0: exit status 126, stdout: , stderr: /hook: 1: /x: Exec format error",
             "error executing hook `/hook` (exit code: 1)",
-            // By programs in it, of what they call.
+            // By programs in the container, about programs that they run.
             "fork/exec /host/usr/bin/nvidia-smi: exec format error",
             "panic: fork/exec /plugin: exec format error",
             "exec: fork/exec /plugin: exec format error",
@@ -205,14 +214,14 @@ mod tests {
 
     /// Messages of containerd 2.3.4 with runc 1.1.5 and 1.4.0, some with the ending of earlier versions.
     #[test]
-    fn a_message_in_which_another_program_fails_is_of_the_node() {
+    fn message_about_another_program_is_of_the_node() {
         for cause in [
             "OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: fork/exec HOOK: unknown",
             "OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running createContainer hook #0: fork/exec HOOK: unknown",
             "OCI runtime create failed: runc create failed: error running poststart hook #0: fork/exec HOOK: unknown",
             "OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: error running hook: exit status 1, stdout: , stderr: exec HOOK\n: unknown",
             "OCI runtime create failed: unable to retrieve OCI runtime error (open /run/containerd/io.containerd.runtime.v2.task/k8s.io/a/log.json: no such file or directory): fork/exec HOOK",
-            // In words of which none is known.
+            // In unknown words.
             "exec HOOK: unknown",
         ] {
             let message = format!("{TASK}{}", cause.replace("HOOK", HOOK));
@@ -235,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn gvisor_alone_says_of_a_container_that_it_cannot_start_it_for_its_own_program() {
+    fn message_of_gvisor_is_about_the_containers_program() {
         let start = "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting ";
         for cause in [
             "sub-container [/app]: creating process: failed to load /app: exec format error",
@@ -247,7 +256,7 @@ mod tests {
                 "{cause}"
             );
         }
-        // A command that repeats these words changes nothing.
+        // A command that repeats these words has no effect.
         let chosen = format!(
             "{start}sub-container [: failed to load /app]: fork/exec /gofer: exec format error"
         );
@@ -256,9 +265,9 @@ mod tests {
         assert!(of_the_node(quoted));
     }
 
-    /// Whatever the other program, or what is around it in the message, is called.
+    /// Neither the name of the other program nor other names in the message matter.
     #[test]
-    fn no_message_in_which_another_program_fails_is_of_the_containers_own() {
+    fn names_in_a_message_about_the_node_have_no_effect() {
         let names = [
             "/usr/bin/oci-hook",
             "/opt/exec /app",
@@ -309,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_chooses_within_a_message_says_nothing() {
+    fn text_of_the_pod_within_a_message_is_no_evidence() {
         for message in [
             "exec: \"exec format error\": executable file not found in $PATH: unknown",
             "chdir to cwd (\"/exec format error\") set in config.json failed: no such file or directory: unknown",

@@ -1,8 +1,10 @@
-//! Pods that fail because of their node's architecture: an image has a program for another architecture, or no entry
-//! for the node's platform. Events report the failure, and a record of it keeps Pods with the image from such nodes.
-//! Where a program of the node is for another architecture, events say so, and nothing is recorded of the image.
+//! Pods that fail because of their node's architecture.
 //!
-//! Of all Pods only those with a failure are kept, until they have been examined.
+//! An image may have a program for another architecture, or no entry for the node's platform. Events report the failure,
+//! and a record of it keeps Pods with the image from such nodes. If a program of the node is for another architecture,
+//! events report that, and nothing is recorded about the image.
+//!
+//! Only Pods with a failure stay in memory, until they have been examined.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -18,7 +20,8 @@ use super::exec_format::names_own_program;
 use super::fair_queue::FairQueue;
 use super::loops::Context;
 use super::note::{
-    NODE_PROGRAM_FAILED, WRONG_ARCHITECTURE, is_claimed, kept, program_failed, wrong,
+    NODE_PROGRAM_FAILED, WRONG_ARCHITECTURE, consequence, is_claimed, program_failed,
+    wrong_architecture,
 };
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
@@ -34,27 +37,31 @@ use tolerarch_support::recently::Recently;
 
 /// Field selector of Pods on nodes that have not succeeded.
 const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";
-/// Number of failing Pods that wait to be examined: 32 MiB at most.
+/// Maximum number of failing Pods that wait to be examined: at most 32 MiB.
 const QUEUE: usize = 512;
-/// Maximum bytes of a Pod's facts for a decision; most Pods have some 3 KiB.
+/// Maximum bytes of a Pod's facts for a decision; most Pods have about 3 KiB.
 const POD: usize = 64 << 10;
-/// Time for which an examined Pod is remembered, and the number of remembered Pods.
-const EXAMINED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
-/// Examinations per second, and their burst.
+/// Time for which an examined Pod is remembered.
+const EXAMINED_TIME: Duration = Duration::from_secs(3600);
+/// Maximum number of examined Pods that are remembered.
+const EXAMINED_PODS: usize = 1 << 14;
+/// Examinations per second.
 const PER_SECOND: u32 = 5;
+/// Burst of examinations.
 const BURST: u32 = 20;
-/// Concurrent examinations, in all and of one namespace: 4 MiB at most. Those of a namespace whose registries hang take
-/// as long as its lookups, so it takes 32 such namespaces for all places.
+/// Maximum number of concurrent examinations: at most 4 MiB.
 const EXAMINATIONS: usize = 64;
+/// Maximum number of concurrent examinations in one namespace. Lookups at registries that hang take long, but only 32
+/// namespaces with such registries can take all examinations.
 const OF_NAMESPACE: usize = 2;
-/// Time for the lookups of a Pod: beyond that of one lookup by default, so that its own outcome is seen.
+/// Time for the lookups of a Pod: longer than the default timeout of one lookup, so that the lookup ends by itself.
 const LOOKUPS: Duration = Duration::from_secs(12);
 
 const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
 const NO_NODES: &str = "the right to get nodes is missing";
 const NO_LOGS: &str = "the right to get pods/log is missing";
-/// Requests that show whether a missing right has been granted; an object of this name need not exist.
+/// Requests that show whether a missing right has been granted. The objects need not exist.
 const RIGHTS: [(&str, &str); 3] = [
     (NO_NAMESPACES, "/api/v1/namespaces/default"),
     (NO_NODES, "/api/v1/nodes/default"),
@@ -68,9 +75,9 @@ type Failures = Vec<ContainerFailure>;
 /// Result of the examination of a Pod.
 #[derive(Default)]
 struct Examination {
-    /// True if everything needed is known.
+    /// Set if the examination need not be repeated.
     is_settled: bool,
-    /// Failure that has been recorded, unless nothing is to be done about the Pod: it is only observed.
+    /// Failure that has been recorded; `None` also if the mode of the Pod is only to observe.
     failed: Option<FailedImage>,
 }
 
@@ -104,7 +111,7 @@ async fn follow(context: &Context) {
             Some(done) = examinations.next() => {
                 let (pod, result): (StoredPod, Result<Examination, ClusterError>) = done;
                 let examination = result.unwrap_or_else(|error| {
-                    tracing::debug!(%error, "a Pod that does not run cannot be looked at");
+                    tracing::debug!(%error, "a failing Pod cannot be examined");
                     Examination::default()
                 });
                 queue.end(&pod, examination.is_settled);
@@ -115,7 +122,7 @@ async fn follow(context: &Context) {
                 }
             }
             Some(()) = evictor.running.next() => {}
-            // The next Pod is chosen only now, so that namespaces take turns, however many Pods have come before.
+            // The next Pod is chosen only when it is due, so that namespaces take turns.
             () = pace.due(), if is_next => {
                 if let Some((pod, failures)) = queue.pop() {
                     pace.take();
@@ -125,7 +132,7 @@ async fn follow(context: &Context) {
                     });
                 }
             }
-            _ = tries.tick() => try_again(context).await,
+            _ = tries.tick() => recheck_rights(context).await,
         }
     }
 }
@@ -133,9 +140,9 @@ async fn follow(context: &Context) {
 /// Failing Pods that wait to be examined.
 struct Queue {
     waiting: FairQueue<(StoredPod, Failures)>,
-    /// UIDs of Pods that wait, are examined, or have been.
+    /// UIDs of Pods that are waiting, being examined, or examined.
     examined: Recently,
-    /// Number of Pods that are examined, by their namespace.
+    /// Number of Pods that are being examined, by namespace.
     busy: HashMap<String, usize>,
 }
 
@@ -143,7 +150,7 @@ impl Queue {
     fn new() -> Self {
         Self {
             waiting: FairQueue::new(QUEUE),
-            examined: Recently::new(EXAMINED.0, EXAMINED.1),
+            examined: Recently::new(EXAMINED_TIME, EXAMINED_PODS),
             busy: HashMap::new(),
         }
     }
@@ -159,16 +166,16 @@ impl Queue {
         }
     }
 
-    /// Returns whether a Pod of a namespace waits that has fewer than [`OF_NAMESPACE`] examined.
+    /// Returns whether a Pod waits in a namespace with fewer than [`OF_NAMESPACE`] examinations.
     fn has_next(&self) -> bool {
-        self.waiting.has_any(has_place(&self.busy))
+        self.waiting.has_any(has_capacity(&self.busy))
     }
 
-    /// Returns the next Pod, which is examined from now on.
+    /// Returns the next Pod, and counts its examination.
     fn pop(&mut self) -> Option<(StoredPod, Failures)> {
-        let next = self.waiting.pop_of(has_place(&self.busy))?;
-        *self.busy.entry(next.0.namespace().to_owned()).or_default() += 1;
-        Some(next)
+        let (pod, failures) = self.waiting.pop_of(has_capacity(&self.busy))?;
+        *self.busy.entry(pod.namespace().to_owned()).or_default() += 1;
+        Some((pod, failures))
     }
 
     /// Ends the examination of a Pod.
@@ -178,33 +185,37 @@ impl Queue {
         }
         self.busy.retain(|_, count| *count > 0);
         if !is_settled {
-            // The Pod is examined again when it changes, as it does when its container is restarted.
+            // The Pod is examined again when it changes, for example by a restart of its container.
             self.examined.remove(pod.uid());
         }
     }
 }
 
-fn has_place(busy: &HashMap<String, usize>) -> impl Fn(&str) -> bool {
-    |namespace| {
-        busy.get(namespace)
-            .is_none_or(|count| *count < OF_NAMESPACE)
+/// Returns a condition on namespaces: that they have fewer than [`OF_NAMESPACE`] busy Pods.
+fn has_capacity(busy: &HashMap<String, usize>) -> impl Fn(&str) -> bool {
+    |namespace| match busy.get(namespace) {
+        Some(count) => *count < OF_NAMESPACE,
+        None => true,
     }
 }
 
-/// Returns the Pod and its failures, if it has any that can be examined.
+/// Returns the Pod and its failures, if it has failures that can be examined.
 fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Failures)> {
     let mut failures = failures(&pod, SystemTime::now());
     if !context.settings.borrow().pod_logs {
         failures.retain(|failure| failure.in_log.is_none());
     }
-    // Only fields that are still needed are kept.
+    // Only fields that are still needed stay in memory.
     pod.containers = Vec::new();
     pod.metadata.labels.clear();
-    let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
-    (is_small && !failures.is_empty()).then_some((pod, failures))
+    let facts = pod.facts.as_ref()?;
+    if failures.is_empty() || facts.held() > POD {
+        return None;
+    }
+    Some((pod, failures))
 }
 
-/// Finds out whether an image does not run on the node, and reports it.
+/// Checks whether an image does not run on the node, and reports it.
 async fn examine(
     context: &Context,
     pod: &StoredPod,
@@ -230,7 +241,7 @@ async fn examine(
     let snapshot = context.current.load_full();
     let policy = snapshot.policy_for(settings.profile);
     let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
-    // Other images are not looked up: a Pod may name 64.
+    // Only failed images are looked up: a Pod may name 64 images.
     let mut usages = facts.images();
     usages.retain(|Usage { given, purpose, .. }| {
         *purpose == Purpose::Run && failures.iter().any(|failure| failure.is_of_image(given))
@@ -242,23 +253,28 @@ async fn examine(
             report_node(context, pod, &node, message);
             continue;
         }
-        // Platforms by the manifest, whether or not the image has failed there.
-        let mut supports = images.iter().filter(|image| image.given == failure.image);
-        let platforms = supports.find_map(|image| image.support.ok()?.runs_on());
+        let platforms = platforms_of(&images, &failure.image);
         // Without the image's platforms the message could not name the cause.
         let has_cause = is_claimed(platforms, &node.architecture).is_some();
         if failure.evidence != Evidence::NoMatchForPlatform && !has_cause {
             examination.is_settled = false;
             continue;
         }
-        if is_proved(context, pod, failure).await?
-            && let Some(failed) = report_image(context, pod, &node, failure, platforms)
-            && is_enforced
-        {
-            examination.failed = Some(failed);
+        if !has_evidence(context, pod, failure).await? {
+            continue;
+        }
+        let failed = report_image(context, pod, &node, failure, platforms);
+        if is_enforced && failed.is_some() {
+            examination.failed = failed;
         }
     }
     Ok(examination)
+}
+
+/// Returns the platforms in an image's manifest, whether or not the image has failed there.
+fn platforms_of(images: &[ImageSupport<'_>], image: &str) -> Option<PlatformSet> {
+    let mut supports = images.iter().filter(|support| support.given == image);
+    supports.find_map(|image| image.support.ok()?.runs_on())
 }
 
 async fn get<T: DeserializeOwned>(
@@ -270,7 +286,7 @@ async fn get<T: DeserializeOwned>(
     Ok(context.check_right(right, answer)?.object)
 }
 
-/// Looks up images one after the other, so that a Pod takes no more of what namespaces share.
+/// Looks up images one after the other, so that a Pod takes only one lookup of those that namespaces share.
 async fn look_up<'a>(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -297,8 +313,8 @@ async fn look_up<'a>(
     images
 }
 
-/// Returns whether there is evidence for the failure. Reads the container's log if only that can show it.
-async fn is_proved(
+/// Returns whether there is evidence for the failure. Reads the container's log if only the log can show evidence.
+async fn has_evidence(
     context: &Context,
     pod: &StoredPod,
     failure: &ContainerFailure,
@@ -311,7 +327,7 @@ async fn is_proved(
     Ok(names_own_program(&context.check_right(NO_LOGS, line)?))
 }
 
-/// Reports an image that does not run on the node, and records it. Returns what is recorded.
+/// Reports an image that does not run on the node, and records it. Returns the record.
 fn report_image(
     context: &Context,
     pod: &StoredPod,
@@ -320,16 +336,16 @@ fn report_image(
     platforms: Option<PlatformSet>,
 ) -> Option<FailedImage> {
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
-    // An image that lacks the platform by its manifest is not eligible there anyway.
+    // An image whose manifest lacks the platform is not eligible anyway.
     let failed = if learn && is_claimed(platforms, &node.architecture) != Some(false) {
         failed_image(failure, pod, node)
     } else {
         None
     };
     if events {
-        let kept = failed.as_ref().map(kept).unwrap_or_default();
+        let consequence = failed.as_ref().map(consequence).unwrap_or_default();
         let event = ObjectEvent::on(pod, WRONG_ARCHITECTURE);
-        let note = || wrong(failure, node, platforms) + &kept;
+        let note = || wrong_architecture(failure, node, platforms) + &consequence;
         context.recorder.record(event, note);
     }
     if let Some(failed) = &failed {
@@ -338,7 +354,7 @@ fn report_image(
     failed
 }
 
-/// Returns what is recorded of a failure; `None` if the image or the node's architecture is unknown.
+/// Returns the record of a failure; `None` if the image or the node's architecture is unknown.
 fn failed_image(failure: &ContainerFailure, pod: &StoredPod, node: &Node) -> Option<FailedImage> {
     if PlatformSet::of_architecture(&node.architecture).is_empty() {
         return None;
@@ -372,16 +388,17 @@ fn report_node(context: &Context, pod: &StoredPod, node: &Node, message: &str) {
     }
 }
 
-/// Finds out which missing rights have been granted, even if no Pod needs them any more.
-async fn try_again(context: &Context) {
-    // Of the answers only the errors matter.
-    for (what, path) in RIGHTS {
-        if context.state.has(what) {
-            let _ = context.check_right(what, context.cluster.get::<IgnoredAny>(path).await);
+/// Clears the faults of missing rights that have been granted, even if no Pod needs these rights any more.
+async fn recheck_rights(context: &Context) {
+    for (right, path) in RIGHTS {
+        if context.state.has(right) {
+            let answer = context.cluster.get::<IgnoredAny>(path).await;
+            let _ = context.check_right(right, answer);
         }
     }
     if context.state.has(NO_EVICTIONS) {
-        let _ = context.check_right(NO_EVICTIONS, evictor::try_one(&context.cluster).await);
+        let answer = evictor::try_one(&context.cluster).await;
+        let _ = context.check_right(NO_EVICTIONS, answer);
     }
 }
 

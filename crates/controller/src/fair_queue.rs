@@ -1,4 +1,4 @@
-//! Bounded queue that namespaces share in turns. A full queue drops items of the namespace with the most.
+//! Bounded queue of items by namespace. Namespaces take turns; a full queue drops items of the namespace with the most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -6,8 +6,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 pub(super) struct FairQueue<T> {
     capacity: usize,
     /// Queued items by namespace; no list is empty.
-    of: BTreeMap<String, VecDeque<T>>,
-    /// Namespace that had its turn last; the next turn has the one behind it in the alphabet.
+    by_namespace: BTreeMap<String, VecDeque<T>>,
+    /// Namespace that had its turn last. The alphabetically following one is next.
     last: String,
 }
 
@@ -15,59 +15,67 @@ impl<T> FairQueue<T> {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             capacity,
-            of: BTreeMap::new(),
+            by_namespace: BTreeMap::new(),
             last: String::new(),
         }
     }
 
-    /// Appends an item. Returns the item that had no room, which may be this one.
+    /// Appends an item. Returns the item that had to be dropped, which may be this one.
     pub(super) fn push(&mut self, namespace: &str, item: T) -> Option<T> {
-        let mut lost = None;
-        if self.of.values().map(VecDeque::len).sum::<usize>() >= self.capacity {
-            let own = self.of.get(namespace).map_or(0, VecDeque::len);
-            let largest = self.of.values_mut().max_by_key(|waiting| waiting.len());
-            match largest {
-                Some(waiting) if waiting.len() > own + 1 => lost = waiting.pop_back(),
+        let mut dropped = None;
+        if self.len() >= self.capacity {
+            let count = self.count(namespace);
+            let queues = self.by_namespace.values_mut();
+            match queues.max_by_key(|queue| queue.len()) {
+                Some(largest) if largest.len() > count + 1 => dropped = largest.pop_back(),
                 _ => return Some(item),
             }
         }
-        let waiting = self.of.entry(namespace.to_owned()).or_default();
-        waiting.push_back(item);
-        lost
+        let queue = self.by_namespace.entry(namespace.to_owned());
+        queue.or_default().push_back(item);
+        dropped
     }
 
-    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.by_namespace.values().map(VecDeque::len).sum()
+    }
+
     pub(super) fn count(&self, namespace: &str) -> usize {
-        self.of.get(namespace).map_or(0, VecDeque::len)
+        match self.by_namespace.get(namespace) {
+            Some(queue) => queue.len(),
+            None => 0,
+        }
     }
 
-    /// Returns whether an item waits of a namespace for which this is true.
-    pub(super) fn has_any(&self, may: impl Fn(&str) -> bool) -> bool {
-        self.of.keys().any(|namespace| may(namespace))
+    /// Returns whether there is an item of a namespace that `accepts`.
+    pub(super) fn has_any(&self, accepts: impl Fn(&str) -> bool) -> bool {
+        self.by_namespace.keys().any(|namespace| accepts(namespace))
     }
 
-    /// Keeps the items for which this is true.
+    /// Removes the items for which `is_kept` is false.
     pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
-        self.of.retain(|_, waiting| {
-            waiting.retain(&mut is_kept);
-            !waiting.is_empty()
+        self.by_namespace.retain(|_, queue| {
+            queue.retain(&mut is_kept);
+            !queue.is_empty()
         });
     }
 
-    /// Removes and returns the next item, of the namespace whose turn it is.
+    /// Removes and returns the next item of the namespace whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.pop_of(|_| true)
     }
 
-    /// Removes and returns the next item of those namespaces for which this is true.
-    pub(super) fn pop_of(&mut self, may: impl Fn(&str) -> bool) -> Option<T> {
-        let behind = self.of.range::<str, _>((Excluded(&*self.last), Unbounded));
-        let mut in_turn = behind.chain(&self.of).map(|(namespace, _)| namespace);
-        self.last = in_turn.find(|namespace| may(namespace))?.clone();
-        let waiting = self.of.get_mut(&self.last)?;
-        let item = waiting.pop_front();
-        if waiting.is_empty() {
-            self.of.remove(&self.last);
+    /// Removes and returns the next item of those namespaces that `accepts`.
+    pub(super) fn pop_of(&mut self, accepts: impl Fn(&str) -> bool) -> Option<T> {
+        let after_last = (Excluded(self.last.as_str()), Unbounded);
+        let following = self.by_namespace.range::<str, _>(after_last);
+        let mut in_turn = following.chain(&self.by_namespace);
+        let (next, _) = in_turn.find(|(namespace, _)| accepts(namespace))?;
+        self.last = next.clone();
+        let queue = self.by_namespace.get_mut(&self.last)?;
+        let item = queue.pop_front();
+        if queue.is_empty() {
+            self.by_namespace.remove(&self.last);
         }
         item
     }
@@ -82,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_gets_its_turn() {
+    fn namespaces_take_turns() {
         let mut queue = FairQueue::new(10);
         for (namespace, item) in [
             ("a", "a1"),
@@ -97,11 +105,11 @@ mod tests {
         assert_eq!(all(&mut queue), ["a1", "b1", "c1", "a2", "b2", "a3"]);
         assert_eq!(queue.push("a", "a1"), None);
         assert_eq!(all(&mut queue), ["a1"]);
-        assert!(queue.of.is_empty());
+        assert!(queue.by_namespace.is_empty());
     }
 
     #[test]
-    fn one_that_floods_takes_no_place_of_others() {
+    fn full_queue_drops_items_of_the_largest_namespace() {
         let mut queue = FairQueue::new(3);
         for item in ["a1", "a2", "a3"] {
             assert_eq!(queue.push("a", item), None);
@@ -120,30 +128,29 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_may_not_is_passed_over() {
+    fn namespace_that_is_not_accepted_is_skipped() {
         let mut queue = FairQueue::new(10);
         for (namespace, item) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")] {
             assert_eq!(queue.push(namespace, item), None);
         }
         assert_eq!(queue.pop(), Some("a1"));
-        let may = |namespace: &str| namespace != "b";
-        assert!(queue.has_any(may));
-        assert_eq!(
-            [queue.pop_of(may), queue.pop_of(may), queue.pop_of(may)],
-            [Some("c1"), Some("a2"), None]
-        );
-        assert!(!queue.has_any(may));
+        let accepts = |namespace: &str| namespace != "b";
+        assert!(queue.has_any(accepts));
+        for expected in [Some("c1"), Some("a2"), None] {
+            assert_eq!(queue.pop_of(accepts), expected);
+        }
+        assert!(!queue.has_any(accepts));
         assert_eq!(all(&mut queue), ["b1"]);
     }
 
     #[test]
-    fn what_is_not_kept_leaves_its_place() {
+    fn removed_items_leave_room_for_others() {
         let mut queue = FairQueue::new(3);
         for (namespace, item) in [("a", "a1"), ("a", "a2"), ("b", "b1")] {
             assert_eq!(queue.push(namespace, item), None);
         }
         queue.retain(|item| *item == "a2");
-        assert_eq!(queue.of.len(), 1);
+        assert_eq!(queue.by_namespace.len(), 1);
         assert_eq!((queue.push("c", "c1"), queue.push("c", "c2")), (None, None));
         assert_eq!(all(&mut queue), ["a2", "c1", "c2"]);
     }

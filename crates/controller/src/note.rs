@@ -8,7 +8,7 @@ use tolerarch_kubernetes::cluster::{EventKind, Node};
 use tolerarch_text::escape::{last_chars, sanitized};
 use tolerarch_text::list::List;
 
-/// Lists of a note, which has at most 1,024 bytes.
+/// List of images. With all its lists, a note has at most 1,024 bytes.
 const IMAGES: List = List {
     separator: "; ",
     before_rest: "; ",
@@ -23,20 +23,20 @@ const POOLS: List = List {
     items: usize::MAX,
     bytes: 200,
 };
-/// Maximum characters of an image's name; of a longer one the end is kept.
+/// Maximum characters of an image's name. The end of a longer name is kept.
 const IMAGE: usize = 150;
-/// Maximum characters of a runtime's message; of a longer one the end is kept.
+/// Maximum characters of a runtime's message. The end of a longer message is kept.
 const MESSAGE: usize = 400;
 /// Maximum characters of other names.
 const NAME: usize = 100;
 
-/// Event on a Pod whose images keep the pools closed.
+/// Event on a Pod that is not eligible because of its images.
 pub(super) const POOL_CLOSED: EventKind = EventKind {
     r#type: "Normal",
     reason: "PoolClosed",
     action: "Decide",
 };
-/// Event on an existing Pod to which pools were opened.
+/// Event on an existing Pod that got the tolerations of pools.
 pub(super) const POOL_OPENED: EventKind = EventKind {
     r#type: "Normal",
     reason: "PoolOpened",
@@ -54,7 +54,7 @@ pub(super) const NODE_PROGRAM_FAILED: EventKind = EventKind {
     reason: "NodeProgramFailed",
     action: "Run",
 };
-/// Event on an owner that deletes changed Pods.
+/// Event on an owner that deletes the Pods that tolerarch has changed.
 pub(super) const OWNER_RECREATES: EventKind = EventKind {
     r#type: "Warning",
     reason: "OwnerRecreates",
@@ -94,7 +94,7 @@ pub(super) fn too_late<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String 
     )
 }
 
-/// Returns whether an image of these platforms claims the architecture; `None` if either is unknown.
+/// Returns whether these platforms of an image include the architecture; `None` if either is unknown.
 pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> Option<bool> {
     let of_architecture = PlatformSet::of_architecture(architecture);
     if of_architecture.is_empty() {
@@ -103,8 +103,8 @@ pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> 
     Some(!platforms?.intersection(of_architecture).is_empty())
 }
 
-/// Note on a failure on this node, by the platforms of the image, if they are known.
-pub(super) fn wrong(
+/// Returns the note on a failure of an image on this node. `platforms` are those of the image, if they are known.
+pub(super) fn wrong_architecture(
     failure: &ContainerFailure,
     node: &Node,
     platforms: Option<PlatformSet>,
@@ -113,16 +113,17 @@ pub(super) fn wrong(
     let image = image(&failure.image);
     let is_claimed = is_claimed(platforms, &node.architecture);
     let node = node_name(node);
-    let claims = platforms
-        .map(|platforms| platforms.to_string())
-        .unwrap_or_default();
+    let claims = match platforms {
+        Some(platforms) => platforms.to_string(),
+        None => String::new(),
+    };
     let why = match (failure.evidence, is_claimed) {
         (Evidence::NoMatchForPlatform, Some(true)) => format!(
             "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
         ),
         (Evidence::NoMatchForPlatform, Some(false)) => format!("{image} runs on {claims} only"),
         (Evidence::NoMatchForPlatform, None) => format!("{image} has nothing for its platform"),
-        // An index without an entry for the node would not have been pulled.
+        // The node does not pull an index without an entry for itself, so this image is a single manifest.
         (_, Some(false)) => format!(
             "{image} runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
         ),
@@ -139,14 +140,13 @@ pub(super) fn wrong(
     format!("container {container} {what} on the node {node}: {why}")
 }
 
-/// Returns the part of a note about the consequence of a recorded failure.
-pub(super) fn kept(
-    FailedImage {
+/// Returns the end of a note: the consequence of a recorded failure.
+pub(super) fn consequence(failed: &FailedImage) -> String {
+    let FailedImage {
         architecture,
         nodes,
         ..
-    }: &FailedImage,
-) -> String {
+    } = failed;
     let others = if nodes.is_empty() {
         ""
     } else {
@@ -157,7 +157,7 @@ pub(super) fn kept(
     )
 }
 
-/// Note on a program of the node that could not be run, with the end of the runtime's message.
+/// Returns the note on a program of the node that could not be run, with the end of the runtime's message.
 pub(super) fn program_failed(node: &Node, message: &str) -> String {
     let node = node_name(node);
     let message = end(message, MESSAGE);
@@ -169,7 +169,7 @@ pub(super) fn program_failed(node: &Node, message: &str) -> String {
 fn node_name(node: &Node) -> String {
     match &*node.architecture {
         "" => name(node.name()),
-        known => format!("{} ({})", name(node.name()), name(known)),
+        architecture => format!("{} ({})", name(node.name()), name(architecture)),
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use tolerarch_kubernetes::cluster::Metadata;
 
     #[test]
-    fn a_closed_pod_is_told_by_its_images() {
+    fn note_on_a_closed_pool_names_the_images() {
         let pools = [Pool::default()];
         let lacks = Blocker {
             image: "acme/app:1",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_short_and_harmless_whatever_things_are_called() {
+    fn notes_with_hostile_names_are_short_and_harmless() {
         let pool = |name: String| Pool {
             name,
             ..Pool::default()
@@ -290,12 +290,12 @@ mod tests {
                         architecture,
                         ..Node::default()
                     };
-                    notes.push(wrong(&failure, &node, platforms));
+                    notes.push(wrong_architecture(&failure, &node, platforms));
                     notes.push(program_failed(&node, &evil));
                 }
             }
             for note in notes {
-                // What is longer loses its end.
+                // A longer note would lose its end.
                 assert!(note.len() < 1600, "{} {note}", note.len());
                 assert!(!note.chars().any(is_unsafe), "{note}");
             }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_an_image_claims_to_run_on_a_node() {
+    fn claim_is_unknown_without_platforms_or_architecture() {
         let amd = Some(platforms(&["linux/amd64"]));
         assert_eq!(is_claimed(amd, "amd64"), Some(true));
         assert_eq!(is_claimed(amd, "arm64"), Some(false));

@@ -73,8 +73,8 @@ fn only_pods_that_others_replace_are_evicted() {
 
 #[tokio::test(start_paused = true)]
 async fn few_pods_of_a_workload_and_of_a_namespace_are_evicted_in_an_hour() {
-    let mut turns = Turns::default();
-    let mut takes = |owner: &str| turns.take("team", owner);
+    let mut recent = RecentEvictions::default();
+    let mut takes = |owner: &str| recent.add("team", owner);
     for _ in 0..OF_WORKLOAD {
         assert!(takes("a"));
     }
@@ -87,32 +87,32 @@ async fn few_pods_of_a_workload_and_of_a_namespace_are_evicted_in_an_hour() {
     );
     tokio::time::advance(HOUR).await;
     assert!(takes("a"));
-    assert_eq!(turns.0["team"].len(), 1, "nothing is kept longer");
+    assert_eq!(recent.0["team"].len(), 1, "nothing is kept longer");
 }
 
 /// Any Pod may name any UID as its owner's.
 #[tokio::test(start_paused = true)]
 async fn pods_elsewhere_take_no_turns_of_an_owner() {
-    let mut turns = Turns::default();
+    let mut recent = RecentEvictions::default();
     for namespace in 0..1000 {
         for _ in 0..2 * OF_WORKLOAD {
-            turns.take(&format!("hostile-{namespace}"), "a");
+            recent.add(&format!("hostile-{namespace}"), "a");
         }
     }
     for _ in 0..OF_WORKLOAD {
-        assert!(turns.take("team", "a"));
+        assert!(recent.add("team", "a"));
     }
     // A namespace without a turn uses up none of its owners' turns.
-    let mut turns = Turns::default();
+    let mut recent = RecentEvictions::default();
     for at in 0..OF_NAMESPACE {
-        assert!(turns.take("team", &at.to_string()));
+        assert!(recent.add("team", &at.to_string()));
     }
     tokio::time::advance(HOUR / 2).await;
     for _ in 0..100 {
-        assert!(!turns.take("team", "a"));
+        assert!(!recent.add("team", "a"));
     }
     tokio::time::advance(HOUR / 2).await;
-    assert!(turns.take("team", "a"));
+    assert!(recent.add("team", "a"));
 }
 
 /// A disruption budget may hold each of them back for an hour.
@@ -130,8 +130,8 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
     let mut begin = |namespace: &str, owner_uid: &str| {
         let pod = pod_of(namespace, POOLS_KEY, &owner("ReplicaSet", owner_uid, true));
         evictor.begin(pod, image);
-        evictor.places.retain(|place| !place.is_closed());
-        evictor.places.count(namespace)
+        evictor.slots.retain(|slot| !slot.is_closed());
+        evictor.slots.count(namespace)
     };
     for namespace in 0..20 {
         for at in 0..OF_NAMESPACE {
@@ -151,7 +151,7 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
     assert_eq!(evictor.running.len(), AT_ONCE, "the others have given way");
     // All have their share, however many come.
     let shares: Vec<usize> = (0..20)
-        .map(|namespace| evictor.places.count(&format!("hostile-{namespace}")))
+        .map(|namespace| evictor.slots.count(&format!("hostile-{namespace}")))
         .collect();
     assert!(
         shares
@@ -180,11 +180,11 @@ async fn an_eviction_without_a_place_takes_no_turn() {
         evictor.begin(pod("late"), failed().digest);
     }
     assert_eq!(
-        (evictor.running.len(), evictor.places.count("late")),
+        (evictor.running.len(), evictor.slots.count("late")),
         (AT_ONCE, 0)
     );
     for _ in 0..OF_WORKLOAD {
-        assert!(evictor.turns.take("late", "a"));
+        assert!(evictor.recent.add("late", "a"));
     }
 }
 
