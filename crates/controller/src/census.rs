@@ -1,4 +1,5 @@
-//! Census: sums of the Pods that could run on every platform. Pods are listed page by page, and only sums are kept.
+//! Census: requested resources of all Pods, by the platforms that their images support. Pods are listed page by page, and
+//! only sums stay in memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,16 +17,17 @@ use tolerarch_kubernetes::cluster::{
     Change, ClusterError, Namespace, ObjectName, Scope, StoredPod,
 };
 
-/// Maximum number of lookups at a time, in all and at one registry, so that lookups of the webhook and pulls of nodes come
-/// first.
+/// Maximum number of concurrent lookups: few, so that lookups of the webhook and pulls of nodes take precedence.
 const LOOKUPS: usize = 16;
+/// Maximum number of concurrent lookups at one registry.
 const OF_REGISTRY: usize = 2;
-/// Time for one lookup.
+/// Timeout of one lookup.
 const TIME: Duration = Duration::from_secs(10);
 /// Maximum number of shapes that wait for lookups; each takes a few kilobytes.
 const SHAPES: usize = 256;
-/// Time from which a census begins no more lookups: what is not cached by then counts as unknown.
-const LOOKING: Duration = Duration::from_secs(30 * 60);
+/// Time in which a census begins lookups. Images that are not cached after this time count as unknown.
+const LOOKUP_TIME: Duration = Duration::from_secs(30 * 60);
+/// Pause before a failed census is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
 const UNCOUNTED: &str = "the cluster's Pods cannot be counted";
@@ -40,15 +42,19 @@ pub(super) async fn work(context: &Context) {
         webhook_configurations,
         ..
     } = settings.borrow().clone();
-    // If any replica exports the census later, it may be another one.
+    // Another replica may export the census next.
     let _cleared = guard(&context.metrics, ControllerMetrics::clear_census);
     loop {
         settings.mark_unchanged();
         let counted = count(context, &webhook_configurations).await;
         context.report(UNCOUNTED, counted.err());
+        let pause = match counted {
+            Ok(()) => period,
+            Err(_) => RETRY.min(period),
+        };
         tokio::select! {
-            () = sleep(if counted.is_ok() { period } else { RETRY.min(period) }) => {}
-            // They come with each reload, which may change what is decided.
+            () = sleep(pause) => {}
+            // The settings are sent with each reload, which may also change decisions.
             Ok(()) = settings.changed() => {}
         }
     }
@@ -57,19 +63,19 @@ pub(super) async fn work(context: &Context) {
 /// Sums up all Pods, counts namespaces with ignored labels, and exports both.
 async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), ClusterError> {
     let watcher = &context.watcher;
-    // Pods are counted by the profile with which the webhook is called for them.
+    // Pods are counted by the profile with which the API server calls the webhook.
     let scope = Scope::read(&context.cluster, configurations).await?;
-    let add = |namespaces: &mut BTreeMap<_, _>, Namespace { metadata }| {
+    let add_namespace = |namespaces: &mut BTreeMap<_, _>, Namespace { metadata }| {
         namespaces.insert(metadata.name, metadata.labels);
     };
-    let namespaces = sum(watcher.follow(None), add).await?;
+    let namespaces = sum(watcher.follow(None), add_namespace).await?;
     let no_labels = BTreeMap::new();
-    let add = |counted: &mut Count, pod: StoredPod| {
+    let add_pod = |counted: &mut Count, pod: StoredPod| {
         let of_namespace = namespaces.get(pod.namespace()).unwrap_or(&no_labels);
         let called = scope.called(of_namespace, &pod.metadata.labels);
         counted.add(pod, called);
     };
-    let counted = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
+    let counted = sum(watcher.follow(Some(StoredPod::LIVE)), add_pod).await?;
     let coverages = judge(&counted, &context.current.load_full()).await;
     let ignored = LABELS.map(|(key, name)| {
         let mut count = 0;
@@ -83,14 +89,14 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     if pods > 0 {
         tracing::warn!(
             pods,
-            "there are too many different Pods to look at all of them: these count as other"
+            "there are too many different Pods to look up the images of all: these count as other"
         );
     }
     context.metrics.show_census(&totals, ignored);
     Ok(())
 }
 
-/// Returns what the images of each shape support.
+/// Looks up the platforms that the images of each shape support.
 async fn judge(counted: &Count, snapshot: &Snapshot) -> Vec<Coverage> {
     let settings = LookupSettings {
         // No review waits for these lookups.
@@ -99,49 +105,50 @@ async fn judge(counted: &Count, snapshot: &Snapshot) -> Vec<Coverage> {
         concurrency: LOOKUPS,
         per_registry: OF_REGISTRY,
     };
-    let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKING);
-    // Indexes, as a closure over references to the shapes would not be general enough for a task.
+    let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKUP_TIME);
+    // The stream is over indexes: a closure over references to shapes would not be general enough for a task.
     let order = in_turns(counted.shapes.iter().map(|shape| &*shape.namespace));
-    let judged = stream::iter(order).map(|place| async move {
-        let shape = &counted.shapes[place];
+    let judged = stream::iter(order).map(|index| async move {
+        let shape = &counted.shapes[index];
         let settings = NamespaceSettings {
             profile: shape.profile.as_deref(),
             ..NamespaceSettings::default()
         };
         let examined = shape.examine(snapshot, limits, settings).await;
         Judged {
-            place,
+            index,
             coverage: Coverage::of(&examined).0,
         }
     });
     let mut judged = judged.buffer_unordered(SHAPES);
     let mut coverages = vec![Coverage::Unknown; counted.shapes.len()];
-    while let Some(Judged { place, coverage }) = judged.next().await {
-        coverages[place] = coverage;
+    while let Some(Judged { index, coverage }) = judged.next().await {
+        coverages[index] = coverage;
     }
     coverages
 }
 
-/// What the images of a shape support.
+/// The platforms that the images of a shape support.
 struct Judged {
-    place: usize,
+    /// Index of the shape.
+    index: usize,
     coverage: Coverage,
 }
 
-/// Returns the places of the namespaces, the first one of each, then the second ones and so on: lookups of one that has
-/// many, at registries that hang, take no time of the others.
+/// Returns the indexes of the items so that namespaces take turns: the first item of each namespace, then the second ones,
+/// and so on. A namespace with many lookups at registries that hang does not delay the others.
 fn in_turns<'n>(namespaces: impl Iterator<Item = &'n str>) -> Vec<usize> {
     let mut counts = HashMap::<&str, usize>::new();
     let mut turns = BTreeMap::<usize, Vec<usize>>::new();
-    for (place, namespace) in namespaces.enumerate() {
+    for (index, namespace) in namespaces.enumerate() {
         let turn = counts.entry(namespace).or_default();
-        turns.entry(*turn).or_default().push(place);
+        turns.entry(*turn).or_default().push(index);
         *turn += 1;
     }
     turns.into_values().flatten().collect()
 }
 
-/// Adds up all objects of a list.
+/// Sums up all objects of a list.
 async fn sum<K, T: Default>(
     mut changes: impl Stream<Item = Change<K>> + Unpin,
     mut add: impl FnMut(&mut T, K),
@@ -153,7 +160,7 @@ async fn sum<K, T: Default>(
             Change::Listed(object) => add(&mut all, object),
             Change::Complete => return Ok(all),
             Change::Failed(error) => return Err(error),
-            // Nothing is watched before the list is complete, and an unreadable object is only missing in the sums.
+            // The watch begins only after the list. An unreadable object is missing in the sums.
             Change::Unread(_) | Change::Applied(_) | Change::Deleted(_) => {}
         }
     }

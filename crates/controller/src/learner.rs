@@ -1,5 +1,5 @@
-//! Records lessons in a ConfigMap, by which all replicas decide. The ConfigMap is read and changed as a whole, so
-//! that no record is lost with a leader, and an entry that people delete stays deleted.
+//! Records lessons in a ConfigMap, which all replicas use for decisions. Each write reads the ConfigMap first: no record is
+//! lost with a leader, and an entry that people delete stays deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName,
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Maximum number of lessons that wait to be written. Beyond that one of the namespace with the most is dropped; it is
-/// seen again when its next Pod fails.
+/// Maximum number of lessons that wait to be written. Beyond this number, one of the namespace with the most is dropped; it
+/// is learned again when another Pod fails.
 const WAITING: usize = 256;
-/// Delay in which lessons are collected for one write, and the longest pause after failed writes.
-const TOGETHER: Duration = Duration::from_secs(1);
+/// Delay in which lessons are collected for one write.
+const COLLECTION: Duration = Duration::from_secs(1);
+/// Longest pause after failed writes.
 const LONGEST: Duration = Duration::from_secs(60);
 const NOT_WRITTEN: &str = "the ConfigMap of images that failed cannot be read or written";
 
@@ -48,7 +49,7 @@ impl Learner {
             return;
         }
         if waiting.len() >= WAITING {
-            let Some(dropped) = newest_of_the_largest(&waiting, lesson.namespace()) else {
+            let Some(dropped) = index_to_drop(&waiting, lesson.namespace()) else {
                 return;
             };
             waiting.remove(dropped);
@@ -59,7 +60,7 @@ impl Learner {
 
     /// Writes lessons as they are learned, until the task is cancelled.
     pub(super) async fn keep(&self, leadership: &Leadership, state: &Reported) {
-        let mut pause = TOGETHER;
+        let mut pause = COLLECTION;
         loop {
             if self.waiting.lock().is_empty() {
                 self.more.notified().await;
@@ -68,7 +69,7 @@ impl Learner {
             match self.write(leadership).await {
                 Ok(()) | Err(ClusterError::Conflict) => {
                     state.set_fault(NOT_WRITTEN, false);
-                    pause = TOGETHER;
+                    pause = COLLECTION;
                 }
                 Err(error) => {
                     if !state.has(NOT_WRITTEN) {
@@ -90,48 +91,48 @@ impl Learner {
         } = self;
         let stored: ConfigMap = name.read(cluster).await?;
         let now = Timestamp::now();
-        let news = waiting.lock().clone();
+        let learned = waiting.lock().clone();
         let mut lessons = Lessons::of_text(record(&stored), now);
         let mut changes = 0;
-        for lesson in &news {
+        for lesson in &learned {
             if lessons.record(lesson.clone(), now) {
                 changes += 1;
             }
         }
         if changes > 0 {
-            // The task may run a moment longer than the Lease; if the Lease is won back, the lessons are still there.
+            // The task may run a moment longer than the Lease. The lessons stay for the next term of this replica.
             if !leadership.holds() {
                 return Ok(());
             }
-            name.write(cluster, &stored, patch(&stored, lessons.to_text()))
-                .await?;
+            let patch = patch(&stored, lessons.to_text());
+            name.write(cluster, &stored, patch).await?;
             tracing::info!(
                 changes,
                 "images that failed, or owners that delete changed Pods, are recorded"
             );
         }
-        waiting.lock().retain(|lesson| !news.contains(lesson));
+        waiting.lock().retain(|lesson| !learned.contains(lesson));
         Ok(())
     }
 }
 
-/// Returns the place of the last lesson of the namespace with the most, unless the other one would then have as many.
-fn newest_of_the_largest(waiting: &[Lesson], other: &str) -> Option<usize> {
+/// Returns the index of the lesson to drop for one of `namespace`: the last lesson of the namespace with the most. `None`
+/// if that namespace would then have no more lessons than `namespace`.
+fn index_to_drop(waiting: &[Lesson], namespace: &str) -> Option<usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for lesson in waiting {
         *counts.entry(lesson.namespace()).or_default() += 1;
     }
-    let own = counts.get(other).copied().unwrap_or_default();
+    let count = counts.get(namespace).copied().unwrap_or_default();
     let (largest, most) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    if most <= own + 1 {
+    if most <= count + 1 {
         return None;
     }
-    waiting
-        .iter()
-        .rposition(|lesson| lesson.namespace() == largest)
+    let mut waiting = waiting.iter();
+    waiting.rposition(|lesson| lesson.namespace() == largest)
 }
 
-/// Builds the patch that stores a record. Foreign content goes only where it leaves the record no room.
+/// Builds the patch that stores a record. Foreign content is removed only if it leaves no room for the record.
 fn patch(stored: &ConfigMap, text: String) -> Value {
     let mut bytes = RECORD.len() + text.len();
     let mut without_foreign = json!({"data": {}, "binaryData": null});
@@ -162,18 +163,18 @@ mod tests {
     use tolerarch_engine::lessons::RecreatingOwner;
     use tolerarch_kubernetes::cluster::testing::Objects;
 
+    fn owner(namespace: &str, number: usize) -> Lesson {
+        Lesson::Owner(RecreatingOwner {
+            kind: "Broker".to_owned(),
+            name: number.to_string(),
+            namespace: namespace.to_owned(),
+        })
+    }
+
     #[tokio::test]
-    async fn a_namespace_with_many_lessons_takes_no_place_of_others() {
+    async fn lessons_of_the_largest_namespace_are_dropped() {
         let objects = Objects::start().await;
         let learner = learner(&objects);
-        let owner = |namespace: &str, at: usize| {
-            let [kind, name, namespace] = ["Broker", &at.to_string(), namespace].map(str::to_owned);
-            Lesson::Owner(RecreatingOwner {
-                kind,
-                name,
-                namespace,
-            })
-        };
         for at in 0..2 * WAITING {
             learner.learn(owner("hostile", at));
         }
@@ -184,12 +185,18 @@ mod tests {
         let waiting = learner.waiting.lock().clone();
         assert_eq!(waiting.len(), WAITING);
         assert!((0..10).all(|at| waiting.contains(&owner("team", at))));
-        // What is learned while others are written stays.
+    }
+
+    #[tokio::test]
+    async fn lesson_learned_during_a_write_stays() {
+        let objects = Objects::start().await;
+        let learner = learner(&objects);
+        learner.learn(owner("team", 0));
         let write = async {
             learner.write(&Leadership::held()).await.unwrap();
         };
         let meanwhile = async {
-            // The fourth request writes them, after the ConfigMap was created and read.
+            // The fourth request writes the lesson, after the ConfigMap was created and read.
             while objects.requests() < 4 {
                 yield_now().await;
             }
@@ -202,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_content_stays_while_there_is_room() {
+    fn foreign_content_is_removed_only_without_room() {
         let with = |bytes: usize| {
             let data = json!({"a": "x".repeat(bytes), RECORD: "y".repeat(TEXT / 2)});
             let stored = json!({"metadata": {}, "data": data, "binaryData": {"b": "AAAA"}});

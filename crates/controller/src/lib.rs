@@ -1,7 +1,7 @@
-//! The controller: work beside admission that needs rights in the cluster, in a separate process and service account.
+//! The controller: work outside admission that needs rights in the cluster, in its own process and service account.
 //!
-//! Several replicas run, and one of them leads, by a Lease: only the leader changes anything. Each loop is a task that
-//! works while its replica leads, and begins its work anew when the settings change.
+//! Several replicas run. One of them leads, by a Lease, and only the leader changes anything. Each loop is a task that
+//! works while its replica leads, and that restarts its work when the settings change.
 
 #![cfg_attr(
     test,
@@ -42,7 +42,7 @@ pub use metrics::ControllerMetrics;
 pub use recorder::Recorder;
 pub use settings::{ControllerSettings, NodeTaint};
 
-/// A loop, which does not end.
+/// A loop, which never ends.
 pub type Loop = fn(&mut Context) -> BoxFuture<'_, ()>;
 
 /// All loops by the names of their components.

@@ -1,4 +1,4 @@
-//! Parts that the loops share: when a loop runs, the state of its watches, and changes of objects.
+//! Parts that all loops share: when a loop runs, how it reports its state, and how it changes objects.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tolerarch_kubernetes::cluster::{
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::health::{Reported, State};
 
-/// Means of the loops, and the state of one of them. Clones share all.
+/// Everything that a loop uses, and its state. Clones share all of it.
 #[derive(Clone)]
 pub struct Context {
     pub leadership: Leadership,
@@ -28,13 +28,14 @@ pub struct Context {
     pub metrics: ControllerMetrics,
     pub recorder: Recorder,
     pub learner: Arc<Learner>,
-    /// Returns whether all pools of the cluster have been read: before, a pool may open more than is known.
+    /// Returns whether all pools of the cluster have been read. Before that, a pool may have more platforms than is known.
     pub is_discovered: Arc<dyn Fn() -> bool + Send + Sync>,
     pub state: Reported,
 }
 
 impl Context {
-    /// Runs `work` while this replica leads and the settings switch it on, anew when they change. No fault remains.
+    /// Runs `work` while this replica leads and the settings enable it, and restarts it when they change. Afterwards no
+    /// fault remains.
     pub(super) async fn lead(
         &self,
         is_on: fn(&ControllerSettings) -> bool,
@@ -44,10 +45,10 @@ impl Context {
         loop {
             let while_on = async {
                 let on = settings.wait_for(is_on).await.map(|on| on.clone());
-                // Without a sender, at the end of the process, nothing switches the work on.
+                // Without a sender, at the end of the process, nothing enables the work.
                 let Ok(on) = on else { return pending().await };
                 tokio::select! {
-                    // Boxed, as each future around it would hold room for it twice.
+                    // Boxed, as each enclosing future would reserve space for it twice.
                     () = Box::pin(work(self)) => {}
                     Ok(_) = settings.wait_for(|new| *new != on) => {}
                 }
@@ -57,36 +58,36 @@ impl Context {
         }
     }
 
-    /// Sets the fault `what` and logs its cause, or clears the fault.
-    pub(super) fn report(&self, what: &'static str, cause: Option<ClusterError>) {
+    /// Sets a fault and logs its cause, or clears the fault.
+    pub(super) fn report(&self, fault: &'static str, cause: Option<ClusterError>) {
         if let Some(error) = cause {
-            tracing::error!(%error, "{what}");
+            tracing::error!(%error, "{fault}");
         }
-        self.state.set_fault(what, cause.is_some());
+        self.state.set_fault(fault, cause.is_some());
     }
 
-    /// Reports the fault `what`, or its end, if the change is a failure or the end of a list.
-    pub(super) fn report_watch_state<K>(&self, what: &'static str, change: &Change<K>) {
+    /// Sets a fault if the change is a failure of the watch, and clears the fault at the end of a list.
+    pub(super) fn report_watch_state<K>(&self, fault: &'static str, change: &Change<K>) {
         match change {
-            Change::Failed(error) => self.report(what, Some(*error)),
-            Change::Complete => self.report(what, None),
+            Change::Failed(error) => self.report(fault, Some(*error)),
+            Change::Complete => self.report(fault, None),
             _ => {}
         }
     }
 
-    /// Sets or clears the fault `what` of a missing right, by the answer to a request that needs it.
+    /// Sets or clears the fault of a missing right, by the answer to a request that needs the right.
     pub(super) fn check_right<T>(
         &self,
-        what: &'static str,
+        fault: &'static str,
         answer: Result<T, ClusterError>,
     ) -> Result<T, ClusterError> {
         match &answer {
             Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
-                self.state.set_fault(what, true);
+                self.state.set_fault(fault, true);
             }
-            // An overloaded API server has not looked at the right.
+            // An overloaded API server has not checked the right.
             Err(ClusterError::Timeout | ClusterError::Unreachable | ClusterError::Status) => {}
-            _ => self.state.set_fault(what, false),
+            _ => self.state.set_fault(fault, false),
         }
         answer
     }
@@ -95,28 +96,32 @@ impl Context {
     pub(super) fn detect_recreation(&self, change: &Change<StoredPod>) {
         let Change::Applied(pod) = change else { return };
         let ControllerSettings { learn, events, .. } = *self.settings.borrow();
-        if learn && let Some(owner) = self.learner.recreations.lock().take(pod) {
-            self.learner.learn(Lesson::Owner(owner));
-            if events && let Some(owner) = pod.controller() {
-                let event = ObjectEvent::on_owner(pod, owner.clone(), OWNER_RECREATES);
-                self.recorder.record(event, || RECREATES.to_owned());
-            }
+        if !learn {
+            return;
+        }
+        let Some(owner) = self.learner.recreations.lock().take(pod) else {
+            return;
+        };
+        self.learner.learn(Lesson::Owner(owner));
+        if events && let Some(owner) = pod.controller() {
+            let event = ObjectEvent::on_owner(pod, owner.clone(), OWNER_RECREATES);
+            self.recorder.record(event, || RECREATES.to_owned());
         }
     }
 }
 
-/// Result of a change of an object; `None` if it was not tried, as another replica leads or too many wait.
+/// Result of a change of an object; `None` if it was not tried, as another replica leads or too many changes wait.
 pub(super) type Written = Option<Result<(), ClusterError>>;
 
-/// Concurrent changes: four in one namespace. An API server that is slow gets fewer in a second, so that other clients do
-/// not wait; and one namespace whose changes are slow leaves more than half to the others.
+/// Limits on concurrent changes, of which four may be in one namespace. A slow API server gets fewer changes a second, so
+/// that other clients do not wait. A namespace whose changes are slow leaves more than half of the limit to the others.
 const AT_ONCE: Capacity = Capacity {
     all: 10,
     per_host: 10,
     waiting: 1024,
 };
 
-/// Client that changes objects while this replica leads, at a limited rate.
+/// Client that changes objects at a limited rate, while this replica leads.
 pub(super) struct Writer<'a> {
     pub(super) context: &'a Context,
     pace: Pace,
@@ -147,9 +152,10 @@ impl<'a> Writer<'a> {
             cluster,
             ..
         } = self.context;
-        match leadership.holds() {
-            true => Some(cluster.patch(path, r#type, patch).await),
-            false => None,
+        if leadership.holds() {
+            Some(cluster.patch(path, r#type, patch).await)
+        } else {
+            None
         }
     }
 }
@@ -169,7 +175,7 @@ mod tests {
     use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
     #[tokio::test]
-    async fn work_begins_anew_when_the_settings_change_and_leaves_no_fault() {
+    async fn work_restarts_when_the_settings_change() {
         let bench = Bench::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
@@ -198,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
+    async fn busy_namespace_does_not_delay_changes_of_others() {
         let bench = Bench::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
@@ -217,16 +223,9 @@ mod tests {
             .map(|_| writer.patch(&busy, path, kind, patch))
             .collect();
         assert!(poll!(all.next()).is_pending());
-        assert!(
-            writer
-                .limit
-                .queue(&busy, "")
-                .unwrap()
-                .now_or_never()
-                .is_none(),
-            "the others wait"
-        );
-        // Those of the first namespace hold what they have.
+        let permit = writer.limit.queue(&busy, "").unwrap();
+        assert!(permit.now_or_never().is_none(), "the others wait");
+        // The changes of the first namespace keep their permits.
         assert!(writer.patch(&other, path, kind, patch).await.is_some());
         assert!(objects.requests() <= 1 + 4, "{}", objects.requests());
         while all.next().await.is_some() {}

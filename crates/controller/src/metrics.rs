@@ -65,22 +65,20 @@ impl ControllerMetrics {
         for (label, namespaces) in ignored {
             self.ignored.with_label_values(&[label]).set(namespaces);
         }
-        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let show = |support: &str, amount: &Amount| {
-            self.cpu
-                .with_label_values(&[support])
-                .set(amount.cpu_cores());
-            self.memory
-                .with_label_values(&[support])
-                .set(shown(amount.memory_bytes));
-        };
         for (coverage, (amount, workloads)) in &totals.of {
-            show(coverage.as_str(), amount);
-            self.workloads
-                .with_label_values(&[coverage.as_str()])
-                .set(shown(*workloads));
+            let support = coverage.as_str();
+            self.show_amount(support, amount);
+            let gauge = self.workloads.with_label_values(&[support]);
+            gauge.set(saturated(*workloads));
         }
-        show(OTHER, &totals.other);
+        self.show_amount(OTHER, &totals.other);
+    }
+
+    fn show_amount(&self, support: &str, amount: &Amount) {
+        let cpu = self.cpu.with_label_values(&[support]);
+        cpu.set(amount.cpu_cores());
+        let memory = self.memory.with_label_values(&[support]);
+        memory.set(saturated(amount.memory_bytes));
     }
 
     pub(super) fn clear_census(&self) {
@@ -91,14 +89,18 @@ impl ControllerMetrics {
     }
 }
 
-/// Counts a try, and returns its result in a word: the first of these if it was done, the second in a conflict.
+fn saturated(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Counts an attempt, and returns its result as a label value: `success` or `conflict` stand for these two results.
 pub(super) fn count(
     tries: &IntCounterVec,
     written: Result<(), ClusterError>,
-    [done, conflict]: [&'static str; 2],
+    [success, conflict]: [&'static str; 2],
 ) -> &'static str {
     let result = match written {
-        Ok(()) => done,
+        Ok(()) => success,
         Err(ClusterError::Conflict) => conflict,
         Err(ClusterError::NotFound) => "gone",
         Err(ClusterError::Invalid) => "refused",

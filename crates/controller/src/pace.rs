@@ -20,32 +20,32 @@ impl Pace {
         }
     }
 
-    /// Takes a turn, and waits for it.
+    /// Takes the next turn, and waits until it is due.
     pub(super) async fn turn(&self) {
         let turn = self.take();
         self.wait_for(turn).await;
     }
 
-    /// Waits until a turn could be taken that need not be waited for.
+    /// Waits until the next turn is due, without taking it.
     pub(super) async fn due(&self) {
         let next = *self.next.lock();
         self.wait_for(next).await;
     }
 
-    /// Takes the next turn.
+    /// Takes the next turn without waiting. Returns its time.
     pub(super) fn take(&self) -> Instant {
         let mut next = self.next.lock();
         let turn = (*next).max(Instant::now());
-        *next = turn + self.one();
+        *next = turn + self.interval();
         turn
     }
 
     async fn wait_for(&self, turn: Instant) {
-        let ahead = self.one() * self.burst;
+        let ahead = self.interval() * self.burst;
         sleep_until(turn.checked_sub(ahead).unwrap_or(turn)).await;
     }
 
-    fn one(&self) -> Duration {
+    fn interval(&self) -> Duration {
         Duration::from_secs(1) / self.per_second
     }
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_pace_holds() {
+    async fn turns_follow_a_burst_at_the_rate() {
         let pace = Pace::new(50, 100);
         let begun = Instant::now();
         for _ in 0..100 {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_takes_no_turn() {
+    async fn waiting_for_a_turn_does_not_take_it() {
         let pace = Pace::new(5, 1);
         let begun = Instant::now();
         for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Events, queued and written by a task of their own, so that no loop waits for them; without room they are dropped.
+//! Events, which a separate task writes from a queue, so that no loop waits for them. A full queue drops events.
 
 use std::sync::Arc;
 
@@ -13,17 +13,22 @@ use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
-/// Maximum number of queued events; each takes 2 KiB at most.
+/// Maximum number of queued events; each takes at most 2 KiB.
 const QUEUE: usize = 2048;
-/// Time for which a written event is remembered, and the number of remembered events: 6 MiB at most. An event that is
-/// forgotten earlier is written again, which the API server refuses.
-const RECORDED: (Duration, usize) = (Duration::from_secs(3600), 1 << 15);
-/// Events per second, and their burst.
+/// Time for which a recorded event is remembered.
+const RECORDED_TIME: Duration = Duration::from_secs(3600);
+/// Maximum number of recorded events that are remembered: at most 6 MiB. An event that has been forgotten may be written
+/// again, and the API server refuses it.
+const RECORDED_EVENTS: usize = 1 << 15;
+/// Events per second.
 const PER_SECOND: u32 = 50;
+/// Burst of events.
 const BURST: u32 = 100;
-/// Time without events in a namespace after one could not be written there, and the number of such namespaces that are
-/// remembered: a namespace is being deleted, has a quota of events, or the API server does not answer.
-const FAILED: (Duration, usize) = (Duration::from_secs(60), 4096);
+/// Time without events in a namespace after one could not be written there: the namespace is being deleted, has a quota of
+/// events, or the API server does not answer.
+const FAILED_TIME: Duration = Duration::from_secs(60);
+/// Maximum number of such namespaces that are remembered.
+const FAILED_NAMESPACES: usize = 4096;
 
 /// Queue of events, and their writer. Clones share the queue.
 #[derive(Clone)]
@@ -31,23 +36,25 @@ pub struct Recorder {
     cluster: Arc<Cluster>,
     /// Name of this process in events.
     instance: String,
-    book: Arc<Mutex<Book>>,
+    queue: Arc<Mutex<Queue>>,
     more: Arc<Notify>,
     metrics: ControllerMetrics,
 }
 
-struct Book {
+struct Queue {
     waiting: FairQueue<ObjectEvent>,
+    /// Names of events that were queued recently, and not dropped.
     recorded: Recently,
+    /// Namespaces in which an event could not be written recently.
     failed: Recently,
 }
 
-impl Default for Book {
+impl Default for Queue {
     fn default() -> Self {
         Self {
             waiting: FairQueue::new(QUEUE),
-            recorded: Recently::new(RECORDED.0, RECORDED.1),
-            failed: Recently::new(FAILED.0, FAILED.1),
+            recorded: Recently::new(RECORDED_TIME, RECORDED_EVENTS),
+            failed: Recently::new(FAILED_TIME, FAILED_NAMESPACES),
         }
     }
 }
@@ -57,25 +64,25 @@ impl Recorder {
         Self {
             cluster,
             instance,
-            book: Arc::default(),
+            queue: Arc::default(),
             more: Arc::default(),
             metrics,
         }
     }
 
-    /// Queues an event, unless one for the same object and reason was queued within the hour and not dropped.
+    /// Queues an event, unless one for the same object and reason was queued within the last hour and not dropped.
     pub(super) fn record(&self, mut event: ObjectEvent, note: impl FnOnce() -> String) {
-        let mut book = self.book.lock();
+        let mut queue = self.queue.lock();
         // The name of an event does not depend on its note.
-        if book.failed.contains(&event.namespace) || !book.recorded.insert(&event.name()) {
+        if queue.failed.contains(&event.namespace) || !queue.recorded.insert(&event.name()) {
             return;
         }
         event.note = note();
-        if let Some(dropped) = book.waiting.push(&event.namespace.clone(), event) {
-            book.recorded.remove(&dropped.name());
+        if let Some(dropped) = queue.waiting.push(&event.namespace.clone(), event) {
+            queue.recorded.remove(&dropped.name());
             self.metrics.dropped.inc();
         }
-        drop(book);
+        drop(queue);
         self.more.notify_one();
     }
 
@@ -83,8 +90,8 @@ impl Recorder {
     pub(super) async fn run(&self, leadership: &Leadership, state: &Reported) {
         loop {
             leadership.lead(self.work(leadership, state)).await;
-            // The next leader finds the events out by itself.
-            *self.book.lock() = Book::default();
+            // The next leader records the events itself.
+            *self.queue.lock() = Queue::default();
             state.set(State::Healthy);
         }
     }
@@ -92,15 +99,15 @@ impl Recorder {
     async fn work(&self, leadership: &Leadership, state: &Reported) {
         let pace = Pace::new(PER_SECOND, BURST);
         loop {
-            let next = self.book.lock().waiting.pop();
+            let next = self.queue.lock().waiting.pop();
             let Some(event) = next else {
                 self.more.notified().await;
                 continue;
             };
             let namespace = &*event.namespace;
             let reason = event.kind.reason;
-            if self.book.lock().failed.contains(namespace) {
-                self.book.lock().recorded.remove(&event.name());
+            if self.queue.lock().failed.contains(namespace) {
+                self.queue.lock().recorded.remove(&event.name());
                 continue;
             }
             pace.turn().await;
@@ -112,15 +119,15 @@ impl Recorder {
                     self.metrics.events.with_label_values(&[reason]).inc();
                     state.set(State::Healthy);
                 }
-                // Another leader has written the event, or this one before its restart.
+                // Another leader has written the event, or this replica before its restart.
                 Err(ClusterError::Conflict) => {}
                 Err(error) => {
                     let name = &*event.object.name;
                     tracing::warn!(namespace, name, reason, %error, "an event cannot be written");
-                    let mut book = self.book.lock();
-                    book.failed.insert(namespace);
+                    let mut queue = self.queue.lock();
+                    queue.failed.insert(namespace);
                     // The event may be recorded again.
-                    book.recorded.remove(&event.name());
+                    queue.recorded.remove(&event.name());
                     // The namespace may have been deleted.
                     if error != ClusterError::NotFound {
                         state.set(State::Degraded("events cannot be written"));

@@ -10,20 +10,20 @@ use tolerarch_kubernetes::cluster::{ObjectName, Taint, WEBHOOK_CONFIGURATION};
 pub struct ControllerSettings {
     /// Set if pending Pods get the tolerations that the webhook could not add.
     pub repair: bool,
-    /// Set if events on Pods report why pools are closed, and later changes.
+    /// Set if events report on Pods why they are not eligible, and later changes.
     pub events: bool,
-    /// Set if, for these events, the last log line of a container that ended at once is read.
+    /// Set if the controller reads the last log line of a container that ended at once, for these events.
     pub pod_logs: bool,
     /// Set if images that fail on an architecture are recorded, so that Pods with them get no tolerations for it.
     pub learn: bool,
-    /// Set if Pods whose image has failed there are evicted.
+    /// Set if Pods whose image has failed on their node's architecture are evicted.
     pub evict_failed: bool,
-    /// Time between counts of all Pods; zero for none.
+    /// Time between counts of all Pods; zero for no counts.
     pub census: Duration,
     pub node_taints: Vec<NodeTaint>,
-    /// MutatingWebhookConfigurations by which the controller knows for which Pods the webhook is called.
+    /// MutatingWebhookConfigurations that show for which Pods the webhook is called.
     pub webhook_configurations: Vec<ObjectName>,
-    /// Lease by which one replica leads.
+    /// Lease whose holder leads.
     pub lease: ObjectName,
 }
 
@@ -36,7 +36,7 @@ impl ControllerSettings {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTaint {
-    /// Labels, at least one, all of which the node must have.
+    /// Labels that a node must have, at least one.
     pub selector: BTreeMap<String, String>,
     pub taint: Taint,
 }

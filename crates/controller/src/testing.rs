@@ -1,4 +1,4 @@
-//! What the tests of several loops need.
+//! Helpers for the tests of several loops.
 
 #![allow(clippy::unwrap_used, reason = "a test fails at once")]
 
@@ -14,10 +14,10 @@ use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
-/// How long a test waits for what has to come.
+/// Timeout of tests that wait for a state.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A learner that writes to these objects.
+/// Returns a learner that writes to these objects.
 pub(crate) fn learner(objects: &Objects) -> Arc<Learner> {
     let name = ControllerSettings::default().failed_images();
     Learner::new(
@@ -30,7 +30,7 @@ pub(crate) fn learner(objects: &Objects) -> Arc<Learner> {
     .into()
 }
 
-/// What a loop of a leader has, in a cluster with these lists and objects.
+/// Returns the context of a leader's loop, in a cluster with these lists and objects.
 pub(crate) fn context(
     bench: &Bench,
     lists: &Lists,
@@ -55,6 +55,7 @@ pub(crate) fn context(
 
 /// Runs the loop of this name.
 pub(crate) async fn run(name: &str, context: &Context) {
-    let (_, run) = LOOPS.into_iter().find(|(known, _)| *known == name).unwrap();
+    let mut loops = LOOPS.into_iter();
+    let (_, run) = loops.find(|(loop_name, _)| *loop_name == name).unwrap();
     run(&mut context.clone()).await;
 }

@@ -128,7 +128,7 @@ async fn an_event_is_told_once_and_one_that_was_dropped_again() {
     assert!(world.dropped(2), "there is no room yet");
     world.until(|| world.written("team") > 10).await;
     // What waited when another replica led is forgotten; this one would be the leader after it.
-    *world.recorder.book.lock() = Book::default();
+    *world.recorder.queue.lock() = Queue::default();
     world.record("team", "web-0");
     world.record("team", "last");
     let is_told = |event: &serde_json::Value| event["regarding"]["name"] == "last";
