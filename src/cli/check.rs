@@ -1,4 +1,4 @@
-//! `tolerarch check`: the webhook's decisions on the objects in files, by the same code.
+//! `tolerarch check`: the webhook's decisions on the objects in files, made by the webhook's own code.
 
 pub mod documents;
 mod kinds;
@@ -30,35 +30,35 @@ use verdict::Verdict;
 use workload::{Contents, InputError};
 pub(super) use workload::{Object, Place};
 
-/// Exit status if an outcome occurs that `--fail-on` names.
+/// Exit status if an outcome that `--fail-on` names has occurred.
 const FAILED_ON: u8 = 3;
-/// Maximum number of objects decided at a time; the webhook's limits bound the lookups.
+/// Maximum number of objects that are decided at a time. The webhook's limits bound the lookups.
 const AT_A_TIME: usize = 256;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
-    /// A file of YAML or JSON documents, a directory of such files, or - for standard input; may be repeated
+    /// A file of YAML or JSON documents, a directory of such files, or - for standard input. May be repeated
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
-    /// Files without -f, which are refused with a hint
+    /// Files without -f: refused with a hint
     #[arg(hide = true, value_name = "FILE", value_parser = by_flag, value_hint = ValueHint::Other)]
     _stray: Vec<String>,
     /// The format of the result: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Read directories with all that are below them
+    /// Read directories and all directories below them
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// A kind that creates Pods, and where their template stands in it; may be repeated, also for one kind with several
-    /// templates, and beats what is found by its shape. [] stands for each item of a list, * for each member
+    /// A kind that creates Pods, and the path of the Pod template in it. Replaces the search by shape for that kind. May
+    /// be repeated, also for a kind with several templates. [] is each item of a list, * each member
     #[arg(long, value_name = "KIND.GROUP=.PATH")]
     workload: Vec<CustomKind>,
     /// Decide as for the namespaces with the label tolerarch.io/profile=NAME
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Exit with status 3 if an image lacks a platform of every pool (unsupported), if the platforms of an image could
-    /// not be determined (unknown), or if an image is named outside the Pod templates that are found (not-looked-at); a
-    /// toleration that is taken back counts as unsupported and unknown
+    /// not be determined (unknown), or if an image is named outside the Pod templates that were found (not-looked-at). A
+    /// toleration that is removed again counts as unsupported and unknown
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -79,11 +79,11 @@ impl Check {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let mut report = Report::default();
         self.read(&mut report);
-        let asked = mem::take(&mut report.contents.objects);
-        let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
+        let objects = mem::take(&mut report.contents.objects);
+        let images: Vec<ImageRef> = objects.iter().flatten().flat_map(Object::images).collect();
         let profile = self.profile.as_deref();
         run_without_cluster_pools(shared, None, profile, images, async |session| {
-            decide(&session, asked, &mut report).await;
+            decide(&session, objects, &mut report).await;
         })?;
         for error in &report.errors {
             print_error(&format!("tolerarch: {error}"));
@@ -117,35 +117,35 @@ impl Check {
     fn read(&self, report: &mut Report) {
         let Report {
             contents,
-            files: number,
+            files: file_count,
             ..
         } = report;
         let mut documents = 0;
         for given in &self.file {
-            let files = match files(given, self.recursive) {
-                Ok(files) => files,
+            let sources = match sources(given, self.recursive) {
+                Ok(sources) => sources,
                 Err(error) => {
-                    let error = of_file(given, format!("cannot be read: {error}"));
+                    let error = file_error(given, format!("cannot be read: {error}"));
                     contents.objects.push(Err(error));
                     Vec::new()
                 }
             };
-            for source in &files {
+            for source in &sources {
                 documents += read_file(source, &self.workload, contents);
             }
-            *number += files.len().max(1);
+            *file_count += sources.len().max(1);
         }
-        // A check of nothing must not look like a success.
+        // A check without any document must not look like a success.
         if documents == 0 && contents.objects.is_empty() {
             for given in &self.file {
-                let error = of_file(given, "no objects: there is no document in it".to_owned());
+                let error = file_error(given, "no objects: there is no document in it".to_owned());
                 contents.objects.push(Err(error));
             }
         }
     }
 }
 
-fn of_file(file: &Path, message: String) -> InputError {
+fn file_error(file: &Path, message: String) -> InputError {
     InputError {
         file: file.display().to_string(),
         document: 0,
@@ -186,13 +186,13 @@ pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
 /// File to read.
 struct Source {
     path: PathBuf,
-    /// Whether it was found in a directory. Such a file is a regular one, as nobody has chosen it; one that is named on the
-    /// command line may be a pipe, such as a shell's `<(…)`.
+    /// Whether the file was found in a directory. Such a file has to be a regular one. A file that the user names may be a
+    /// pipe, such as a shell's `<(…)`.
     is_listed: bool,
 }
 
-/// Returns the file itself, or a directory's manifests, as `kubectl -f` does: links to directories are not followed.
-fn files(given: &Path, recursive: bool) -> io::Result<Vec<Source>> {
+/// Returns the file itself, or the manifests of a directory. Links to directories are not followed, as by `kubectl -f`.
+fn sources(given: &Path, recursive: bool) -> io::Result<Vec<Source>> {
     if given.as_os_str() == "-" || !fs::metadata(given)?.is_dir() {
         return Ok(vec![Source {
             path: given.to_owned(),
@@ -248,10 +248,10 @@ fn bounded(stream: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file; returns the number of documents in it.
+/// Reads a file, and returns the number of its documents.
 fn read_file(source: &Source, custom: &[CustomKind], contents: &mut Contents) -> usize {
     let fault = |message| vec![Err(Fault { line: 0, message })];
-    // Number 0 stands for the whole file.
+    // Document number 0 stands for the whole file.
     let (first, documents) = match content(source) {
         Err(why) => (0, fault(why)),
         Ok(bytes) => (1, documents::read(&bytes)),
@@ -271,11 +271,11 @@ fn read_file(source: &Source, custom: &[CustomKind], contents: &mut Contents) ->
     count
 }
 
-/// Decides on all objects, [`AT_A_TIME`] at a time, and keeps their order.
-async fn decide(session: &Session, asked: Vec<Result<Object, InputError>>, report: &mut Report) {
-    let all = asked.len();
-    let one = async |asked: Result<Object, InputError>| {
-        let object = asked?;
+/// Decides on all objects, [`AT_A_TIME`] at a time, in their order.
+async fn decide(session: &Session, objects: Vec<Result<Object, InputError>>, report: &mut Report) {
+    let all = objects.len();
+    let one = async |object: Result<Object, InputError>| {
+        let object = object?;
         let refused = |message| {
             object.place.fault(Fault {
                 line: object.place.line,
@@ -284,7 +284,7 @@ async fn decide(session: &Session, asked: Vec<Result<Object, InputError>>, repor
         };
         Verdict::of(&object, session).await.map_err(refused)
     };
-    let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME));
+    let mut verdicts = pin!(stream::iter(objects).map(one).buffered(AT_A_TIME));
     loop {
         let done = report.results.len() + report.errors.len();
         session.progress.show(&format!("checked {done} of {all}"));

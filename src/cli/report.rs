@@ -1,5 +1,5 @@
-//! `tolerarch report`: the share of a cluster that could run on every platform, and what keeps the rest from it. Reads
-//! with the user's own rights; each image is looked up once, for any number of Pods.
+//! `tolerarch report`: how much of a cluster could run on every platform, and which images prevent the rest. Reads with the
+//! user's own rights. Each image is looked up once, for any number of Pods.
 
 mod bars;
 mod bill;
@@ -47,20 +47,20 @@ use tolerarch_engine::decide::Examined;
 pub(super) struct Command {
     #[command(flatten)]
     access: super::kubernetes::Access,
-    /// What is ranked by what is kept from the pools; -o html, markdown and json have all three
+    /// The ranking of what is kept from the pools. -o html, markdown and json have all three
     #[arg(long, value_enum, default_value_t)]
     by: By,
     /// The format of the result: aligned columns, one JSON document, a page of HTML that loads nothing, or
     /// Markdown for pull requests and wikis
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Prices of a vCPU-hour and of a GiB-hour by architecture: what the Pods cost a month, and would cost
+    /// A file with the prices of a vCPU-hour and a GiB-hour by architecture. Adds what the Pods cost and would cost a month
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// An earlier report, as -o json wrote it: what has changed since
+    /// An earlier report, as written by -o json. Adds what has changed since
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// Also lists the tags of the images that keep most, and looks up which newer ones have the missing platforms
+    /// List the tags of the images that keep most, and look up which newer tags have the missing platforms
     #[arg(long)]
     newer: bool,
 }
@@ -74,7 +74,7 @@ enum Output {
     Markdown,
 }
 
-/// What is known of the cluster when everything has been asked.
+/// Result of all reads and lookups.
 struct Surveyed {
     session: Session,
     survey: Survey,
@@ -85,11 +85,11 @@ struct Surveyed {
     is_installed: bool,
     /// When tolerarch was installed, in seconds since 1970.
     installed: Option<i64>,
-    /// Newer tags of images, if they were asked for.
+    /// Newer tags of images, with `--newer`.
     newer: Option<Vec<Newer>>,
 }
 
-/// Decision on a Pod that cannot be read within the limits on untrusted input.
+/// Decision on a Pod that exceeds the limits on untrusted input.
 static UNREADABLE: LazyLock<Examined> = LazyLock::new(|| Examined::skipped(Reason::Malformed));
 
 impl Command {
@@ -131,18 +131,10 @@ impl Command {
         let mut session =
             Session::start(shared, configured, progress, Some(&client), images).await?;
         let examined = survey.examine(&session).await;
-        let mut unread = 0;
-        for pod in &survey.pods {
-            let Some(place) = pod.shape else { continue };
-            if let (Some(examined), Some(shape)) =
-                (examined.get(place), survey.shapes.get_index(place))
-            {
-                let (_, reason) = Coverage::of(examined);
-                unread += usize::from(session.lacks_pull_secrets(reason, &shape.pod));
-            }
-        }
-        let notes = unread_pull_secrets(unread, "the Pods");
-        session.notes.extend(notes);
+        let lacking = pods_lacking_pull_secrets(&session, &survey, &examined);
+        session
+            .notes
+            .extend(unread_pull_secrets(lacking, "the Pods"));
         let shapes = survey.shapes.iter();
         let selected = shapes.map(|shape| shape.pod.selected_platforms()).collect();
         let mut surveyed = Surveyed {
@@ -157,7 +149,7 @@ impl Command {
         if self.newer {
             surveyed.newer = Some(surveyed.newer_tags().await);
         }
-        // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
+        // The facts about the Pods take most of the memory, and the sums need only the decisions.
         drop(mem::take(&mut surveyed.survey.shapes));
         Ok(surveyed)
     }
@@ -179,18 +171,13 @@ impl Command {
         let rate_limits = session.snapshot.resolver.allowances().left();
         let mut notes = [&*survey.notes, &session.notes].concat();
         notes.extend(excluded(&summary));
-        notes.extend(uncounted(&summary).filter(|_| self.prices.is_some()));
-        for (host, left) in &rate_limits {
-            let left = count((*left).into(), "more request");
-            notes.push(format!("{host} lets {left} pass"));
+        if self.prices.is_some() {
+            notes.extend(uncounted(&summary));
         }
+        notes.extend(rate_limits.iter().map(rate_limit_note));
         let namespace = self.access.namespace.clone();
-        let of = match &namespace {
-            Some(namespace) => format!("Namespace {namespace}"),
-            None => "All namespaces".to_owned(),
-        };
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let of = format!("{of}, {}, {time}.", count(survey.pods.len() as u64, "Pod"));
+        let scope = scope(namespace.as_deref(), survey.pods.len(), &time);
         let bill = self.prices.is_some().then(|| Bill {
             currency: list.currency,
             costs: summary.costs,
@@ -205,7 +192,7 @@ impl Command {
             summary,
             is_installed: surveyed.is_installed,
             cluster_flags: self.access.flags(),
-            of,
+            scope,
             time,
             namespace,
             installed: *installed,
@@ -239,7 +226,40 @@ impl Surveyed {
     }
 }
 
-/// Returns a note on Pods that miss a pool where the webhook is not called.
+/// Returns the number of Pods whose lookups failed, and that name pull secrets which are not read.
+fn pods_lacking_pull_secrets(session: &Session, survey: &Survey, examined: &[Examined]) -> usize {
+    let mut lacking = 0;
+    for pod in &survey.pods {
+        let Some(index) = pod.shape else { continue };
+        let (Some(examined), Some(shape)) = (examined.get(index), survey.shapes.get_index(index))
+        else {
+            continue;
+        };
+        let (_, reason) = Coverage::of(examined);
+        if session.lacks_pull_secrets(reason, &shape.pod) {
+            lacking += 1;
+        }
+    }
+    lacking
+}
+
+/// Describes the scope and the time of a report: `Namespace shop, 3 Pods, 2026-11-01T00:00:00Z.`
+fn scope(namespace: Option<&str>, pods: usize, time: &str) -> String {
+    let namespaces = match namespace {
+        Some(namespace) => format!("Namespace {namespace}"),
+        None => "All namespaces".to_owned(),
+    };
+    format!("{namespaces}, {}, {time}.", count(pods as u64, "Pod"))
+}
+
+fn rate_limit_note((host, left): (&String, &u32)) -> String {
+    format!(
+        "{host} allows {} before it limits the rate",
+        count((*left).into(), "more request")
+    )
+}
+
+/// Returns a note on eligible Pods in namespaces where the webhook is not called.
 fn excluded(summary: &Summary<'_>) -> Option<String> {
     let mut excluded = 0;
     for (pod, _) in &summary.missed {
@@ -249,13 +269,13 @@ fn excluded(summary: &Summary<'_>) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{} of those that miss a pool: in {}, where the shipped manifests do not call the webhook",
+        "{} of those that miss a pool: in {}, for which the shipped manifests do not call the webhook",
         count(excluded, "Pod"),
         EXCLUDED.join(" and ")
     ))
 }
 
-/// Returns a note on Pods that the costs leave out.
+/// Returns a note on Pods that are not in the costs.
 fn uncounted(summary: &Summary<'_>) -> Option<String> {
     let uncounted = summary.costs.uncounted;
     if uncounted == 0 {
@@ -267,7 +287,7 @@ fn uncounted(summary: &Summary<'_>) -> Option<String> {
     ))
 }
 
-/// Returns the messages on failed lookups, by the image.
+/// Returns the messages on failed lookups by image.
 fn causes<'p>(
     summary: &Summary<'p>,
     examined: &'p [Examined],

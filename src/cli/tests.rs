@@ -1,21 +1,22 @@
 use super::*;
 use crate::config::Config;
 
-/// Returns a command and all commands below it.
-fn all(command: &clap::Command) -> Vec<clap::Command> {
-    let mut all = vec![command.clone()];
-    let own = command
-        .get_subcommands()
-        .filter(|command| command.get_name() != "help");
-    all.extend(own.flat_map(self::all));
-    all
+/// Returns a command and all its subcommands.
+fn with_subcommands(command: &clap::Command) -> Vec<clap::Command> {
+    let mut commands = vec![command.clone()];
+    for subcommand in command.get_subcommands() {
+        if subcommand.get_name() != "help" {
+            commands.extend(with_subcommands(subcommand));
+        }
+    }
+    commands
 }
 
 #[test]
 fn help_fits_80_columns_and_has_an_example() {
     let mut command = Cli::command();
     command.build();
-    for mut command in all(&command) {
+    for mut command in with_subcommands(&command) {
         for help in [
             command.render_help().to_string(),
             command.render_long_help().to_string(),
@@ -70,17 +71,17 @@ fn docker_configuration_of_the_user_is_the_default() {
     apply_user_defaults(&mut config, &environment);
     assert!(files(&config).is_empty(), "there is none");
     std::fs::create_dir(home.path().join(".docker")).unwrap();
-    let own = home.path().join(".docker/config.json");
-    std::fs::write(&own, "{}").unwrap();
+    let default = home.path().join(".docker/config.json");
+    std::fs::write(&default, "{}").unwrap();
     apply_user_defaults(&mut config, &environment);
-    assert_eq!(files(&config), [own]);
+    assert_eq!(files(&config), [default]);
     config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
     apply_user_defaults(&mut config, &environment);
     assert_eq!(
         files(&config),
         [home.path().join("other.json"), "/third.json".into()]
     );
-    // Every key that takes a path.
+    // All keys that take a path.
     let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
         credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
     let mut config = Config::parse(text).unwrap();

@@ -31,6 +31,7 @@ pub(super) struct Why {
     output: Output,
 }
 
+/// Explanations of the objects, with messages for the user.
 struct Explanation {
     objects: Vec<Explained>,
     notes: Vec<String>,
@@ -116,7 +117,7 @@ impl Why {
         })
     }
 
-    /// Reads the objects, with messages about those that could not be read.
+    /// Returns the objects, and messages about those that could not be read.
     async fn find(&self, client: &UserClient, namespace: &str) -> (Vec<Object>, Vec<String>) {
         let mut objects = Vec::new();
         let mut faults = Vec::new();
@@ -131,23 +132,26 @@ impl Why {
             }
         };
         for target in &self.targets {
-            let read = async {
-                let path = target.path(&kinds, namespace)?;
-                objects_of(
-                    client
-                        .text(&path)
-                        .await
-                        .map_err(|error| error.to_string())?
-                        .as_bytes(),
-                )
-            };
-            match read.await {
-                Ok(found) => objects.extend(found),
+            match read(client, target, &kinds, namespace).await {
+                Ok(read) => objects.extend(read),
                 Err(message) => faults.push(format!("{}: {message}", target.text)),
             }
         }
         (objects, faults)
     }
+}
+
+/// Reads a target, and returns its Pod or Pod templates.
+async fn read(
+    client: &UserClient,
+    target: &Target,
+    kinds: &ServedKinds,
+    namespace: &str,
+) -> Result<Vec<Object>, String> {
+    let path = target.path(kinds, namespace)?;
+    let text = client.text(&path).await;
+    let text = text.map_err(|error| error.to_string())?;
+    objects_of(text.as_bytes())
 }
 
 /// Reads the Pods of a namespace with their owners and nodes; only the namespace's settings if Pods cannot be listed.

@@ -211,7 +211,7 @@ async fn images_that_failed_count_as_for_the_webhook() {
     let mut forbidden = recorded(&settings(&desk));
     forbidden.forbidden = vec![RECORD];
     let ran = run(&desk, Some(&forbidden.serve().await), &why).await;
-    let said = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that failed count as others: ";
+    let said = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that have failed are decided like others: ";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     assert!(
         ran.stdout.contains("\n  today      tolerated\n"),
@@ -278,7 +278,7 @@ async fn pods_for_which_the_webhook_is_not_called_are_told() {
         (
             json!({"matchConditions": [{"name": "own", "expression": "false"}]}),
             "tolerated",
-            "a matchCondition of the webhook, which is not evaluated here, says whether Deployment/web is decided on",
+            "a matchCondition of the webhook, which is not evaluated here, determines whether Deployment/web is decided on",
         ),
     ] {
         let mut cluster = cluster(&image, &settings(&desk));

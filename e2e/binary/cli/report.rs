@@ -395,7 +395,7 @@ async fn what_a_rate_limit_leaves_is_told() {
         json["notes"][0]
             .as_str()
             .unwrap()
-            .ends_with("lets 57 more requests pass"),
+            .ends_with("allows 57 more requests before it limits the rate"),
         "{json:#}"
     );
 }

@@ -392,7 +392,7 @@ async fn an_earlier_report_shows_what_has_changed() {
     std::fs::write(&file, other.to_string()).unwrap();
     let other = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
     let other: Value = serde_json::from_str(&other.stdout).unwrap();
-    let note = "the earlier report is at other prices, so its costs differ by these, too";
+    let note = "the earlier report has other prices, so its costs differ by these as well";
     assert!(other["notes"].to_string().contains(note), "{other:#}");
     assert_eq!(
         other["comparison"]["measures"].as_array().unwrap().len(),
@@ -448,7 +448,7 @@ async fn a_wrong_file_is_refused_before_the_cluster_is_asked() {
         ),
         (
             ["--compare", &path],
-            "no report as `tolerarch report -o json` writes it",
+            "not a report of `tolerarch report -o json`",
         ),
     ] {
         let ran = run(

@@ -1,4 +1,4 @@
-//! Splits a file into YAML or JSON documents and parses each separately, so that a broken one harms no other.
+//! Splits a file into YAML or JSON documents and parses each separately, so that a broken one does not affect the others.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use tolerarch_text::yaml::{self, Data, Dialect, Fault, Key, KeyKind, Node, Reader};
 
-/// Maximum size of a file in bytes. A list of all Pods of a large cluster takes some ten MB.
+/// Maximum size of a file in bytes. A list of all Pods of a large cluster takes tens of megabytes.
 pub(super) const FILE: u64 = 256 << 20;
 
 /// Maximum depth of a JSON document: serde_json's own limit, which does not apply to raw values.
@@ -19,7 +19,7 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = bytes {
         return vec![Err(Fault {
             line: 1,
-            message: "it is UTF-16; what is read is UTF-8".to_owned(),
+            message: "it is UTF-16; only UTF-8 is read".to_owned(),
         })];
     }
     if bytes.iter().take(1024).any(|&byte| byte == 0) {
@@ -58,21 +58,21 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     all
 }
 
-/// Splits a file at lines that begin with `---`, as kubectl does. Each chunk comes with the number of lines before it.
+/// Splits a file at lines that begin with `---`, as kubectl does. Returns each chunk with the number of lines before it.
 fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut chunks = Vec::new();
     let mut begin = 0;
     let mut before = 0;
     let mut offset = 0;
-    for (place, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+    for (index, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         if let Some(rest) = line.strip_prefix(b"---")
             && rest.first().is_none_or(u8::is_ascii_whitespace)
         {
             chunks.push((before, &bytes[begin..offset]));
-            // What is behind the dashes on their line belongs to the document.
+            // Text after the dashes on the same line belongs to the document.
             let is_bare = rest.trim_ascii().is_empty();
             begin = if is_bare { offset + line.len() } else { offset };
-            before = if is_bare { place + 1 } else { place };
+            before = if is_bare { index + 1 } else { index };
         }
         offset += line.len();
     }
@@ -87,7 +87,7 @@ fn is_empty(text: &str) -> bool {
         .all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-/// Reads JSON documents into `all`; returns `false` if the first is not JSON, but the text as a whole is YAML.
+/// Reads JSON documents into `all`. Returns `false` if the first is not JSON and the text as a whole is YAML.
 fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
     let newlines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
     // Every part borrows from the text, so its address gives its offset.
@@ -134,7 +134,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
         }
         Some(b'{') => {
             let mut raw: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
-            // Managed fields are nested as deep as the API server allows, and decide nothing.
+            // Managed fields may be nested as deeply as the API server allows, and have no effect on decisions.
             raw.remove("managedFields");
             let mut members = Vec::with_capacity(raw.len());
             for (text, raw) in raw {
@@ -161,7 +161,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
     Ok(Node { line, data })
 }
 
-/// Returns a fault at `line` with the error's message, but without the error's place, which is relative to a part.
+/// Returns a fault at `line` with the error's message, without the error's own position, which is relative to a part.
 fn not_json(line: usize, error: &serde_json::Error) -> Fault {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();

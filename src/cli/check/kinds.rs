@@ -9,8 +9,8 @@ use tolerarch_core::image::LookupError;
 use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
-/// Kinds of Kubernetes 1.37 itself, by their groups, and those that older ones had. Others of these groups are custom
-/// kinds, as are those of add-ons below `k8s.io`, like `gateway.networking.k8s.io`. `e2e/conformance` compares.
+/// Kinds of Kubernetes 1.37 and earlier versions, by group. Other kinds of these groups are custom kinds, and so are those
+/// of add-ons below `k8s.io`, like `gateway.networking.k8s.io`. `e2e/upstream` compares the list with Kubernetes.
 const OF_KUBERNETES: &[(&str, &str)] = &[
     (
         "",
@@ -84,8 +84,8 @@ const OF_KUBERNETES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct Pods<'n> {
-    /// Description of the template that the object must have; `None` if objects of its kind may be without one.
-    pub(super) sought: Option<String>,
+    /// Description of the template that the object must have; `None` if objects of its kind may lack one.
+    pub(super) required_template: Option<String>,
     pub(super) templates: Vec<Part<'n>>,
     /// Images outside the templates.
     pub(super) images: Vec<Part<'n>>,
@@ -135,16 +135,17 @@ impl FromStr for CustomKind {
 }
 
 impl CustomKind {
-    fn is_led_to_by(&self, way: &[Step<'_>]) -> bool {
-        let is_it = |(part, step): (&String, &Step<'_>)| match step {
+    /// Returns whether the path to the templates matches this path in an object.
+    fn matches(&self, path: &[Step<'_>]) -> bool {
+        let is_equal = |(part, step): (&String, &Step<'_>)| match step {
             Step::Member(name) => part == "*" || part == name,
             Step::Item(_) => part == "[]",
         };
-        self.path.len() == way.len() && self.path.iter().zip(way).all(is_it)
+        self.path.len() == path.len() && self.path.iter().zip(path).all(is_equal)
     }
 }
 
-/// Finds the Pod templates of an object: by the command line's paths for the object's kind, else by their shape.
+/// Finds the Pod templates of an object: at the paths that the command line names for its kind, otherwise by their shape.
 pub(super) fn pods<'n>(
     object: &'n Node,
     group: &str,
@@ -157,55 +158,54 @@ pub(super) fn pods<'n>(
         .filter(|custom| custom.group == group && custom.kind == kind)
         .collect();
     if !custom.is_empty() {
-        let sought: Vec<&str> = custom.iter().map(|custom| &*custom.text).collect();
-        let templates = whole.within(&|node, way| {
-            matches!(node.data, Data::Map(_))
-                && custom.iter().any(|custom| custom.is_led_to_by(way))
+        let paths: Vec<&str> = custom.iter().map(|custom| &*custom.text).collect();
+        let templates = whole.within(&|node, path| {
+            matches!(node.data, Data::Map(_)) && custom.iter().any(|custom| custom.matches(path))
         });
         return Pods {
-            sought: Some(sought.join(" and no ")),
+            required_template: Some(paths.join(" and no ")),
             templates,
             images: Vec::new(),
         };
     }
-    let is_whole = matches!(
+    let is_template_itself = matches!(
         (group, kind),
         ("", "Pod") | ("admission.k8s.io", "AdmissionReview") | ("serving.knative.dev", "Revision")
     );
-    let is_foreign = !is_of_kubernetes(group, kind);
+    let is_custom = !is_of_kubernetes(group, kind);
     let has_controller = controller(group, kind).is_some();
-    let templates = whole.clone().within(&|node, way| match way {
-        [] if is_whole => true,
+    let templates = whole.clone().within(&|node, path| match path {
+        [] if is_template_itself => true,
         // An object with `spec.containers` is no template as a whole: its metadata is not that of its Pods.
-        [] => is_foreign && is_spec(node),
-        _ if !says_what_runs(way) => false,
+        [] => is_custom && is_spec(node),
+        _ if !may_hold_workloads(path) => false,
         _ if has_controller => node.at(&["spec", "containers"]).is_some(),
-        _ => is_foreign && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
+        _ => is_custom && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
     });
     let mut images =
-        whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
+        whole.within(&|node, path| is_custom && may_hold_workloads(path) && is_image(node, path));
     images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
-    let sought = if has_controller && !is_foreign {
+    let required_template = if has_controller && !is_custom {
         Some("Pod template with containers, such as spec.template".to_owned())
     } else {
         None
     };
     Pods {
-        sought,
+        required_template,
         templates,
         images,
     }
 }
 
-/// Returns the kind that controls the Pods of objects of this kind, empty if none does; `None` for a kind that is not
-/// known to bring Pods. A pool's share depends on the returned kind.
+/// Returns the kind that controls the Pods of objects of this kind, empty if no kind does; `None` for a kind that is not
+/// known to create Pods. A pool's share depends on the returned kind.
 pub(super) fn controller<'k>(group: &str, kind: &'k str) -> Option<&'k str> {
     match (group, kind) {
         ("", "Pod") => Some(""),
         ("apps" | "extensions", "Deployment") | ("argoproj.io", "Rollout") => Some("ReplicaSet"),
         ("batch", "CronJob") => Some("Job"),
         ("leaderworkerset.x-k8s.io", _) => Some("StatefulSet"),
-        // A PodTemplate is a workload by itself, as the webhook has it.
+        // A PodTemplate is a workload by itself, as in the webhook.
         ("", "PodTemplate" | "ReplicationController")
         | ("apps" | "extensions", "DaemonSet" | "ReplicaSet" | "StatefulSet")
         | ("batch", "Job") => Some(kind),
@@ -213,10 +213,10 @@ pub(super) fn controller<'k>(group: &str, kind: &'k str) -> Option<&'k str> {
     }
 }
 
-/// Returns whether a path may lead to a template or an image: not in metadata, status or a custom resource's schema.
-fn says_what_runs(way: &[Step<'_>]) -> bool {
-    !matches!(way, [Step::Member("metadata" | "status"), ..])
-        && !way.contains(&Step::Member("openAPIV3Schema"))
+/// Returns whether a template or an image may stand at a path: not in metadata, status or a custom resource's schema.
+fn may_hold_workloads(path: &[Step<'_>]) -> bool {
+    !matches!(path, [Step::Member("metadata" | "status"), ..])
+        && !path.contains(&Step::Member("openAPIV3Schema"))
 }
 
 /// Returns whether the spec has containers, each of which names an image.
@@ -240,9 +240,9 @@ fn is_spec(node: &Node) -> bool {
     names_images(node) && Pod::of_value(&json!({"spec": node.value()})).is_ok_and(has_references)
 }
 
-/// Returns whether a YAML node names a container image, not a picture: as a text, or as a map with a `repository`.
-fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
-    let Some(Step::Member(name)) = way.last() else {
+/// Returns whether a YAML node names a container image, as a text or as a map with a `repository`. A URL is a picture.
+fn is_image(node: &Node, path: &[Step<'_>]) -> bool {
+    let Some(Step::Member(name)) = path.last() else {
         return false;
     };
     let text = image(node);
@@ -253,7 +253,7 @@ fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
             .any(|scheme| text.starts_with(scheme))
 }
 
-/// Returns the image that a YAML node names, or the `repository` of a map alone; empty if there is none.
+/// Returns the image that a YAML node names, or only the `repository` if it is a map; empty if there is none.
 pub(super) fn image(node: &Node) -> &str {
     if let Data::Text(text) = &node.data {
         text
@@ -262,10 +262,10 @@ pub(super) fn image(node: &Node) -> &str {
     }
 }
 
-/// Returns whether the kind is one of Kubernetes itself, of which [`controller`] knows those that bring Pods.
+/// Returns whether the kind is one of Kubernetes itself. [`controller`] lists those that create Pods.
 pub(super) fn is_of_kubernetes(group: &str, kind: &str) -> bool {
-    let kinds = OF_KUBERNETES.iter().find(|(own, _)| *own == group);
-    kinds.is_some_and(|(_, kinds)| kinds.split(' ').any(|own| own == kind))
+    let kinds = OF_KUBERNETES.iter().find(|(name, _)| *name == group);
+    kinds.is_some_and(|(_, kinds)| kinds.split(' ').any(|name| name == kind))
 }
 
 /// Returns whether this object's Pods have their template in another object, or in the code of an operator.
@@ -286,23 +286,23 @@ mod tests {
     use serde::Deserialize;
     use tolerarch_text::yaml::{self, Dialect};
 
-    /// Kind of `e2e/conformance/ownkinds.go`.
+    /// Kind listed by `e2e/upstream/ownkinds.go`.
     #[derive(Deserialize)]
-    struct Own {
+    struct UpstreamKind {
         group: String,
         kind: String,
     }
 
     #[test]
     fn kinds_match_upstream() {
-        let upstream: Vec<Own> = conformance::cases("ownkinds");
+        let upstream: Vec<UpstreamKind> = upstream::cases("ownkinds");
         let missing: Vec<String> = upstream
             .iter()
-            .filter(|own| !is_of_kubernetes(&own.group, &own.kind))
-            .map(|own| format!("{}.{}", own.kind, own.group))
+            .filter(|one| !is_of_kubernetes(&one.group, &one.kind))
+            .map(|one| format!("{}.{}", one.kind, one.group))
             .collect();
         assert!(missing.is_empty(), "{missing:?}");
-        // Kinds that upstream keeps in other modules, or had once.
+        // Kinds that upstream keeps in other modules, or has removed.
         let elsewhere = [
             ("", "List"),
             ("", "PodStatusResult"),
@@ -317,7 +317,7 @@ mod tests {
             for kind in kinds.split(' ') {
                 let is_upstream = upstream
                     .iter()
-                    .any(|own| (&*own.group, &*own.kind) == (*group, kind));
+                    .any(|one| (&*one.group, &*one.kind) == (*group, kind));
                 assert!(
                     is_upstream || elsewhere.contains(&(*group, kind)),
                     "{kind}.{group}"

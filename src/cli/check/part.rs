@@ -1,4 +1,4 @@
-//! Part of an object, with its path: as users write it, as JSON pointer, and found by a predicate.
+//! Part of an object and its path, which can be written as users write it or as a JSON pointer.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tolerarch_text::yaml::{Data, Node};
 #[derive(Clone)]
 pub(super) struct Part<'n> {
     pub(super) node: &'n Node,
-    way: Vec<Step<'n>>,
+    steps: Vec<Step<'n>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl<'n> Part<'n> {
     pub(super) fn whole(node: &'n Node) -> Self {
         Self {
             node,
-            way: Vec::new(),
+            steps: Vec::new(),
         }
     }
 
@@ -29,7 +29,7 @@ impl<'n> Part<'n> {
             Step::Member(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
             Step::Item(at) => format!("/{at}"),
         };
-        self.way.iter().map(step).collect()
+        self.steps.iter().map(step).collect()
     }
 
     /// Returns the path as users write it: `.spec.tasks[0].template`.
@@ -39,12 +39,12 @@ impl<'n> Part<'n> {
             Step::Member(name) => format!(".{name}"),
             Step::Item(at) => format!("[{at}]"),
         };
-        self.way.iter().map(step).collect()
+        self.steps.iter().map(step).collect()
     }
 
-    /// Returns whether the part is inside one of the containers of this template.
+    /// Returns whether the part is inside a container of this template.
     pub(super) fn is_run_by(&self, template: &Self) -> bool {
-        let Some(rest) = self.way.strip_prefix(&*template.way) else {
+        let Some(rest) = self.steps.strip_prefix(&*template.steps) else {
             return false;
         };
         let rest = rest.strip_prefix(&[Step::Member("spec")]).unwrap_or(rest);
@@ -57,14 +57,14 @@ impl<'n> Part<'n> {
         )
     }
 
-    /// Returns the outermost parts that `is_it` accepts by their nodes and paths.
-    pub(super) fn within(self, is_it: &impl Fn(&Node, &[Step<'_>]) -> bool) -> Vec<Self> {
-        if is_it(self.node, &self.way) {
+    /// Returns the outermost parts that `is_match` accepts by their nodes and paths.
+    pub(super) fn within(self, is_match: &impl Fn(&Node, &[Step<'_>]) -> bool) -> Vec<Self> {
+        if is_match(self.node, &self.steps) {
             return vec![self];
         }
         let below = |step, node| {
-            let way = [&*self.way, &[step]].concat();
-            Part { node, way }.within(is_it)
+            let steps = [&*self.steps, &[step]].concat();
+            Part { node, steps }.within(is_match)
         };
         match &self.node.data {
             Data::Map(members) => {
@@ -72,13 +72,13 @@ impl<'n> Part<'n> {
                 let numbered = || members.iter().enumerate();
                 let last: HashMap<&str, usize> =
                     numbered().map(|(at, (key, _))| (&*key.text, at)).collect();
-                let mut found = Vec::new();
+                let mut parts = Vec::new();
                 for (at, (key, member)) in numbered() {
                     if last.get(&*key.text) == Some(&at) {
-                        found.extend(below(Step::Member(&key.text), member));
+                        parts.extend(below(Step::Member(&key.text), member));
                     }
                 }
-                found
+                parts
             }
             Data::List(items) => {
                 let items = items.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Result of a check: for people, for programs, or the patches alone.
+//! Result of a check: as a table, as JSON, or only its patches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,13 +15,13 @@ use super::workload::{Contents, InputError, Place, UnseenImage};
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
-/// Number of columns of the table, shown or not.
+/// Number of columns of the table, including those that may be hidden.
 const COLUMNS: usize = 9;
 
 /// Report in the form of `-o json`. Members are added, never renamed.
 #[derive(Default, Serialize)]
 pub(super) struct Report {
-    /// Results in the order of files and documents, as are the errors.
+    /// Results in the order of files and documents. The errors have the same order.
     pub(super) results: Vec<Verdict>,
     pub(super) errors: Vec<InputError>,
     #[serde(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn table(&self, width: Option<usize>) -> String {
         let results = &self.results;
-        // The name of a single file says nothing.
+        // With a single file its name is superfluous.
         let several_files = self.files > 1;
         let has_required = results.iter().any(|verdict| !verdict.required.is_empty());
         let has_preferred = results.iter().any(|verdict| !verdict.preferred.is_empty());
@@ -48,13 +48,13 @@ impl Report {
             ("REASON", true),
             ("IMAGE", true),
         ];
-        let header = kept(columns, &columns.map(|(name, _)| name));
+        let header = visible(columns, &columns.map(|(name, _)| name));
         let mut rows = Vec::new();
         for verdict in results {
             for (reason, cells) in verdict_rows(verdict) {
                 rows.push(Row {
                     colour: colour(reason),
-                    cells: kept(columns, &cells),
+                    cells: visible(columns, &cells),
                 });
             }
         }
@@ -85,7 +85,8 @@ impl Report {
         lines
     }
 
-    /// Returns the platforms that images lack, why other images are unknown, and the images that are not looked up.
+    /// Returns three texts: the platforms that images lack, why other images are unknown, and the images that are not
+    /// looked up.
     fn notes(&self) -> [String; 3] {
         let mut lacking = Vec::new();
         let mut causes = Vec::new();
@@ -123,7 +124,7 @@ impl Report {
         ]
     }
 
-    /// Returns hints on why the webhook may decide otherwise, or how an image would become known.
+    /// Returns hints on why the webhook may decide differently, or how an unknown image can be looked up.
     pub(super) fn hints(&self) -> Vec<String> {
         let lacking = self
             .results
@@ -172,7 +173,7 @@ impl Report {
         text + "\n"
     }
 
-    /// Prints one patch a line to standard output, for other programs, and the object of each to standard error.
+    /// Prints one patch per line to standard output, for other programs, and the object of each to standard error.
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.results {
             if let Some(patch) = &verdict.patch {
@@ -197,14 +198,18 @@ impl Report {
     }
 }
 
-/// Returns the cells of the columns that are shown.
-fn kept<T: Clone>(columns: [(&str, bool); COLUMNS], cells: &[T; COLUMNS]) -> Vec<T> {
-    let cells = columns.iter().zip(cells);
-    let shown = cells.filter(|((_, is_shown), _)| *is_shown);
-    shown.map(|(_, cell)| cell.clone()).collect()
+/// Returns the cells of the visible columns.
+fn visible<T: Clone>(columns: [(&str, bool); COLUMNS], cells: &[T; COLUMNS]) -> Vec<T> {
+    let mut visible = Vec::new();
+    for ((_, is_visible), cell) in columns.iter().zip(cells) {
+        if *is_visible {
+            visible.push(cell.clone());
+        }
+    }
+    visible
 }
 
-/// Returns the cells of the decision, and of each other image that keeps the Pod closed.
+/// Returns the cells of the decision, and a row for each other blocker.
 fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; COLUMNS])> {
     let Verdict {
         place,
@@ -241,14 +246,14 @@ fn verdict_rows(verdict: &Verdict) -> Vec<(Reason, [String; COLUMNS])> {
     rows
 }
 
-/// Joins untrusted texts as lines: each once, and `most` at most.
-fn lines(texts: Vec<String>, most: usize) -> String {
+/// Joins untrusted texts as lines: each text once, and at most `limit` lines.
+fn lines(texts: Vec<String>, limit: usize) -> String {
     let mut lines = BTreeSet::new();
     for text in texts {
         lines.insert(sanitized(&text) + "\n");
     }
-    let rest = rest(lines.len(), most);
-    lines.into_iter().take(most).chain(rest).collect()
+    let rest = rest(lines.len(), limit);
+    lines.into_iter().take(limit).chain(rest).collect()
 }
 
 /// Formats counts: `3 checked (1 daemonset, 2 tolerated)`.

@@ -1,4 +1,4 @@
-//! The webhook's decision on an object, with what the user needs to know of it.
+//! The webhook's decision on an object, with its reasons.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -23,19 +23,19 @@ pub(super) struct Verdict {
     /// `tolerated`, `placed`, `retracted` or `unchanged`.
     pub(super) decision: &'static str,
     pub(super) reason: Reason,
-    /// Pools that are open to the Pod through tolerarch.
+    /// Pools that tolerarch opens to the Pod.
     pub(super) pools: Vec<String>,
-    /// Requirements on nodes that the Pod has through tolerarch, as its annotation has them: `amd64,team=blue`.
+    /// Requirements on nodes that tolerarch adds, in the form of the Pod's annotation: `amd64,team=blue`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) required: String,
-    /// Preferences for nodes that the Pod has through tolerarch, as its annotation has them: `arm64=80,pool/multi-arch=50`.
+    /// Preferences for nodes that tolerarch adds, in the form of the Pod's annotation: `arm64=80,pool/multi-arch=50`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) preferred: String,
     pub(super) blockers: Vec<BlockingImage>,
     /// Warnings that the creator of the Pod would get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
-    /// Image that decided, shortened.
+    /// Image that the reason is about, shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) image: Option<String>,
     /// Reason why the platforms of that image are unknown, from the trace of its lookup.
@@ -44,13 +44,13 @@ pub(super) struct Verdict {
     /// JSON patch of the object, if one fits and something changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch: Option<Box<RawValue>>,
-    /// True if access failed for a Pod that names pull secrets, which are not read.
+    /// True if a lookup failed for a Pod that names pull secrets, which are not read.
     #[serde(skip)]
     pub(super) lacks_pull_secrets: bool,
 }
 
 impl Verdict {
-    /// Decides as the webhook, but waits for every image. An error says why the API server would refuse the Pod.
+    /// Decides like the webhook, but waits for every image. The error says why the API server would refuse the Pod.
     pub(super) async fn of(object: &Object, session: &Session) -> Result<Self, String> {
         let subject = object.subject()?;
         let decided = async {
@@ -118,7 +118,7 @@ impl Verdict {
     }
 }
 
-/// Returns the patch of the object; `None` if its kind can have none.
+/// Returns the patch of the object; `None` if no patch is possible.
 fn patch_of(
     object: &Object,
     subject: &Subject<'_>,
@@ -133,8 +133,8 @@ fn patch_of(
     RawValue::from_string(text).ok()
 }
 
-/// Returns what an annotation of tolerarch says after this decision. Anybody can write such an annotation into a Pod, so
-/// one that stays as it is counts only if the decision has compared it with the Pod.
+/// Returns the value of an annotation of tolerarch after this decision. Anyone may write such an annotation into a Pod, so
+/// an unchanged one counts only if the decision has compared it with the Pod.
 fn recorded(
     decision: &Decision<'_>,
     pod: Option<&Pod<'_>>,

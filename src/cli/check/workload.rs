@@ -1,4 +1,4 @@
-//! Finds the Pods to decide on in a document: its Pods, and templates from which controllers would create Pods.
+//! Finds the objects to decide on in a document: Pods, and templates from which controllers would create Pods.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Place {
     /// Path within the object, such as `.spec.template`; empty for a Pod and a review.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(in crate::cli) path: String,
-    /// `Deployment/web`, with the path of the template if there are several; of an object to decide on.
+    /// Label of an object to decide on: `Deployment/web`, with the path of the template if there are several.
     #[serde(skip)]
     pub(in crate::cli) label: String,
 }
@@ -35,7 +35,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Object {
     pub place: Place,
-    /// JSON pointer of the path, which begins a patch's paths; `None` for a mere spec: without metadata no patch fits.
+    /// JSON pointer of the template, with which the paths of a patch begin; `None` for a spec without metadata, for which
+    /// no patch is possible.
     pub(super) template: Option<String>,
     pub given: Given,
     /// The Pod, its template, or the review of it.
@@ -67,7 +68,7 @@ impl Object {
         usages.filter_map(|usage| usage.image.ok()).collect()
     }
 
-    /// Returns what the webhook would decide on, or why the API server would refuse the Pod.
+    /// Returns the subject of the webhook's decision, or why the API server would refuse the Pod.
     pub(super) fn subject(&self) -> Result<Subject<'_>, String> {
         let unread = |error: PodError| self.malformed(&error.to_string());
         if !matches!(self.given, Given::Review) {
@@ -88,14 +89,14 @@ impl Object {
         format!("the Pod of {kind} {name:?} is malformed: {why}")
     }
 
-    /// Returns the Pod as it would be created.
+    /// Returns the Pod as it would be when it is created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
             Given::Template { owner } => {
                 let pod = Pod::of_value(&self.value)?;
                 Ok(pod.created_by(owner.as_str(), &*self.place.name))
             }
-            // A Pod that was read from a cluster had no node when it was created.
+            // A Pod that was read from a cluster is decided as it was created: without a node.
             Given::Pod if self.value["metadata"]["uid"].is_string() => {
                 Pod::of_value(&self.value).map(Pod::as_created)
             }
@@ -177,16 +178,16 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Adds what a document at this place has, with each item of a list by itself. `given` are version and kind from a
-    /// typed list, whose items have none of their own.
+    /// Adds the objects of a document, with each item of a list separately. `inherited` are version and kind from a typed
+    /// list, whose items have none.
     pub fn add(
         &mut self,
         node: &Node,
         at: &Place,
-        given: Option<(&str, &str)>,
+        inherited: Option<(&str, &str)>,
         custom: &[CustomKind],
     ) {
-        if let Err(message) = self.add_object(node, at, given, custom) {
+        if let Err(message) = self.add_object(node, at, inherited, custom) {
             let line = node.line;
             self.objects.push(Err(at.fault(Fault { line, message })));
         }
@@ -197,19 +198,19 @@ impl Contents {
         &mut self,
         node: &Node,
         at: &Place,
-        given: Option<(&str, &str)>,
+        inherited: Option<(&str, &str)>,
         custom: &[CustomKind],
     ) -> Result<(), String> {
         if !matches!(node.data, Data::Map(_)) {
             return Err("it is no object with apiVersion and kind".to_owned());
         }
-        let (given_version, given_kind) = given.unwrap_or_default();
+        let (inherited_version, inherited_kind) = inherited.unwrap_or_default();
         let version = match node.text("apiVersion") {
-            "" => given_version,
+            "" => inherited_version,
             version => version,
         };
         let kind = match node.text("kind") {
-            "" => given_kind,
+            "" => inherited_kind,
             kind => kind,
         };
         if version.is_empty() || kind.is_empty() {
@@ -220,27 +221,27 @@ impl Contents {
             let Data::List(items) = &items.data else {
                 return Err("its items are no list".to_owned());
             };
-            let given = if item.is_empty() {
+            let inherited = if item.is_empty() {
                 None
             } else {
                 Some((version, item))
             };
             for node in items {
-                self.add(node, at, given, custom);
+                self.add(node, at, inherited, custom);
             }
             return Ok(());
         }
         let pods = kinds::pods(node, group, kind, custom);
-        match &pods.sought {
-            Some(sought) if pods.templates.is_empty() && pods.images.is_empty() => {
-                return Err(format!("the {kind} has no {sought}"));
+        match &pods.required_template {
+            Some(template) if pods.templates.is_empty() && pods.images.is_empty() => {
+                return Err(format!("the {kind} has no {template}"));
             }
             _ => self.add_pods(node, at, group, kind, pods),
         }
         Ok(())
     }
 
-    /// Counts an object if a part of it is passed over, or all of it.
+    /// Counts an object of which a part or everything is skipped.
     fn count(&mut self, node: &Node, group: &str, kind: &str, pods: &Pods<'_>) {
         let counts = if !pods.images.is_empty() {
             &mut self.not_looked_at
@@ -263,14 +264,14 @@ impl Contents {
     fn add_pods(&mut self, node: &Node, at: &Place, group: &str, kind: &str, pods: Pods<'_>) {
         self.count(node, group, kind, &pods);
         let Pods {
-            sought,
+            required_template,
             templates,
             images,
         } = pods;
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,
-            // By a path of the command line it is an object like others.
-            ("admission.k8s.io", "AdmissionReview") if sought.is_none() => Given::Review,
+            // If the command line names a path in this kind, it is an object like others.
+            ("admission.k8s.io", "AdmissionReview") if required_template.is_none() => Given::Review,
             _ => Given::Template {
                 owner: kinds::controller(group, kind).unwrap_or(kind).to_owned(),
             },
@@ -295,8 +296,8 @@ impl Contents {
         }
         let is_one_of_several = templates.len() > 1;
         for part in templates {
-            // Only objects of known types are checked: others may have numbers there.
-            if sought.is_some()
+            // Only objects of known types are checked: others may have numbers in these members.
+            if required_template.is_some()
                 && let Some(fault) = unquoted(node, kind, &part)
             {
                 self.objects.push(Err(at.fault(fault)));
@@ -313,7 +314,7 @@ impl Contents {
     }
 }
 
-/// Returns the namespace and the name of an object, or of the one that a review is about.
+/// Returns the namespace and the name of an object, or of the object in a review.
 fn identity(node: &Node, given: &Given) -> (String, String) {
     let parts: &[&[&str]] = match given {
         Given::Review => &[&["request"], &["request", "object", "metadata"]],
@@ -333,35 +334,38 @@ fn identity(node: &Node, given: &Given) -> (String, String) {
     (text("namespace"), name)
 }
 
-/// Members of metadata and of Pods that are always strings, and those whose own members always are.
+/// Members of metadata and of Pods that are always strings.
 const TEXTS: &[&str] = &["name", "generateName", "namespace", "image", "value"];
-const OF_TEXTS: &[&str] = &["labels", "annotations", "nodeSelector"];
+/// Members of metadata and of Pods whose own members are always strings.
+const MAPS_OF_TEXTS: &[&str] = &["labels", "annotations", "nodeSelector"];
 
-/// Returns a fault for a value without quotes where the API server takes only strings, and would refuse the object.
+/// Returns a fault for a value without quotes where the API server accepts only strings, and would refuse the object.
 fn unquoted(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
-    let is_bare = |node: &Node, way: &[Step<'_>]| {
-        let is_text = match way {
-            [.., Step::Member(parent), Step::Member(_)] if OF_TEXTS.contains(parent) => true,
+    let is_unquoted = |node: &Node, path: &[Step<'_>]| {
+        let is_text = match path {
+            [.., Step::Member(parent), Step::Member(_)] if MAPS_OF_TEXTS.contains(parent) => true,
             [.., Step::Member(name)] => TEXTS.contains(name),
             _ => false,
         };
         is_text && matches!(node.data, Data::Bool(_) | Data::Number(_))
     };
-    let metadata = Part::whole(object).within(&|_, way| matches!(way, [Step::Member("metadata")]));
-    let checked = metadata.into_iter().chain([template.clone()]);
-    let part = checked.flat_map(|part| part.within(&is_bare)).next()?;
-    let shown = match &part.node.data {
+    let is_metadata = |_: &Node, path: &[Step<'_>]| matches!(path, [Step::Member("metadata")]);
+    let mut parts = Part::whole(object).within(&is_metadata);
+    parts.push(template.clone());
+    let unquoted = parts.into_iter().flat_map(|part| part.within(&is_unquoted));
+    let part = unquoted.into_iter().next()?;
+    let value = match &part.node.data {
         Data::Bool(flag) => {
             format!("the boolean {flag}; YAML takes on, off, yes and no for booleans")
         }
         _ => format!("the number {}", part.node.value()),
     };
     let path = part.path();
-    let place = path.trim_start_matches('.');
+    let path = path.trim_start_matches('.');
     Some(Fault {
         line: part.node.line,
         message: format!(
-            "the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes"
+            "the {kind} would be refused: {path} has to be a text, and is {value}; put it in quotes"
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! Bars: wholes and their parts, which each format renders its own way.
+//! Bars: amounts and their parts, which each format renders in its own way.
 
 use super::bill::Bill;
 use super::contents::Report;
@@ -49,12 +49,16 @@ impl Report<'_> {
             }
             bars.push(bar);
         }
-        bars.extend(progress(&self.summary.progress));
+        let progress = &self.summary.progress;
+        if progress.eligible.cpu_millis > 0 {
+            bars.push(nodes_of_eligible_pods(progress));
+            bars.push(tolerations_of_eligible_pods(progress));
+        }
         bars
     }
 }
 
-/// Returns what could be saved of today's costs.
+/// Returns a bar of today's costs with the part that could be saved.
 fn money(bill: &Bill) -> Option<Bar> {
     let costs = bill.costs;
     let rest = costs.after.less(costs.kept);
@@ -75,29 +79,33 @@ fn money(bill: &Bill) -> Option<Bar> {
     Some(bar)
 }
 
-/// Returns where eligible Pods run, and which of them tolerate a pool.
-fn progress(progress: &Progress) -> Vec<Bar> {
+/// Returns a bar with the nodes on which eligible Pods run.
+fn nodes_of_eligible_pods(progress: &Progress) -> Bar {
     let eligible = progress.eligible;
-    if eligible.cpu_millis == 0 {
-        return Vec::new();
-    }
-    let whole = || format!("{} eligible", cores(eligible));
-    let mut places = Bar::new("Where eligible Pods run", whole());
+    let whole = format!("{} eligible", cores(eligible));
+    let mut bar = Bar::new("Where eligible Pods run", whole);
     for (architecture, amount) in &progress.architectures {
         let class = match *architecture {
             "amd64" => "rest",
             "arm64" => "there",
             _ => "waits",
         };
-        places.add_cores(architecture, class, *amount, eligible);
+        bar.add_cores(architecture, class, *amount, eligible);
     }
-    places.add_cores(
+    bar.add_cores(
         "no node, or an unknown one",
         "partial",
         progress.elsewhere,
         eligible,
     );
-    let mut tolerations = Bar::new("Which of them tolerate a pool", whole());
+    bar
+}
+
+/// Returns a bar with the eligible Pods that tolerate a pool, and with the reasons why others do not.
+fn tolerations_of_eligible_pods(progress: &Progress) -> Bar {
+    let eligible = progress.eligible;
+    let whole = format!("{} eligible", cores(eligible));
+    let mut bar = Bar::new("Which of them tolerate a pool", whole);
     let mut tolerating = eligible.cpu_millis;
     for gain in progress.untolerated.values() {
         tolerating = tolerating.saturating_sub(gain.requests.cpu_millis);
@@ -106,7 +114,7 @@ fn progress(progress: &Progress) -> Vec<Bar> {
         cpu_millis: tolerating,
         ..Amount::default()
     };
-    tolerations.add_cores("tolerates the pool", "there", tolerating, eligible);
+    bar.add_cores("tolerates the pool", "there", tolerating, eligible);
     for (label, class, reason) in [
         ("waits for a restart", "waits", Untolerated::Older),
         ("created since, without", "partial", Untolerated::Younger),
@@ -118,14 +126,10 @@ fn progress(progress: &Progress) -> Vec<Bar> {
             Untolerated::Closed,
         ),
     ] {
-        tolerations.add_cores(
-            label,
-            class,
-            progress.untolerated(reason).requests,
-            eligible,
-        );
+        let untolerated = progress.untolerated(reason).requests;
+        bar.add_cores(label, class, untolerated, eligible);
     }
-    vec![places, tolerations]
+    bar
 }
 
 impl Bar {
@@ -165,7 +169,7 @@ fn cores(amount: Amount) -> String {
     format!("{cores} {unit}")
 }
 
-/// Formats a share so that what is there is not 0%, and what is not all is not 100%.
+/// Formats a share: a part that is not zero is not 0%, and a part that is not the whole is not 100%.
 fn percentage(part: u64, whole: u64) -> String {
     match percent(part, whole) {
         0 if part > 0 => "<1%".to_owned(),
@@ -179,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_not_rounded_to_nothing_or_all() {
+    fn small_and_large_shares_are_not_rounded_away() {
         for (part, whole, expected) in [
             (1, 1000, "<1%"),
             (999, 1000, ">99%"),

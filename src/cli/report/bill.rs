@@ -1,14 +1,14 @@
-//! Costs of a cluster as a whole.
+//! Total costs of a cluster.
 
 use tolerarch_engine::census::{Costs, Money, Prices};
 
-/// Costs of all Pods, and of the nodes below them.
+/// Costs of all Pods and of their nodes.
 pub(super) struct Bill {
     /// Name or sign of the currency.
     pub(super) currency: String,
     pub(super) prices: Prices,
     pub(super) costs: Costs,
-    /// What all nodes with a price cost; `None` of one namespace, or where nodes may not be listed.
+    /// Costs of all nodes with a price; `None` in a report of one namespace, or if the user may not list nodes.
     pub(super) nodes: Option<Money>,
 }
 
@@ -18,7 +18,7 @@ impl Bill {
         format!("{} {}", decimal(money), self.currency)
     }
 
-    /// Returns what the nodes cost beyond the requests of their Pods; `None` where nodes do not say what they have.
+    /// Returns the costs of the nodes beyond the requests of their Pods; `None` if nodes do not report their capacity.
     pub(super) fn beyond_requests(&self) -> Option<Money> {
         let nodes = self.nodes?;
         (nodes >= self.costs.today).then(|| nodes.less(self.costs.today))

@@ -1,10 +1,10 @@
-//! Sections on what has changed since an earlier report.
+//! Sections on the changes since an earlier report.
 
 use super::contents::Report;
 use super::section::{Cell, Section};
 
 impl Report<'_> {
-    /// Returns the sections of what has changed; nothing without an earlier report.
+    /// Returns the sections on changes; none without an earlier report.
     pub(super) fn changes(&self) -> Vec<Section> {
         let Some(comparison) = &self.comparison else {
             return Vec::new();

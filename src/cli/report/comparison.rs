@@ -1,4 +1,4 @@
-//! What has changed since an earlier report, which is read from its JSON.
+//! Comparison with an earlier report, which is read from its JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,17 +12,17 @@ use serde_json::value::RawValue;
 use super::prices::is_currency;
 use tolerarch_core::pod::is_name;
 
-/// Maximum bytes of an earlier report; one of 5,000 Pods has some megabytes.
+/// Maximum bytes of an earlier report. One on 5,000 Pods has a few megabytes.
 const BYTES: u64 = 64 << 20;
 
-/// Maximum bytes of its sums, which have few members: parsed, they may take twenty times as much.
+/// Maximum bytes of each of its sums, which have few members. Parsed, they may take twenty times as much memory.
 const SUMS: usize = 64 << 10;
 /// Largest number that a report can have: sums saturate.
 const LARGEST: f64 = 1e17;
 
 const MONEY: &str = "/money/";
 
-/// Numbers of a report: their place in its JSON, and what they are.
+/// Numbers of a report: the JSON pointer and the description of each.
 const MEASURES: [(&str, &str); 15] = [
     (
         "/totals/all/cpuCores",
@@ -65,7 +65,7 @@ const MEASURES: [(&str, &str); 15] = [
     ("/money/kept", "more, if images had the platforms they lack"),
 ];
 
-/// The parts of an earlier report that are compared. Of its texts only the names of images may hold anything.
+/// Parts of an earlier report that are compared. Its texts are validated, except the names of images.
 #[derive(Debug)]
 pub(super) struct Earlier {
     time: Option<String>,
@@ -76,10 +76,10 @@ pub(super) struct Earlier {
     images: Vec<BlockingImage>,
 }
 
-/// An earlier report as its file has it.
+/// An earlier report in the form of its file.
 #[derive(Deserialize)]
 struct Document<'a> {
-    /// Absent in reports of earlier versions, as are `namespace`, `progress` and `money`.
+    /// Absent in reports of earlier versions, like `namespace`, `progress` and `money`.
     time: Option<String>,
     #[serde(default, deserialize_with = "present")]
     namespace: Option<Option<String>>,
@@ -110,7 +110,7 @@ enum Unreadable {
     Io(#[from] io::Error),
     #[error("larger than {BYTES} bytes")]
     TooLarge,
-    #[error("no report as `tolerarch report -o json` writes it")]
+    #[error("not a report of `tolerarch report -o json`")]
     NoReport,
 }
 
@@ -118,14 +118,14 @@ enum Unreadable {
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Comparison {
-    /// Time of the earlier report; `None` if it does not say.
+    /// Time of the earlier report; `None` if it has none.
     pub(super) since: Option<String>,
     pub(super) measures: Vec<Measure>,
     /// Images that kept Pods from the pools, and no longer do.
     pub(super) images_gone: Vec<String>,
-    /// Images that keep Pods from the pools, and did not.
+    /// Images that keep Pods from the pools, and did not before.
     pub(super) images_new: Vec<String>,
-    /// Notes on what makes the reports hard to compare.
+    /// Notes on differences that make the reports hard to compare.
     #[serde(skip)]
     pub(super) notes: Vec<String>,
 }
@@ -133,8 +133,9 @@ pub(super) struct Comparison {
 /// A number of both reports.
 #[derive(Debug, Serialize)]
 pub(super) struct Measure {
-    /// Place in the JSON of a report, such as `/totals/all/cpuCores`.
-    place: &'static str,
+    /// JSON pointer in a report, such as `/totals/all/cpuCores`.
+    #[serde(rename = "place")]
+    pointer: &'static str,
     #[serde(skip)]
     pub(super) text: &'static str,
     pub(super) before: f64,
@@ -145,7 +146,7 @@ pub(super) struct Measure {
 impl Measure {
     /// Formats a value: money with two decimals.
     pub(super) fn written(&self, value: f64) -> String {
-        if self.place.starts_with(MONEY) {
+        if self.pointer.starts_with(MONEY) {
             format!("{value:.2}")
         } else {
             value.to_string()
@@ -179,29 +180,51 @@ impl Earlier {
                 ..Comparison::default()
             };
         }
-        let mut has_other_currency = false;
-        if let (Some(before), Some(now)) = (currency(&self.money), currency(&report["money"])) {
-            has_other_currency = before != now;
-            if has_other_currency {
-                notes.push(format!(
-                    "the earlier report is in {before}, and this one in {now}"
-                ));
-            } else if prices(&self.money) != prices(&report["money"]) {
-                notes.push(
-                    "the earlier report is at other prices, so its costs differ by these, too"
-                        .to_owned(),
-                );
-            }
+        let has_same_currency = self.compare_prices(report, &mut notes);
+        let images = report["images"].as_array().into_iter().flatten();
+        let now: BTreeSet<&str> = images.filter_map(|one| one["image"].as_str()).collect();
+        let before: BTreeSet<&str> = self.images.iter().map(|one| &*one.image).collect();
+        let owned = |image: &&str| (*image).to_owned();
+        Comparison {
+            since: self.time.clone(),
+            measures: self.measures(report, has_same_currency),
+            images_gone: before.difference(&now).map(owned).collect(),
+            images_new: now.difference(&before).map(owned).collect(),
+            notes,
         }
+    }
+
+    /// Adds a note if the reports have different currencies or prices; returns whether the currencies are the same, as
+    /// far as both reports name one.
+    fn compare_prices(&self, report: &Value, notes: &mut Vec<String>) -> bool {
+        let (Some(before), Some(now)) = (currency(&self.money), currency(&report["money"])) else {
+            return true;
+        };
+        if before != now {
+            notes.push(format!(
+                "the earlier report is in {before}, and this one in {now}"
+            ));
+            return false;
+        }
+        if prices(&self.money) != prices(&report["money"]) {
+            notes.push(
+                "the earlier report has other prices, so its costs differ by these as well"
+                    .to_owned(),
+            );
+        }
+        true
+    }
+
+    /// Returns the numbers that both reports have, without money in different currencies.
+    fn measures(&self, report: &Value, has_same_currency: bool) -> Vec<Measure> {
         let mut measures = Vec::new();
-        for (place, text) in MEASURES {
-            let is_comparable = !(has_other_currency && place.starts_with(MONEY));
-            let now = number(report, place);
-            if let (Some(before), Some(now)) = (self.number(place), now)
-                && is_comparable
-            {
+        for (pointer, text) in MEASURES {
+            if pointer.starts_with(MONEY) && !has_same_currency {
+                continue;
+            }
+            if let (Some(before), Some(now)) = (self.number(pointer), number(report, pointer)) {
                 measures.push(Measure {
-                    place,
+                    pointer,
                     text,
                     before,
                     now,
@@ -209,23 +232,15 @@ impl Earlier {
                 });
             }
         }
-        let images = report["images"].as_array().into_iter().flatten();
-        let now: BTreeSet<&str> = images.filter_map(|one| one["image"].as_str()).collect();
-        let before: BTreeSet<&str> = self.images.iter().map(|one| &*one.image).collect();
-        let named = |image: &&str| (*image).to_owned();
-        Comparison {
-            since: self.time.clone(),
-            measures,
-            images_gone: before.difference(&now).map(named).collect(),
-            images_new: now.difference(&before).map(named).collect(),
-            notes,
-        }
+        measures
     }
 
-    /// Returns whether a report can say this.
+    /// Returns whether a report can have these values.
     fn is_plausible(&self) -> bool {
         let mut namespaces = self.namespace.iter().flatten();
-        let mut numbers = MEASURES.iter().filter_map(|(place, _)| self.number(place));
+        let mut numbers = MEASURES
+            .iter()
+            .filter_map(|(pointer, _)| self.number(pointer));
         let is_time = |time: &String| humantime::parse_rfc3339(time).is_ok();
         self.time.iter().all(is_time)
             && namespaces.all(|namespace| is_name(namespace))
@@ -233,23 +248,23 @@ impl Earlier {
             && numbers.all(|number| (0.0..=LARGEST).contains(&number))
     }
 
-    fn number(&self, place: &str) -> Option<f64> {
-        let (part, place) = place.strip_prefix('/')?.split_once('/')?;
+    fn number(&self, pointer: &str) -> Option<f64> {
+        let (part, pointer) = pointer.strip_prefix('/')?.split_once('/')?;
         let part = match part {
             "totals" => &self.totals,
             "progress" => &self.progress,
             _ => &self.money,
         };
-        number(part, &format!("/{place}"))
+        number(part, &format!("/{pointer}"))
     }
 }
 
-/// Reads the number at a place. An architecture on which nothing runs is absent, and counts as 0.
-fn number(value: &Value, place: &str) -> Option<f64> {
-    if let Some(number) = value.pointer(place) {
+/// Returns the number at a JSON pointer. An architecture on which nothing runs is absent, and counts as 0.
+fn number(value: &Value, pointer: &str) -> Option<f64> {
+    if let Some(number) = value.pointer(pointer) {
         return number.as_f64();
     }
-    let (progress, _) = place.split_once("/architectures/")?;
+    let (progress, _) = pointer.split_once("/architectures/")?;
     value.pointer(progress)?.get("architectures")?;
     Some(0.0)
 }
@@ -258,12 +273,12 @@ fn currency(money: &Value) -> Option<&str> {
     money["currency"].as_str()
 }
 
-/// Returns the prices of an hour by architecture; `None` where there are none.
+/// Returns the hourly prices by architecture; `None` if there are none.
 fn prices(money: &Value) -> Option<BTreeMap<String, BTreeMap<String, f64>>> {
     Deserialize::deserialize(money.get("prices")?).ok()
 }
 
-/// Reads a member that is there, so that null differs from an absent one.
+/// Reads a member that is present, so that null differs from an absent member.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -295,7 +310,7 @@ fn parse(text: &[u8]) -> Result<Earlier, Unreadable> {
     }
 }
 
-/// Parses sums of a report; null for those that it does not have.
+/// Parses sums of a report; null if the report does not have them.
 fn sums(raw: Option<&RawValue>) -> Result<Value, Unreadable> {
     let text = raw.map_or("null", RawValue::get);
     if text.len() > SUMS {
@@ -304,7 +319,7 @@ fn sums(raw: Option<&RawValue>) -> Result<Value, Unreadable> {
     serde_json::from_str(text).map_err(|_| Unreadable::NoReport)
 }
 
-/// Rounds to a millionth, as the difference of two decimal numbers is not exact in binary.
+/// Rounds to a millionth, because the difference of two decimal numbers is not exact in binary.
 fn rounded(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
 }
@@ -316,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_what_a_report_has_is_read() {
+    fn implausible_report_is_rejected() {
         let right = r#"{"time":"2026-11-01T00:00:00Z","namespace":"shop","totals":{"all":{"cpuCores":3}},"progress":{"waiting":{"cpuCores":1}},"money":{"currency":"EUR","today":5.5},"images":[{"image":"a"}]}"#;
         assert!(parse(right.as_bytes()).is_ok());
         for (before, after) in [
@@ -344,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_architecture_that_is_new_is_compared_with_nothing() {
+    fn new_architecture_is_compared_with_zero() {
         let arm64 = "/progress/architectures/arm64/cpuCores";
         let report = |architectures: Value| json!({"totals": {}, "progress": {"architectures": architectures}, "images": []});
         let amd64 = report(json!({"amd64": {"cpuCores": 3}}));
@@ -352,7 +367,7 @@ mod tests {
         for (before, now, expected) in [(&amd64, &both, 2.0), (&both, &amd64, -2.0)] {
             let earlier = parse(before.to_string().as_bytes()).unwrap();
             let measures = earlier.compare(now).measures;
-            let changes = measures.iter().filter(|measure| measure.place == arm64);
+            let changes = measures.iter().filter(|measure| measure.pointer == arm64);
             let changes: Vec<f64> = changes.map(|measure| measure.change).collect();
             assert_eq!(changes, [expected]);
         }

@@ -1,4 +1,4 @@
-//! Sections on money: what the Pods cost where they run, and what they would cost where they may.
+//! Sections on money: what the Pods cost on their nodes, and what they would cost on the cheapest nodes that they may use.
 
 use super::bill::Bill;
 use super::contents::{By, Report};
@@ -6,8 +6,8 @@ use super::section::{Cell, Section};
 use tolerarch_engine::census::{Costs, Money};
 
 impl Report<'_> {
-    /// Returns the costs as a whole, and those of what `ranks` name: of images, their own ranking has them. Nothing without
-    /// prices.
+    /// Returns the total costs, and those of namespaces and workloads if `ranks` has them; none without prices. Costs of
+    /// images are in the ranking of images.
     pub(super) fn costs(&self, ranks: &[By]) -> Vec<Section> {
         let Some(bill) = &self.bill else {
             return Vec::new();
@@ -75,7 +75,7 @@ fn overview(bill: &Bill) -> Section {
     }
 }
 
-/// Returns the costs of several, those first that could save most. `names` are the heads of the cells that name them.
+/// Returns a section of costs, sorted by what could be saved. `names` are the headers of the cells that name the objects.
 fn ranking(title: String, names: &[&'static str], mut rows: Vec<(Costs, Vec<Cell>)>) -> Section {
     rows.retain(|(costs, _)| costs.today > Money::default());
     rows.sort_by_key(|(costs, _)| {

@@ -1,8 +1,8 @@
-//! Report as HTML page: one file that loads nothing, and reads well without its script.
+//! Report as an HTML page: one file that loads nothing and is readable without its script.
 //!
-//! All names are untrusted input. They are escaped, and occur in text only: in no attribute, no style and no script.
-//! The page's Content-Security-Policy allows one script and one style sheet, by their hashes, so that even an unescaped
-//! name would run nothing.
+//! All names are untrusted input. They are escaped and occur only in text: in no attribute, style or script. The page's
+//! Content-Security-Policy allows one script and one style sheet by their hashes, so that even an unescaped name could
+//! not run a script.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -20,8 +20,8 @@ impl Report<'_> {
     pub(super) fn html(&self) -> String {
         let mut contents = String::new();
         let mut sections = String::new();
-        for (place, section) in self.sections_below_bars().iter().enumerate() {
-            let id = format!("s{place}");
+        for (index, section) in self.sections_below_bars().iter().enumerate() {
+            let id = format!("s{index}");
             contents += &link(&id, &section.title);
             sections += &rendered(&id, section);
         }
@@ -39,7 +39,7 @@ impl Report<'_> {
             script_hash = hash(SCRIPT),
             style_hash = hash(STYLE),
             style = STYLE,
-            of = escaped(&self.of),
+            of = escaped(&self.scope),
             contents = contents,
             bars = bars(&self.bars()),
             sections = sections,
@@ -56,7 +56,7 @@ fn hash(content: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(digest))
 }
 
-/// Renders an entry of the contents: the title up to the first colon or comma.
+/// Renders an entry of the table of contents: the title up to the first colon or comma.
 fn link(id: &str, title: &str) -> String {
     let short = title.split([':', ',']).next().unwrap_or(title);
     format!("<li><a href=\"#{id}\">{}</a></li>\n", escaped(short))
@@ -70,7 +70,7 @@ fn bars(bars: &[Bar]) -> String {
     format!("<div class=\"bars\">\n{bars}</div>\n")
 }
 
-/// Renders a bar for the eye, and its parts as a list for everyone.
+/// Renders a bar as an image, and its parts as a list that screen readers can read.
 fn bar(bar: &Bar) -> String {
     let mut rects = String::new();
     let mut legend = String::new();
@@ -117,30 +117,14 @@ fn rendered(id: &str, section: &Section) -> String {
         columns,
         rows,
     } = section;
-    let mut header = String::new();
-    let mut before = "";
-    for (place, name) in columns.iter().enumerate() {
-        let is_number = matches!(
-            rows.first().and_then(|row| row.get(place)),
-            Some(Cell::Number(..))
-        );
-        let class = if is_number { " class=\"number\"" } else { "" };
-        // Two columns of percentages have the same head.
-        let of = if *name == "%" {
-            format!("<span class=\"aside\">{before} </span>")
-        } else {
-            String::new()
-        };
-        header += &format!("<th scope=\"col\"{class}>{of}{name}</th>");
-        before = *name;
-    }
+    let header = table_header(columns, rows);
     let has_steps = columns.contains(&"Do");
     let mut body = String::new();
     for row in rows {
         body += "<tr>";
-        for (place, (column, cell)) in columns.iter().zip(row).enumerate() {
-            // Steps are shown as a list, without the heads of a table.
-            let head = if has_steps && place > 0 { column } else { "" };
+        for (index, (column, cell)) in columns.iter().zip(row).enumerate() {
+            // Steps are shown as a list, without the header of the table.
+            let head = if has_steps && index > 0 { column } else { "" };
             body += &rendered_cell(head, cell);
         }
         body += "</tr>\n";
@@ -159,7 +143,28 @@ fn rendered(id: &str, section: &Section) -> String {
     )
 }
 
-/// Renders a cell; `head` is empty where the column needs none besides that of the table.
+fn table_header(columns: &[&str], rows: &[Vec<Cell>]) -> String {
+    let mut header = String::new();
+    let mut previous = "";
+    for (index, name) in columns.iter().enumerate() {
+        let first = rows.first().and_then(|row| row.get(index));
+        let class = match first {
+            Some(Cell::Number(..)) => " class=\"number\"",
+            _ => "",
+        };
+        // Two columns have the name %. Each gets that of the column before it.
+        let prefix = if *name == "%" {
+            format!("<span class=\"aside\">{previous} </span>")
+        } else {
+            String::new()
+        };
+        header += &format!("<th scope=\"col\"{class}>{prefix}{name}</th>");
+        previous = *name;
+    }
+    header
+}
+
+/// Renders a cell. `head` is the name of the column for a list of steps; empty in a table.
 fn rendered_cell(head: &str, cell: &Cell) -> String {
     match cell {
         Cell::Text(text) if head == "Do" => format!("<td class=\"do\">{}</td>", escaped(text)),
@@ -190,7 +195,7 @@ fn rendered_cell(head: &str, cell: &Cell) -> String {
 
 /// Escapes untrusted text for HTML, and makes control characters visible.
 fn escaped(text: &str) -> String {
-    // The ampersand comes first, as the entities have one.
+    // The ampersand comes first, because the entities contain one.
     let entities = [
         ('&', "&amp;"),
         ('<', "&lt;"),
@@ -211,7 +216,7 @@ mod tests {
     use tolerarch_engine::census::Coverage;
 
     #[test]
-    fn every_part_has_a_colour() {
+    fn parts_of_bars_have_a_colour() {
         let supports = Coverage::ALL.map(Coverage::as_str);
         let others = ["here", "there", "waits", "saved", "kept", "rest"];
         for class in supports.iter().chain(&others) {
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_loads_nothing() {
+    fn page_loads_nothing() {
         for text in [SCRIPT, STYLE, include_str!("html/page.html")] {
             for word in [
                 "://",

@@ -1,4 +1,4 @@
-//! Report as JSON, for programs. Members are added, never renamed.
+//! Report as JSON for programs. Members are added, never renamed.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -131,7 +131,7 @@ impl Bill {
     }
 }
 
-/// Returns the prices of an hour by architecture, exact to the billionth.
+/// Returns the hourly prices by architecture, exact to the billionth.
 fn prices(prices: &Prices) -> Value {
     let value = |billionths: u64| billionths as f64 / 1e9;
     let mut json = json!({});
@@ -144,7 +144,7 @@ fn prices(prices: &Prices) -> Value {
     json
 }
 
-/// Returns costs a month in the currency, exact to the millionth.
+/// Returns monthly costs in the currency, exact to the millionth.
 fn costs(costs: Costs) -> Value {
     json!({
         "today": costs.today.value(), "after": costs.after.value(), "saved": costs.saved().value(),

@@ -1,7 +1,7 @@
-//! Report as Markdown for pull requests and wikis, in the flavour of GitHub and GitLab.
+//! Report as Markdown for pull requests and wikis of GitHub and GitLab.
 //!
-//! All names are untrusted input. They are code spans, in which nothing is a link, a mention, a reference or HTML; the
-//! texts of this program are escaped.
+//! All names are untrusted input. They are rendered as code spans, in which nothing is a link, a mention, a reference or
+//! HTML. Texts of this program are escaped.
 
 use super::super::output::{MAX_ITEMS, paragraphs, rest, sanitized};
 use super::bars::Bar;
@@ -12,13 +12,13 @@ impl Report<'_> {
     pub(super) fn markdown(&self) -> String {
         let mut blocks = vec![
             "# What could run on every platform\n".to_owned(),
-            escaped(&self.of) + "\n",
+            escaped(&self.scope) + "\n",
             self.bars().iter().map(bar).collect(),
         ];
         blocks.extend(self.sections_below_bars().iter().map(rendered));
         if !self.notes.is_empty() {
             blocks.push("## Notes\n".to_owned());
-            // They quote what the cluster and its registries said.
+            // Notes quote untrusted texts of the cluster and of registries.
             let notes = self.notes.iter().map(|note| format!("- {}\n", code(note)));
             blocks.push(notes.collect());
         }
@@ -52,8 +52,8 @@ fn rendered(section: &Section) -> String {
         table += &format!(" {} |", escaped(column));
     }
     table += "\n|";
-    for place in 0..columns.len() {
-        let first = rows.first().and_then(|row| row.get(place));
+    for index in 0..columns.len() {
+        let first = rows.first().and_then(|row| row.get(index));
         let is_number = matches!(first, Some(Cell::Number(..)));
         table += if is_number { " ---: |" } else { " --- |" };
     }
@@ -85,10 +85,10 @@ fn cell(cell: &Cell) -> String {
     }
 }
 
-/// Renders untrusted text as a code span that fits in a cell; nothing for an empty text, of which there is no span.
+/// Renders untrusted text as a code span that fits in a cell; nothing for an empty text, which has no span.
 ///
-/// Renderers differ in what ends a cell or a span: `\\|` does in some, and fences of several backticks are not read
-/// alike either. No valid name has a pipe or a backtick, so both are written as other unsafe characters are.
+/// Renderers differ in what ends a cell or a span: in some `\\|` does, and they read delimiters of several backticks in
+/// different ways. No valid name has a pipe or a backtick, so both are escaped like other unsafe characters.
 fn code(text: &str) -> String {
     if text.is_empty() {
         return String::new();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untrusted_text_stays_in_its_code_span() {
+    fn untrusted_text_cannot_leave_its_code_span() {
         for (text, expected) in [
             ("", ""),
             ("web", "`web`"),
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_escaped() {
+    fn markup_in_texts_is_escaped() {
         assert_eq!(escaped("<1% | *a* `b` [c]"), r"\<1% \| \*a\* \`b\` \[c\]");
     }
 
     #[test]
-    fn a_table_has_twenty_rows_and_says_how_many_more() {
+    fn table_is_cut_after_twenty_rows() {
         let row = |number| {
             vec![
                 Cell::number(number),

@@ -1,6 +1,6 @@
-//! Newer tags of the images that keep most Pods from the pools: the nearest and the newest one of each repository that
-//! has the platforms that the image lacks for a pool, and those that it has. The tags are those that the registry lists,
-//! and each that is named has been looked up.
+//! Newer tags of the images that keep most Pods from the pools: for each image the nearest and the newest tag that has the
+//! platforms which the image lacks for a pool, besides those that it has. Searches among the tags that the registry lists.
+//! Only tags that were looked up are reported.
 
 mod looks;
 
@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant};
 use super::super::output::count;
 use super::super::session::Session;
 use super::super::survey::Survey;
-use looks::{Answer, Looks};
+use looks::{Answer, TagSearch};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, newer_tags};
 use tolerarch_core::pod::{Purpose, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
@@ -28,9 +28,9 @@ use tolerarch_text::escape::shortened;
 
 /// Maximum number of images whose tags are listed.
 pub(super) const IMAGES: usize = 20;
-/// Maximum number of lists at a time: a page may have some megabytes.
+/// Maximum number of lists that are read at a time: a page may have a few megabytes.
 const LISTS: usize = 4;
-/// Time from which no more tags are looked up. A list has the time of a lookup.
+/// Time after which no more tags are looked up. A list has the timeout of a lookup.
 const TIME: Duration = Duration::from_secs(60);
 
 /// Newer tags of one image.
@@ -42,31 +42,32 @@ pub(super) struct Newer {
     /// Number of tags that were listed; `None` if they could not be.
     tags: Option<usize>,
     is_complete: bool,
-    /// Failure of a page of the list.
+    /// Failure of a page, at which the list ends.
     cut_off_by: Option<String>,
     pub(super) nearest: Option<String>,
-    /// True if an older tag may have the platforms, too.
+    /// True if a tag nearer than `nearest` may have the platforms as well.
     pub(super) may_be_nearer: bool,
     pub(super) newest: Option<String>,
-    /// What else there is to know of the search.
+    /// Messages on the search.
     notes: Vec<String>,
 }
 
-/// An image that lacks platforms, and the kind of Pod that is looked up for.
+/// An image that lacks platforms, and the Pods for which tags are looked up.
 struct Lacking<'s> {
     /// Image as the Pod names it.
     given: &'s str,
     purpose: Purpose,
     lacks: PlatformSet,
-    /// What a newer tag needs for the Pods of each configuration.
-    wanted: Vec<Wanted>,
+    /// Alternatives for each kind of Pods.
+    alternatives: Vec<Alternatives>,
     shape: &'s Shape,
 }
 
-/// Sets of platforms of which a newer tag needs one: those that the image has, with those of a pool that it does not open.
-type Wanted = Vec<PlatformSet>;
+/// Sets of platforms. A newer tag needs the platforms of one of them: those that the image has, and those of a pool that it
+/// does not open.
+type Alternatives = Vec<PlatformSet>;
 
-/// What the searches for all images share.
+/// State that the searches for all images share.
 struct Search<'s> {
     session: &'s Session,
     survey: &'s Survey,
@@ -76,7 +77,7 @@ struct Search<'s> {
     throttled: RefCell<HashSet<String>>,
 }
 
-/// Finds the newer tags of the images that lack a platform, of the first ones in the report's ranking.
+/// Finds newer tags of the images that lack a platform, for the first [`IMAGES`] in the report's ranking.
 pub(super) async fn find(
     session: &Session,
     survey: &Survey,
@@ -136,12 +137,12 @@ impl<'s> Lacking<'s> {
         examined: &[Examined],
     ) -> Option<Self> {
         let mut first = None;
-        let mut wanted: Vec<Wanted> = Vec::new();
-        for (place, examined) in examined.iter().enumerate() {
-            if let Some(one) = wanted_by(examined, image) {
-                first.get_or_insert(place);
-                if !wanted.contains(&one) {
-                    wanted.push(one);
+        let mut alternatives: Vec<Alternatives> = Vec::new();
+        for (index, examined) in examined.iter().enumerate() {
+            if let Some(one) = alternatives_for(examined, image) {
+                first.get_or_insert(index);
+                if !alternatives.contains(&one) {
+                    alternatives.push(one);
                 }
             }
         }
@@ -154,18 +155,18 @@ impl<'s> Lacking<'s> {
             given: usage.given,
             purpose: usage.purpose,
             lacks,
-            wanted,
+            alternatives,
             shape,
         })
     }
 
-    /// Returns whether a tag that runs on these nodes fits a pool of the Pods of each configuration.
+    /// Returns whether a tag that runs on these nodes is enough for the Pods of each kind.
     fn is_enough(&self, nodes: PlatformSet) -> bool {
-        let mut wanted = self.wanted.iter();
-        wanted.all(|pools| pools.iter().any(|platforms| nodes.contains(*platforms)))
+        let mut alternatives = self.alternatives.iter();
+        alternatives.all(|sets| sets.iter().any(|platforms| nodes.contains(*platforms)))
     }
 
-    /// Returns the image by its tag, which it may name beside a digest; an error is the reason why there is none.
+    /// Returns the image with its tag, without a digest. Fails with the reason why it has no tag.
     fn tagged(&self) -> Result<ImageRef, String> {
         let name = self.given.split('@').next().unwrap_or_default();
         let image: ImageRef = name
@@ -178,9 +179,9 @@ impl<'s> Lacking<'s> {
     }
 }
 
-/// Returns what a Pod needs of a newer tag; `None` unless its image is known to lack a platform. Of other Pods the image
-/// may be unknown: that tells neither what it has, nor how its registry answers.
-fn wanted_by(examined: &Examined, image: &str) -> Option<Wanted> {
+/// Returns the platforms that a newer tag needs for a Pod; `None` unless the image is known to lack a platform for the Pod.
+/// The image may be unknown for other Pods, which shows neither its platforms nor how its registry answers.
+fn alternatives_for(examined: &Examined, image: &str) -> Option<Alternatives> {
     if examined.skipped.is_some() {
         return None;
     }
@@ -189,13 +190,13 @@ fn wanted_by(examined: &Examined, image: &str) -> Option<Wanted> {
     let mut states = examined.images.iter();
     let state = states.find(|state| state.image == image);
     let has = state.and_then(|state| state.platforms).unwrap_or_default();
-    let mut wanted = Wanted::new();
+    let mut alternatives = Alternatives::new();
     for pool in &examined.pools {
         if pool.platforms.intersects(blocker.lacks()) {
-            wanted.push(has.union(pool.platforms));
+            alternatives.push(has.union(pool.platforms));
         }
     }
-    Some(wanted)
+    Some(alternatives)
 }
 
 impl Search<'_> {
@@ -211,7 +212,7 @@ impl Search<'_> {
         newer
     }
 
-    /// Searches the tags of an image. An error is the reason why there are none.
+    /// Searches the tags of an image. Fails with the reason why that is not possible.
     async fn search(&self, image: &Lacking<'_>, newer: &mut Newer) -> Result<(), String> {
         let current = image.tagged()?;
         if newer_tags(current.target(), []).is_none() {
@@ -233,22 +234,22 @@ impl Search<'_> {
         newer.cut_off_by = list.failure.as_ref().map(Error::to_string);
         let tags = list.tags.iter().map(|tag| &**tag);
         let tags = newer_tags(current.target(), tags).unwrap_or_default();
-        let mut looks = Looks::among(tags.len());
-        while let Some(place) = looks.next() {
-            if let Err(why) = self.check(current.host()) {
+        let mut tag_search = TagSearch::among(tags.len());
+        while let Some(index) = tag_search.next() {
+            if let Err(why) = self.may_continue(current.host()) {
                 newer.notes.push(why);
                 break;
             }
-            let answer = self.look_up(image, &current, tags[place]).await;
-            looks.record(place, answer);
+            let answer = self.look_up(image, &current, tags[index]).await;
+            tag_search.record(index, answer);
         }
-        newer.conclude(&tags, &looks);
+        newer.conclude(&tags, &tag_search);
         Ok(())
     }
 
     async fn list(&self, image: &Lacking<'_>, current: &ImageRef) -> Result<TagList, String> {
         let _permit = self.lists.acquire().await;
-        self.check(current.host())?;
+        self.may_continue(current.host())?;
         let Session {
             snapshot, limits, ..
         } = self.session;
@@ -259,7 +260,7 @@ impl Search<'_> {
             Err(error) => Some(error),
         };
         if failure.is_some_and(|error| matches!(error.cause(), Error::Throttled(_))) {
-            self.throttled(current.host());
+            self.mark_throttled(current.host());
         }
         listed.map_err(|error| match error.cause() {
             Error::NotFound => "its registry has no list of its tags".to_owned(),
@@ -267,7 +268,7 @@ impl Search<'_> {
         })
     }
 
-    /// Returns whether a tag has wanted platforms, as the webhook would find it for the Pod.
+    /// Returns whether a tag has the platforms, by the webhook's own lookup for the Pod.
     async fn look_up(&self, image: &Lacking<'_>, current: &ImageRef, tag: &str) -> Answer {
         let given = format!("{}:{tag}", current.name());
         let usages = [Usage {
@@ -288,7 +289,7 @@ impl Search<'_> {
             Some(Ok(_)) => Answer::Lacks,
             Some(Err(error)) => {
                 if error == LookupError::Throttled {
-                    self.throttled(current.host());
+                    self.mark_throttled(current.host());
                 }
                 Answer::Unknown(error)
             }
@@ -303,20 +304,18 @@ impl Search<'_> {
         snapshot.policy_for(profile).unwrap_or(&snapshot.policy)
     }
 
-    fn throttled(&self, host: &str) {
+    fn mark_throttled(&self, host: &str) {
         self.throttled.borrow_mut().insert(host.to_owned());
     }
 
-    /// Returns why a registry is not to be asked any more.
-    fn check(&self, host: &str) -> Result<(), String> {
+    /// Fails with the reason if no more requests should go to a registry.
+    fn may_continue(&self, host: &str) -> Result<(), String> {
         if self.throttled.borrow().contains(host) {
-            return Err(format!(
-                "{host} limits requests, so it is not asked further"
-            ));
+            return Err(format!("{host} limits requests, so the search was stopped"));
         }
         if self.session.snapshot.resolver.allowances().is_low(host) {
             return Err(format!(
-                "{host} lets few more requests pass, so it is not asked further"
+                "{host} allows few more requests, so the search was stopped"
             ));
         }
         if Instant::now() >= self.end {
@@ -327,26 +326,25 @@ impl Search<'_> {
 }
 
 impl Newer {
-    /// Takes what was found among these newer tags.
-    fn conclude(&mut self, tags: &[&str], looks: &Looks) {
+    /// Records the result of a search among these newer tags.
+    fn conclude(&mut self, tags: &[&str], search: &TagSearch) {
         let listed = count(self.tags.unwrap_or_default() as u64, "tag");
         let listed = if self.is_complete {
             listed
         } else {
             format!("the first {listed}")
         };
-        let nearest = looks.nearest();
-        if let (Some(nearest), Some(newest)) = (nearest, looks.newest()) {
+        if let (Some(nearest), Some(newest)) = (search.nearest(), search.newest()) {
             self.nearest = Some(tags[nearest].to_owned());
             self.newest = Some(tags[newest].to_owned());
-            self.may_be_nearer = !self.is_complete || !looks.is_first(nearest);
+            self.may_be_nearer = !self.is_complete || !search.is_first(nearest);
             if !self.is_complete {
                 let note =
                     format!("only {listed} were listed, so there may be nearer and newer ones");
                 self.notes.push(note);
             } else if self.may_be_nearer {
                 let note = format!(
-                    "not each tag before {} is known to lack a platform",
+                    "a tag before {} may have the platforms as well",
                     tags[nearest]
                 );
                 self.notes.push(note);
@@ -356,7 +354,7 @@ impl Newer {
                 0 => format!("none found among {listed}: none differs by a newer version alone"),
                 all => format!(
                     "none found among {listed}; looked up, from the newest on: {} of {all} newer ones",
-                    looks.looked_up()
+                    search.looked_up()
                 ),
             };
             self.notes.insert(0, none);
@@ -364,7 +362,7 @@ impl Newer {
         if let Some(why) = &self.cut_off_by {
             self.notes.push(format!("the rest of the list: {why}"));
         }
-        if let Some((failed, why)) = looks.failed() {
+        if let Some((failed, why)) = search.failed() {
             let failed = count(failed as u64, "lookup");
             let why = Reason::Unknown(why);
             self.notes.push(format!("{failed} failed: {why}"));
@@ -385,7 +383,7 @@ impl Newer {
         })
     }
 
-    /// Returns the nearest tag, with what is not known of it; `-` without one.
+    /// Returns the nearest tag, with a remark if there may be a nearer one; `-` if none was found.
     pub(super) fn nearest(&self) -> String {
         match &self.nearest {
             Some(tag) if self.may_be_nearer => format!("{tag} or before"),

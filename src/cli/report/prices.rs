@@ -1,4 +1,4 @@
-//! File of prices: the currency, and what an hour of a vCPU and of a GiB of memory costs on each architecture.
+//! Price file: the currency, and the hourly prices of a vCPU and of a GiB of memory on each architecture.
 
 use std::fs;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
 /// Maximum bytes of the file.
 const BYTES: u64 = 64 << 10;
-/// Maximum characters of the currency, which is in the heads of tables.
+/// Maximum number of characters of the currency, which is in the titles of tables.
 const CURRENCY: usize = 16;
 const EXAMPLE: &str = "such as amd64: {vcpuHour: 0.04, gibHour: 0.005}";
 
@@ -26,7 +26,7 @@ pub(in crate::cli) enum PriceListError {
     #[error("--prices {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     #[error("--prices {}: {}", path.display(), faults.join("; "))]
-    Wrong { path: PathBuf, faults: Vec<String> },
+    Invalid { path: PathBuf, faults: Vec<String> },
 }
 
 impl PriceList {
@@ -35,7 +35,7 @@ impl PriceList {
             path: path.to_owned(),
             error,
         })?;
-        Self::parse(&text).map_err(|faults| PriceListError::Wrong {
+        Self::parse(&text).map_err(|faults| PriceListError::Invalid {
             path: path.to_owned(),
             faults,
         })
@@ -52,7 +52,7 @@ impl PriceList {
         }) = document
         else {
             return Err(vec![
-                "a file of prices is one document with currency and architectures".to_owned(),
+                "a price file is one document with currency and architectures".to_owned(),
             ]);
         };
         let mut list = Self::default();
@@ -86,8 +86,8 @@ impl PriceList {
                 text.trim().clone_into(&mut self.currency);
             }
             _ => faults.push(format!(
-                "line {}: currency is a text of letters, digits, spaces, hyphens, signs of currencies, and points \
-                 that end words, of up to {CURRENCY} characters, such as USD",
+                "line {}: currency is a text of up to {CURRENCY} letters, digits, spaces, hyphens, currency signs, and \
+                 points at the end of words, such as USD",
                 node.line
             )),
         }
@@ -107,10 +107,12 @@ impl PriceList {
             let platforms = PlatformSet::of_architecture(name);
             let place = format!("line {}: architectures.{name}", key.line);
             if platforms.is_empty() {
-                let known = PlatformSet::ALL.architectures().join(", ");
-                faults.push(format!("{place} is no architecture of nodes: {known}"));
+                let architectures = PlatformSet::ALL.architectures().join(", ");
+                faults.push(format!(
+                    "{place} is not an architecture of nodes: {architectures}"
+                ));
             } else if platforms.intersects(named) {
-                faults.push(format!("{place} is there already; remove one of the two"));
+                faults.push(format!("{place} is repeated; remove one of the two"));
             } else if let Some(price) = read_price(value, &place, faults) {
                 self.prices.add(platforms, price);
             }
@@ -119,7 +121,7 @@ impl PriceList {
     }
 }
 
-/// Returns whether a text can name a currency. In none is a mention, a link, markup or a control character.
+/// Returns whether a text can be the name of a currency. Such a text has no mention, link, markup or control character.
 pub(super) fn is_currency(text: &str) -> bool {
     let is_word = |word: &str| {
         let letters = word.strip_suffix('.').unwrap_or(word);
@@ -139,13 +141,13 @@ fn read(path: &Path) -> io::Result<String> {
         .take(BYTES + 1)
         .read_to_string(&mut text)?;
     if read as u64 > BYTES {
-        let message = format!("larger than {BYTES} bytes: a file of prices has some lines");
+        let message = format!("larger than {BYTES} bytes: a price file has a few lines");
         return Err(io::Error::other(message));
     }
     Ok(text)
 }
 
-/// Reads both prices of an architecture; `place` begins the messages on faults.
+/// Reads both prices of an architecture. Messages on faults begin with `place`.
 fn read_price(node: &Node, place: &str, faults: &mut Vec<String>) -> Option<Price> {
     let before = faults.len();
     let Data::Map(members) = &node.data else {
@@ -171,7 +173,7 @@ fn read_price(node: &Node, place: &str, faults: &mut Vec<String>) -> Option<Pric
         };
         match Price::parse(text) {
             Ok(billionths) if price.is_none() => *price = Some(billionths),
-            Ok(_) => faults.push(format!("{place}.{} is there twice", key.text)),
+            Ok(_) => faults.push(format!("{place}.{} is repeated", key.text)),
             Err(error) => faults.push(format!("{place}.{}: {error}", key.text)),
         }
     }
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_has_its_line_and_says_what_is_allowed() {
+    fn faults_have_their_line_and_the_allowed_values() {
         const RIGHT: &str = "currency: EUR\narchitectures:\n  amd64: {vcpuHour: 0.04, gibHour: '0.005'}\n  arm64: {vcpuHour: 0.03, gibHour: 0}\n";
         let list = PriceList::parse(RIGHT).unwrap();
         assert_eq!(list.currency, "EUR");
@@ -244,13 +246,9 @@ mod tests {
             (
                 "amd64",
                 "x86",
-                "line 3: architectures.x86 is no architecture",
+                "line 3: architectures.x86 is not an architecture",
             ),
-            (
-                "arm64",
-                "amd64",
-                "line 4: architectures.amd64 is there already",
-            ),
+            ("arm64", "amd64", "line 4: architectures.amd64 is repeated"),
             (
                 "0.04",
                 "-1",
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_documentation_are_right() {
+    fn examples_of_the_documentation_are_valid() {
         let page = include_str!("../../../docs/report.md");
         let blocks = page.split("```yaml\n").skip(1);
         let examples: Vec<&str> = blocks

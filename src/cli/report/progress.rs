@@ -1,11 +1,11 @@
-//! Sections on progress: where eligible Pods run now, and what waits for a restart.
+//! Sections on progress: where eligible Pods run now, and which of them wait for a restart.
 
 use super::contents::{By, Report};
 use super::section::{Cell, Section, amount_cells, percent};
 use tolerarch_engine::census::{Amount, Progress, Untolerated};
 
 impl Report<'_> {
-    /// Returns the progress as a whole, and by namespace where `ranks` name it; nothing where nothing is eligible.
+    /// Returns the overall progress, and that of namespaces if `ranks` has them; nothing if no Pod is eligible.
     pub(super) fn progress(&self, ranks: &[By]) -> Vec<Section> {
         let progress = &self.summary.progress;
         if progress.eligible == Amount::default() && progress.bound == Amount::default() {
@@ -20,37 +20,8 @@ impl Report<'_> {
 
     fn overall_progress(&self) -> Section {
         let progress = &self.summary.progress;
-        let without = |reason| progress.untolerated(reason).requests;
-        let waiting = if self.installed.is_some() {
-            "waits for a restart: older than tolerarch"
-        } else {
-            "would wait for a restart after an installation"
-        };
-        let mut lines = vec![("eligible".to_owned(), progress.eligible)];
-        for (architecture, amount) in &progress.architectures {
-            lines.push((format!("on {architecture}"), *amount));
-        }
-        for (what, amount) in [
-            ("on no node yet, or an unknown one", progress.elsewhere),
-            (waiting, without(Untolerated::Older)),
-            (
-                "created since, and without the toleration",
-                without(Untolerated::Younger),
-            ),
-            ("is observed only", without(Untolerated::Observed)),
-            (
-                "is selected by no webhook of tolerarch",
-                without(Untolerated::NotCalled),
-            ),
-            (
-                "is kept by the share of the pool, its owner or its size",
-                without(Untolerated::Closed),
-            ),
-        ] {
-            lines.push((what.to_owned(), amount));
-        }
         let mut rows = Vec::new();
-        for (what, amount) in lines {
+        for (what, amount) in self.progress_lines() {
             if amount != Amount::default() {
                 let mut row = vec![Cell::Text(what), share(amount, progress.eligible)];
                 row.extend(amount_cells(amount));
@@ -65,12 +36,47 @@ impl Report<'_> {
         }
         Section {
             title: "How far it is".to_owned(),
-            intro: "Of the Pods that could run on several architectures of a pool: where they run now, and which of them do not \
-                    tolerate the pool yet. Percentages are of their cores."
+            intro: "Where the Pods run that could run on several architectures of a pool, and which of them do not tolerate the \
+                    pool yet. Percentages are of their cores."
                 .to_owned(),
             columns: vec!["What", "Share", "CPU", "Memory", "Pods"],
             rows,
         }
+    }
+
+    /// Returns the parts of the eligible amount, each with its description.
+    fn progress_lines(&self) -> Vec<(String, Amount)> {
+        let progress = &self.summary.progress;
+        let untolerated = |reason| progress.untolerated(reason).requests;
+        let waiting = if self.installed.is_some() {
+            "waits for a restart: older than tolerarch"
+        } else {
+            "would wait for a restart after an installation"
+        };
+        let mut lines = vec![("eligible".to_owned(), progress.eligible)];
+        for (architecture, amount) in &progress.architectures {
+            lines.push((format!("on {architecture}"), *amount));
+        }
+        for (what, amount) in [
+            ("on no node yet, or an unknown one", progress.elsewhere),
+            (waiting, untolerated(Untolerated::Older)),
+            (
+                "created since, and without the toleration",
+                untolerated(Untolerated::Younger),
+            ),
+            ("is observed only", untolerated(Untolerated::Observed)),
+            (
+                "is selected by no webhook of tolerarch",
+                untolerated(Untolerated::NotCalled),
+            ),
+            (
+                "is kept by the share of the pool, its owner or its size",
+                untolerated(Untolerated::Closed),
+            ),
+        ] {
+            lines.push((what.to_owned(), amount));
+        }
+        lines
     }
 
     fn progress_of_namespaces(&self) -> Section {

@@ -1,4 +1,4 @@
-//! Section of a report: a table that marks untrusted cells, and that each format renders its own way.
+//! Section of a report: a table that marks untrusted cells, and that each format renders in its own way.
 
 use super::bill::decimal;
 use tolerarch_engine::census::{Amount, Coverage, Money};
@@ -18,7 +18,7 @@ pub(super) struct Section {
 pub(super) enum Cell {
     /// Text of this program.
     Text(String),
-    /// Untrusted text: a name that was chosen in the cluster.
+    /// Untrusted text: a name from the cluster.
     Name(String),
     /// Command for a shell, which is not wrapped.
     Command(String),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn amounts_are_formatted_briefly() {
         let of = |cpu_millis, memory_bytes| Amount {
             cpu_millis,
             memory_bytes,

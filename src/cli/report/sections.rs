@@ -1,4 +1,4 @@
-//! Sections of a report in reading order, and those on what images support.
+//! Sections of a report in reading order, and the sections on what images support.
 
 use std::cmp::Reverse;
 
@@ -51,7 +51,7 @@ impl Report<'_> {
         sections
     }
 
-    /// Returns all sections for a format with bars, which have said the totals: the steps come first.
+    /// Returns all sections for a format with bars. The bars show the totals, so the steps come first.
     pub(super) fn sections_below_bars(&self) -> Vec<Section> {
         let mut sections = self.sections(&[By::Image, By::Workload, By::Namespace]);
         sections.sort_by_key(|section| section.title != NEXT);
@@ -109,7 +109,7 @@ impl Report<'_> {
         }
         section(
             "Images that keep Pods from the pools",
-            "The one that keeps most comes first; a Pod that several images keep counts for each of them.",
+            "The image that keeps most comes first. A Pod that several images keep counts for each of them.",
             &columns,
             rows.into_iter(),
         )
@@ -117,9 +117,9 @@ impl Report<'_> {
 
     fn by_workload(&self) -> Section {
         let workloads = self.summary.workloads.iter();
-        let kept = workloads
+        let ineligible = workloads
             .filter(|(_, one)| matches!(one.coverage, Coverage::Partial | Coverage::Unknown));
-        let rows = kept.map(|(workload, one)| {
+        let rows = ineligible.map(|(workload, one)| {
             let cells = vec![
                 Cell::Coverage(one.coverage),
                 Cell::Text(one.reason.to_string()),
@@ -156,7 +156,7 @@ impl Report<'_> {
         });
         section(
             "Namespaces",
-            "Shares of the requested CPU; where images keep most comes first.",
+            "Shares of the requested CPU. The namespace in which images keep most comes first.",
             &[
                 "Namespace",
                 "CPU",
@@ -184,8 +184,8 @@ impl Report<'_> {
         section(
             "Newer tags that have the missing platforms",
             format!(
-                "Of the images that lack a platform the first {IMAGES}. Only tags count that differ by their version \
-                 alone, and pre-releases only where the image is one."
+                "The first {IMAGES} of the images that lack a platform. Only tags that differ in nothing but the version \
+                 count, and pre-releases only if the image is one."
             ),
             &["Nearest", "Newest", "Image", "Note"],
             rows,
@@ -203,13 +203,13 @@ impl Report<'_> {
         });
         section(
             "Unknown, and what to do",
-            "Whether these Pods could use a pool is not known.",
+            "It is unknown whether these Pods could use a pool.",
             &["Reason", "CPU", "Memory", "Pods", "Images", "Do"],
             rows,
         )
     }
 
-    /// Returns why single images are unknown, from the traces of their lookups.
+    /// Returns why images are unknown, by the traces of their lookups.
     fn causes(&self) -> Section {
         let causes = self.causes.iter();
         let rows = causes.map(|(image, cause)| vec![Cell::name(image), Cell::name(cause)]);
@@ -219,12 +219,12 @@ impl Report<'_> {
     fn missed(&self) -> Section {
         // Missed Pods are sorted by workload.
         let missed = &self.summary.missed;
-        let alike = missed.chunk_by(|(one, pools), (other, others)| {
+        let groups = missed.chunk_by(|(one, pools), (other, others)| {
             one.workload == other.workload && pools == others
         });
-        let mut alike: Vec<_> = alike.collect();
-        alike.sort_by_key(|pods| Reverse(pods.len()));
-        let rows = alike.into_iter().filter_map(|pods| {
+        let mut groups: Vec<_> = groups.collect();
+        groups.sort_by_key(|pods| Reverse(pods.len()));
+        let rows = groups.into_iter().filter_map(|pods| {
             let (IndexedPod { workload, .. }, pools) = pods.first()?;
             Some(vec![
                 Cell::number(pods.len() as u64),
@@ -235,7 +235,7 @@ impl Report<'_> {
         });
         section(
             "Missed: Pods that could use a pool, and were created without",
-            "Those that are older than tolerarch get it when they are created again.",
+            "Pods that are older than tolerarch get the tolerations when they are created again.",
             &["Pods", "Pools", "Namespace", "Object"],
             rows,
         )
@@ -256,7 +256,7 @@ impl Report<'_> {
         }
         section(
             "Misplaced: Pods on nodes that their images do not support",
-            "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity.",
+            "They fail there unless the node emulates the platform: keep them off by placement.require or their own affinity.",
             &["Platform", "Node", "Namespace", "Pod", "Image"],
             rows.into_iter(),
         )

@@ -1,4 +1,4 @@
-//! What to do next: the steps that bring most, each with its object and how it is done.
+//! Next steps: those that bring most, each with its object and how to do it.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,17 +13,17 @@ use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Gain, ImageTotal, ReasonTotal, Untolerated, Workload};
 
 /// Maximum number of steps.
-const MAX_ITEMS: usize = 10;
-/// Number of steps of a kind that come before others of it, so that restarts do not hide images, nor images restarts.
-const MOST_OF_A_KIND: usize = 5;
+const MAX_STEPS: usize = 10;
+/// Number of steps of a kind that are preferred, so that restarts do not hide images or the other way round.
+const PREFERRED_OF_A_KIND: usize = 5;
 
 pub(super) struct Step<'r> {
     pub(super) kind: StepKind,
-    /// What is done, in a few words.
+    /// The step in a few words.
     pub(super) action: String,
     /// Namespace of a workload; empty for all other objects.
     pub(super) namespace: &'r str,
-    /// Name of the object, or how many there are.
+    /// Name of the object, or the number of objects.
     pub(super) object: Cell,
     pub(super) brings: Gain,
     pub(super) how: How,
@@ -45,7 +45,7 @@ pub(super) enum StepKind {
 }
 
 pub(super) enum How {
-    /// Command for a shell, made of valid names only.
+    /// Command for a shell, which contains only valid names.
     Command(String),
     Advice(String),
 }
@@ -75,7 +75,7 @@ struct Missed<'r> {
 }
 
 impl Report<'_> {
-    /// Returns at most ten steps: Pods that fail where they are come first, then what brings most.
+    /// Returns at most [`MAX_STEPS`] steps. Pods that fail on their nodes come first, then the steps that bring most.
     pub(super) fn steps(&self) -> Vec<Step<'_>> {
         let mut steps = self.missed_steps();
         steps.extend(self.movable_step());
@@ -84,31 +84,31 @@ impl Report<'_> {
         steps.extend(unknown.map(|(reason, total)| unknown_step(*reason, total)));
         steps.sort_by_key(|step| Reverse(step.brings));
         steps.splice(0..0, self.misplaced_step());
-        // Those beyond their share come last, where others leave room.
-        let mut of_kind: HashMap<StepKind, usize> = HashMap::new();
-        let mut beyond = Vec::new();
+        let mut counts: HashMap<StepKind, usize> = HashMap::new();
+        let mut surplus = Vec::new();
         let mut chosen = Vec::new();
         for step in steps {
-            let before = of_kind.entry(step.kind).or_default();
-            *before += 1;
-            if *before > MOST_OF_A_KIND {
-                beyond.push(step);
+            let count = counts.entry(step.kind).or_default();
+            *count += 1;
+            if *count > PREFERRED_OF_A_KIND {
+                surplus.push(step);
             } else {
                 chosen.push(step);
             }
         }
-        chosen.extend(beyond);
-        chosen.truncate(MAX_ITEMS);
+        // Further steps of a kind fill the list.
+        chosen.extend(surplus);
+        chosen.truncate(MAX_STEPS);
         chosen
     }
 
     pub(super) fn next_steps(&self) -> Section {
         let mut rows = Vec::new();
-        for (place, step) in self.steps().into_iter().enumerate() {
-            let mut row = vec![Cell::number(place as u64 + 1)];
+        for (index, step) in self.steps().into_iter().enumerate() {
+            let mut row = vec![Cell::number(index as u64 + 1)];
             if self.bill.is_some() {
                 row.push(match step.kind {
-                    // What they save is that they run.
+                    // This step saves no money: it makes Pods run.
                     StepKind::Move => Cell::Number(String::new(), 0.0),
                     _ => Cell::money(step.brings.money),
                 });
@@ -126,14 +126,14 @@ impl Report<'_> {
             rows.push(row);
         }
         let mut columns = vec!["#"];
-        let mut intro = "Pods that fail where they are come first, then what brings most to the pools. The amounts are the \
-                         requests of the Pods of each step."
+        let mut intro = "Pods that fail on their nodes come first, then the steps that bring most to the pools. The amounts \
+                         are the requests of the Pods of each step."
             .to_owned();
         if let Some(bill) = &self.bill {
             columns.push("Saves a month");
             intro = format!(
-                "Pods that fail where they are come first, then what saves most, in {}, if the Pods then run where it costs \
-                 least. The other amounts are their requests.",
+                "Pods that fail on their nodes come first, then the steps that save most, in {}, if the Pods then run where \
+                 it costs least. The other amounts are their requests.",
                 bill.currency
             );
         }
@@ -146,7 +146,7 @@ impl Report<'_> {
         }
     }
 
-    /// Returns one step for all Pods on nodes that their images do not support: what keeps them off is one setting.
+    /// Returns one step for all Pods on nodes that their images do not support, because one setting keeps them off.
     fn misplaced_step(&self) -> Option<Step<'_>> {
         let misplaced = &self.summary.misplaced;
         let (first, ..) = misplaced.first()?;
@@ -220,7 +220,7 @@ impl Report<'_> {
         steps
     }
 
-    /// Returns the step of the Pods that tolerate a pool, and run where it costs more.
+    /// Returns the step for Pods that tolerate a pool and run on more expensive nodes.
     fn movable_step(&self) -> Option<Step<'_>> {
         let movable = self.summary.progress.movable;
         if movable.requests.pods == 0 {
@@ -240,7 +240,8 @@ impl Report<'_> {
         })
     }
 
-    /// Returns the workloads with Pods that do not tolerate a pool for this reason, where the webhook is called.
+    /// Returns the workloads with Pods that do not tolerate a pool for this reason, in namespaces where the webhook is
+    /// called.
     fn untolerating(&self, reason: Untolerated) -> Vec<Missed<'_>> {
         let mut missed = Vec::new();
         for (workload, total) in &self.summary.workloads {
@@ -256,7 +257,7 @@ impl Report<'_> {
         let mut steps = Vec::new();
         for ((image, cause), total) in &self.summary.images {
             let action = match cause {
-                // Of several pools one is enough.
+                // The platforms are those of several pools, and one pool is enough.
                 Cause::Lacks(platforms) if platforms.names().count() > 1 => {
                     format!("build for {platforms}, or those of them that one pool has")
                 }
@@ -264,7 +265,7 @@ impl Report<'_> {
                 Cause::Failed(failure) => format!("repair for {}", failure.platforms),
                 Cause::Unknown(_) => continue,
             };
-            // Pods that other images keep as well, or their own node selector, are brought by none of them alone.
+            // A Pod that other images or its own node selector keep as well is not brought by this image alone.
             if total.brings.requests.pods == 0 {
                 continue;
             }
@@ -313,7 +314,7 @@ fn namespace_of<'r>(total: &ImageTotal<'r>) -> &'r str {
     }
 }
 
-/// Returns an addition to advice: how many workloads have an image.
+/// Returns the end of an advice: the number of workloads with the image.
 fn kept_by(total: &ImageTotal<'_>) -> String {
     match total.workloads.len() {
         1 => "; 1 workload has it".to_owned(),
@@ -321,7 +322,7 @@ fn kept_by(total: &ImageTotal<'_>) -> String {
     }
 }
 
-/// Returns why Pods that were created after the installation have no toleration, or who says so.
+/// Returns the step that finds out why Pods created after the installation have no toleration.
 fn explain<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Step<'r> {
     let Workload {
         namespace,
@@ -346,7 +347,7 @@ fn explain<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Step<'r> {
     }
 }
 
-/// Returns how Pods are created again; `None` for those of Jobs, of which the next run brings it.
+/// Returns the step that has Pods created again; `None` for Pods of Jobs, whose next run gets the tolerations.
 fn restart<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Option<Step<'r>> {
     let Workload {
         namespace,
@@ -476,8 +477,8 @@ mod tests {
                 requests: pod.requests,
                 ..Gain::default()
             };
-            let place = workloads.iter().position(|(one, _)| **one == *pod.workload);
-            let place = place.unwrap_or_else(|| {
+            let index = workloads.iter().position(|(one, _)| **one == *pod.workload);
+            let index = index.unwrap_or_else(|| {
                 let total = WorkloadTotal {
                     coverage: Coverage::All,
                     reason: Reason::Tolerated,
@@ -491,7 +492,7 @@ mod tests {
                 workloads.push((&pod.workload, total));
                 workloads.len() - 1
             });
-            let untolerated = &mut workloads[place].1.progress.untolerated;
+            let untolerated = &mut workloads[index].1.progress.untolerated;
             untolerated.entry(reason).or_default().add(gain);
         }
         workloads
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn only_valid_names_are_in_a_command() {
+    fn commands_contain_only_valid_names() {
         let evil = "web; rm -rf /";
         for (namespace, kind, name, command) in [
             (
@@ -546,16 +547,16 @@ mod tests {
             let pods = [pod(namespace, kind, name, 1)];
             let report = report(&pods);
             let steps = report.steps();
-            let found = match &steps[0].how {
+            let actual = match &steps[0].how {
                 How::Command(command) => Some(command.as_str()),
                 How::Advice(_) => None,
             };
-            assert_eq!(found, command, "{namespace} {kind} {name}");
+            assert_eq!(actual, command, "{namespace} {kind} {name}");
         }
     }
 
     #[test]
-    fn a_restart_is_advised_where_it_brings_something() {
+    fn restart_is_advised_only_if_it_helps() {
         let pods = [
             pod("shop", "Deployment", "web", 100),
             pod("shop", "Deployment", "web", 100),
@@ -587,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn what_brings_most_comes_first_after_what_fails() {
+    fn failing_pods_come_first_then_the_largest_gains() {
         let names: Vec<String> = (0..9).map(|number| format!("app-{number}")).collect();
         let pods: Vec<IndexedPod> = names
             .iter()
@@ -635,7 +636,7 @@ mod tests {
             "6 0.015 0 1 restart shop Deployment/app-5 kubectl",
             "7 0.015 0 1 resolve: not-found  unknown push the image",
             "8 0.014 0 1 restart shop Deployment/app-4 kubectl",
-            // More restarts than their share, as there is room.
+            // Further restarts fill the list.
             "9 0.013 0 1 restart shop Deployment/app-3 kubectl",
             "10 0.012 0 1 restart shop Deployment/app-2 kubectl",
         ];
@@ -646,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_calls_no_tag_the_nearest_or_newest_that_there_is() {
+    fn tag_advice_makes_no_claim_about_unlisted_tags() {
         // A later tag may not have been listed, or its lookup have failed.
         for (may_be_nearer, newest, expected) in [
             (false, "1.3", "1.1 has what is missing, and so has 1.3"),

@@ -28,35 +28,43 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         rows,
         ..
     } = section;
-    // Sentences are below their table, as they would make it too wide.
+    let limited_rows = &rows[..rows.len().min(MAX_ITEMS)];
+    // Sentences are printed below the table, because they would make it too wide.
     let sentences = columns
         .iter()
         .position(|name| matches!(*name, "Do" | "Cause" | "Note"));
-    let kept = sentences.unwrap_or(columns.len());
-    let header: Vec<String> = columns[..kept]
-        .iter()
-        .map(|name| name.to_uppercase())
-        .collect();
+    let table_columns = sentences.unwrap_or(columns.len());
+    let mut header = Vec::new();
+    for name in &columns[..table_columns] {
+        header.push(name.to_uppercase());
+    }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let most = || rows.iter().take(MAX_ITEMS);
-    let table = table(
-        &header,
-        most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])),
-        "  ",
-        width,
-    );
-    let subject = columns.iter().position(|name| *name == "Image");
-    let subject = subject.filter(|_| columns[kept..] == ["Note"]).unwrap_or(0);
-    let rest = rest(rows.len(), MAX_ITEMS)
-        .map(|rest| format!("  {rest}"))
-        .unwrap_or_default();
-    paragraphs([
-        format!("{}\n", sanitized(title)),
-        table,
-        sentences.map_or_else(String::new, |at| {
-            sentences_below(most(), subject, at, width)
-        }),
-    ]) + &rest
+    let mut table_rows = Vec::new();
+    // A single column only names the subjects of the sentences.
+    if table_columns > 1 {
+        for cells in limited_rows {
+            table_rows.push(row(&cells[..table_columns]));
+        }
+    }
+    let table = table(&header, table_rows, "  ", width);
+    let below = match sentences {
+        Some(column) => sentences_below(limited_rows, subject_of(columns), column, width),
+        None => String::new(),
+    };
+    let mut text = paragraphs([format!("{}\n", sanitized(title)), table, below]);
+    if let Some(rest) = rest(rows.len(), MAX_ITEMS) {
+        text += &format!("  {rest}");
+    }
+    text
+}
+
+/// Returns the column with the subject of the sentences: the image if they are notes, otherwise the first column.
+fn subject_of(columns: &[&str]) -> usize {
+    if columns.last() != Some(&"Note") {
+        return 0;
+    }
+    let image = columns.iter().position(|name| *name == "Image");
+    image.unwrap_or(0)
 }
 
 /// Returns a row in the colour of its coverage, if it has one.
@@ -78,9 +86,9 @@ fn row(cells: &[Cell]) -> Row {
     }
 }
 
-/// Renders the sentences in a column, after the cell that they are about; those of numbered rows that are the same, once.
-fn sentences_below<'r>(
-    rows: impl Iterator<Item = &'r Vec<Cell>>,
+/// Renders the sentences of a column, each after its subject. Equal sentences of numbered rows are rendered once.
+fn sentences_below(
+    rows: &[Vec<Cell>],
     subject: usize,
     column: usize,
     width: Option<usize>,
@@ -102,7 +110,7 @@ fn sentences_below<'r>(
     }
     let mut text = String::new();
     for (label, sentence) in sentences {
-        // A shell would take the lines of a wrapped command for several.
+        // A shell would take the lines of a wrapped command for several commands.
         let width = width.filter(|_| !matches!(sentence, Cell::Command(_)));
         let line = format!("  {label}: {}", sentence.text());
         text += &wrapped(&line, "    ", width);
@@ -121,7 +129,7 @@ mod tests {
     use tolerarch_engine::decide::{BlockingImage, Examined, ImageState, PoolState};
 
     #[test]
-    fn sentences_are_wrapped_and_said_once_and_commands_are_whole() {
+    fn sentences_are_wrapped_and_merged_but_commands_are_not() {
         let row = |number, cell| vec![Cell::number(number), Cell::name("object"), cell];
         let advice = || Cell::Text("words that are wrapped at some place".to_owned());
         let command = "kubectl --namespace shop rollout restart deployment/web";
@@ -142,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_of_80_columns_shows_every_reason() {
+    fn terminal_of_80_columns_shows_every_reason() {
         let long = |name: &str| format!("{}-{name}", "very-long".repeat(6));
         let image = format!("registry.example.com/{}:v1", long("image"));
         let mut pods = Vec::new();

@@ -1,4 +1,4 @@
-//! Explanation of one object: the earlier decision and today's, the images behind them, and the nodes of its Pods.
+//! Explanation of one object: the earlier decision and today's, its images, and the nodes of its Pods.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) struct Explained {
     #[serde(flatten)]
     pub(super) today: Examined,
     /// Annotations that an earlier decision left on the Pod; `None` for a workload.
-    decided: Option<Marks>,
+    decided: Option<Annotations>,
     pods: Vec<PodState>,
 }
 
@@ -39,20 +39,20 @@ struct PodState {
     node: Option<String>,
     platform: Option<String>,
     #[serde(rename = "decided")]
-    marks: Marks,
+    annotations: Annotations,
     misplaced: Vec<String>,
 }
 
 /// Annotations of tolerarch on a Pod.
 #[derive(Serialize)]
-struct Marks {
+struct Annotations {
     pools: String,
     preferred: String,
     reason: String,
     required: String,
 }
 
-impl Marks {
+impl Annotations {
     fn of(pod: Option<&Pod<'_>>) -> Self {
         let text = |key| pod.map_or("", |pod| pod.annotation(key)).to_owned();
         let [pools, required, preferred, reason] =
@@ -73,25 +73,28 @@ impl Marks {
             preferred,
             reason,
         } = self;
-        let all = [
+        let mut parts = Vec::new();
+        for (what, text) in [
             ("opened", pools),
             ("required", required),
             ("preferred", preferred),
             ("closed:", reason),
-        ];
-        let said = all.iter().filter(|(_, text)| !text.is_empty());
-        let said: Vec<String> = said.map(|(what, text)| format!("{what} {text}")).collect();
-        if said.is_empty() {
+        ] {
+            if !text.is_empty() {
+                parts.push(format!("{what} {text}"));
+            }
+        }
+        if parts.is_empty() {
             "-".to_owned()
         } else {
-            said.join(", ")
+            parts.join(", ")
         }
     }
 }
 
 impl Explained {
-    /// Explains an object of a namespace. `scope` has the Pods that are reviewed, and the namespace's labels, if known.
-    /// `notes` get one if no decision is made, or if that is not known.
+    /// Explains an object of a namespace. `scope` has the Pods that are reviewed, with the namespace's labels, if both are
+    /// known. Adds a note if the object is not decided on, or if that is unknown.
     pub(super) async fn of(
         session: &Session,
         survey: &Survey,
@@ -107,21 +110,11 @@ impl Explained {
             label,
             ..
         } = object.place.clone();
-        let mut called = Called::For(None);
-        if let Some((scope, of_namespace)) = scope {
-            let labels = &object.value["metadata"]["labels"];
-            let labels = BTreeMap::deserialize(labels).unwrap_or_default();
-            called = scope.called(of_namespace, &labels);
-        }
-        match called {
-            Called::For(_) => {}
-            Called::No => notes.push(format!(
-                "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
-            )),
-            Called::Unknown => notes.push(format!(
-                "a matchCondition of the webhook, which is not evaluated here, says whether {label} is decided on"
-            )),
-        }
+        let called = match scope {
+            Some((scope, namespace_labels)) => called(scope, namespace_labels, object),
+            None => Called::For(None),
+        };
+        notes.extend(scope_note(&called, &label, namespace));
         let pod = object.pod().ok();
         let settings = survey.terms(namespace);
         let policy = session.snapshot.policy_for(settings.profile);
@@ -144,7 +137,7 @@ impl Explained {
             }
         }
         let decided = match pod {
-            Some(pod) if kind == "Pod" => Some(Marks::of(Some(&pod))),
+            Some(pod) if kind == "Pod" => Some(Annotations::of(Some(&pod))),
             _ => None,
         };
         Self {
@@ -165,8 +158,8 @@ impl Explained {
         let mut line = |name: &str, value: &str| {
             text += &wrapped(&format!("  {name:<10} {value}"), "             ", width);
         };
-        if let Some(marks) = &self.decided {
-            line("decided", &marks.text());
+        if let Some(annotations) = &self.decided {
+            line("decided", &annotations.text());
         }
         let Examined {
             decision,
@@ -207,6 +200,30 @@ impl Explained {
     }
 }
 
+/// Returns whether the webhook is called for the object.
+fn called<'s>(
+    scope: &'s Scope,
+    namespace_labels: &BTreeMap<String, String>,
+    object: &Object,
+) -> Called<'s> {
+    let labels = &object.value["metadata"]["labels"];
+    let labels = BTreeMap::deserialize(labels).unwrap_or_default();
+    scope.called(namespace_labels, &labels)
+}
+
+/// Returns a note if the object is not decided on, or if that is unknown.
+fn scope_note(called: &Called<'_>, label: &str, namespace: &str) -> Option<String> {
+    match called {
+        Called::For(_) => None,
+        Called::No => Some(format!(
+            "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
+        )),
+        Called::Unknown => Some(format!(
+            "a matchCondition of the webhook, which is not evaluated here, determines whether {label} is decided on"
+        )),
+    }
+}
+
 /// Returns whether the Pod is this object, or belongs to it.
 fn is_of_object(pod: &IndexedPod, kind: &str, name: &str) -> bool {
     let is_owner = |owner: &Workload| *owner.kind == *kind && *owner.name == *name;
@@ -235,7 +252,7 @@ fn state(pool: &PoolState) -> String {
     format!("{name} ({platforms}): {state}{tolerated}")
 }
 
-/// Says why an image is unknown, and what to do.
+/// Returns why an image is unknown, and advice.
 fn advise(image: &ImageState, reason: Reason) -> String {
     let name = &image.image;
     let Some(cause) = &image.cause else {
@@ -243,7 +260,7 @@ fn advise(image: &ImageState, reason: Reason) -> String {
         return format!("  {name}: {reason}{}", fix.unwrap_or_default());
     };
     match fix(reason) {
-        // The cause of a failed connection includes advice already.
+        // The cause of a failed connection already includes advice.
         Some(fix) if reason != Reason::Unknown(LookupError::Unreachable) => {
             format!("  {name}: {cause}; {fix}")
         }
@@ -270,33 +287,31 @@ fn row(image: &ImageState) -> Row {
 }
 
 impl PodState {
-    /// Returns the node of a Pod, its annotations, and its images that do not run on the node.
+    /// Returns the state of a Pod: its node, its annotations, and its images that do not run on the node.
     fn of(survey: &Survey, images: &[ImageState], pod: &IndexedPod) -> Self {
         let facts = pod
             .shape
             .and_then(|shape| survey.shapes.get_index(shape))
             .map(|shape| &shape.pod);
-        let own: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();
+        let usages: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();
         let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
-        let does_not_run = |image: &&ImageState| {
-            let runs = platform
-                .zip(image.platforms)
-                .is_none_or(|(node, runs_on)| runs_on.contains(node));
-            !runs
-                && own
-                    .iter()
-                    .any(|usage| shortened(usage.given) == image.image)
-        };
+        let mut misplaced = Vec::new();
+        for image in images {
+            let (Some(node), Some(runs_on)) = (platform, image.platforms) else {
+                continue;
+            };
+            let mut usages = usages.iter();
+            let is_of_pod = usages.any(|usage| shortened(usage.given) == image.image);
+            if is_of_pod && !runs_on.contains(node) {
+                misplaced.push(image.image.clone());
+            }
+        }
         Self {
             name: pod.name.to_string(),
             node: pod.node.as_deref().map(ToOwned::to_owned),
             platform: platform.map(|platform| platform.to_string()),
-            marks: Marks::of(facts),
-            misplaced: images
-                .iter()
-                .filter(does_not_run)
-                .map(|image| image.image.clone())
-                .collect(),
+            annotations: Annotations::of(facts),
+            misplaced,
         }
     }
 
@@ -319,7 +334,7 @@ impl PodState {
                 self.name.clone(),
                 node,
                 format!("{platform}{wrong}"),
-                self.marks.text(),
+                self.annotations.text(),
             ],
         }
     }

@@ -1,4 +1,4 @@
-//! Targets of `why`, such as `deploy/web` and `rollouts.argoproj.io/web`, and their paths at the API server.
+//! Targets of `why`, such as `deploy/web` and `rollouts.argoproj.io/web`, and their paths on the API server.
 
 use std::str::FromStr;
 
@@ -19,27 +19,27 @@ impl FromStr for Target {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        let (kind, own) = text.split_once('/').ok_or(FORM)?;
+        let (kind, object) = text.split_once('/').ok_or(FORM)?;
         let kind = kind.parse().map_err(|()| FORM)?;
         Ok(Self {
             text: text.to_owned(),
             kind,
-            name: name(own)?,
+            name: name(object)?,
         })
     }
 }
 
 impl Target {
-    /// Returns the path of the object, or why the API server does not name one.
+    /// Returns the path of the object. Fails if the API server does not serve its kind in namespaces.
     pub(super) fn path(&self, kinds: &ServedKinds, namespace: &str) -> Result<String, String> {
-        let found = kinds.find(&self.kind).map_err(|error| error.to_string())?;
-        if !found.is_namespaced {
+        let served = kinds.find(&self.kind).map_err(|error| error.to_string())?;
+        if !served.is_namespaced {
             return Err(format!(
-                "a {} is in no namespace, and brings no Pods",
-                found.kind
+                "a {} is in no namespace, and creates no Pods",
+                served.kind
             ));
         }
-        Ok(found.path(namespace, &self.name))
+        Ok(served.path(namespace, &self.name))
     }
 }
 

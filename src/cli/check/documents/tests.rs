@@ -5,19 +5,19 @@ use super::*;
 
 /// Returns the line of each document, and its value or fault.
 fn all(bytes: &[u8]) -> Vec<(usize, String)> {
-    let shown = |read: Result<Node, Fault>| match read {
+    let rendered = |read: Result<Node, Fault>| match read {
         Ok(node) => (node.line, node.value().to_string()),
         Err(fault) => (fault.line, format!("! {}", fault.message)),
     };
-    read(bytes).into_iter().map(shown).collect()
+    read(bytes).into_iter().map(rendered).collect()
 }
 
 fn check(text: &str, expected: &[(usize, &str)]) {
     let read = all(text.as_bytes());
     assert_eq!(read.len(), expected.len(), "{text:?}: {read:?}");
-    for ((line, shown), (expected_line, expected)) in read.iter().zip(expected) {
+    for ((line, rendered), (expected_line, expected)) in read.iter().zip(expected) {
         assert_eq!(line, expected_line, "{text:?}: {read:?}");
-        assert!(shown.starts_with(expected), "{text:?}: {shown}");
+        assert!(rendered.starts_with(expected), "{text:?}: {rendered}");
     }
 }
 
@@ -151,7 +151,7 @@ fn deep_managed_fields_are_skipped() {
     );
 }
 
-/// Makes all numbers floats: a node has a float without a fraction as the whole number that Go writes for it.
+/// Makes all numbers floats: a node holds a float without a fraction as the whole number that Go writes for it.
 fn with_floats(value: Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64()),

@@ -167,7 +167,7 @@ fn other_kinds_are_skipped() {
     }
 }
 
-/// A group without a dot, or below `k8s.io`, does not make a kind one of Kubernetes itself.
+/// A group without a dot or below `k8s.io` may have custom kinds.
 #[test]
 fn kind_unknown_to_kubernetes_is_custom() {
     for (version, kind) in [
@@ -252,8 +252,8 @@ fn every_template_of_an_object_is_found() {
             .into_iter()
             .map(Result::unwrap)
             .collect();
-        let found: Vec<&str> = objects.iter().map(|object| &*object.place.path).collect();
-        assert_eq!(found, paths, "{kind}");
+        let actual: Vec<&str> = objects.iter().map(|object| &*object.place.path).collect();
+        assert_eq!(actual, paths, "{kind}");
         for object in &objects {
             let template = object.template.as_deref().unwrap();
             assert_eq!(
@@ -395,7 +395,7 @@ fn templates_of_custom_kinds_are_found_where_operators_read() {
 }
 
 /// Returns the paths of templates to decide on, and of images that are not looked at.
-fn found(text: &str) -> (Vec<String>, Vec<String>) {
+fn paths_of(text: &str) -> (Vec<String>, Vec<String>) {
     let Contents {
         objects,
         unseen_images,
@@ -422,7 +422,7 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
     )
 }
 
-/// Parts of operators' own examples.
+/// The objects are parts of the operators' own examples.
 #[test]
 fn templates_of_custom_kinds_are_found_by_shape() {
     for (version, kind, spec, decided, unseen) in [
@@ -541,13 +541,13 @@ fn templates_of_custom_kinds_are_found_by_shape() {
     ] {
         let text =
             format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
-        let (found_decided, found_unseen) = found(&text);
+        let (found_decided, found_unseen) = paths_of(&text);
         assert_eq!(found_decided, decided, "{text}");
         assert_eq!(found_unseen, unseen, "{text}");
     }
 }
 
-/// A pipeline may not have filled in the image yet.
+/// A pipeline may fill in the image later.
 #[test]
 fn rollout_template_is_found_with_any_image() {
     for image in ["$IMAGE", "Nginx:1", "{{ .Values.image }}"] {
@@ -589,11 +589,11 @@ fn image_outside_a_workload_is_ignored() {
         "apiVersion: example.com/v1\nkind: Thing\nmetadata: {annotations: {image: a}}\nstatus: {image: a, containers: [{image: a}]}",
         "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: []}",
     ] {
-        assert_eq!(found(text), (vec![], vec![]), "{text}");
+        assert_eq!(paths_of(text), (vec![], vec![]), "{text}");
     }
 }
 
-/// Without metadata there is no place for annotations.
+/// Annotations need metadata.
 #[test]
 fn spec_without_metadata_gets_no_patch() {
     let object = object_of(

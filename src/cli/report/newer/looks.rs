@@ -1,15 +1,14 @@
-//! Which of the newer tags of an image to look up, to find the nearest and the newest one that has its platforms in few
-//! lookups. Pure.
+//! Search for the nearest and the newest tag of an image that have certain platforms, in few lookups. Pure.
 //!
-//! The newest tags are looked up downwards until one has the platforms, then the nearest ones upwards; between them the
-//! search halves what is left, as a platform that has come mostly stays.
+//! First it looks up the newest tags downwards until one has the platforms, then the nearest tags upwards. Between them it
+//! bisects, because later tags mostly keep a platform.
 
 use tolerarch_core::reason::LookupError;
 
-/// Maximum number of tags that are looked up one after the other, at either end.
+/// Maximum number of tags that are looked up one after the other at either end.
 const AT_AN_END: usize = 8;
 
-/// What is known of one tag.
+/// Result of the lookup of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Has,
@@ -17,12 +16,12 @@ pub(super) enum Answer {
     Unknown(LookupError),
 }
 
-/// Lookups among tags that are numbered from the nearest on.
-pub(super) struct Looks {
+/// Search among tags, which are numbered from the nearest on.
+pub(super) struct TagSearch {
     answers: Vec<Option<Answer>>,
 }
 
-impl Looks {
+impl TagSearch {
     pub(super) fn among(tags: usize) -> Self {
         Self {
             answers: vec![None; tags],
@@ -32,20 +31,18 @@ impl Looks {
     /// Returns the tag to look up next; `None` at the end.
     pub(super) fn next(&self) -> Option<usize> {
         let count = self.answers.len();
-        for place in (count.saturating_sub(AT_AN_END)..count).rev() {
-            match self.answers[place] {
-                None => return Some(place),
+        for tag in (count.saturating_sub(AT_AN_END)..count).rev() {
+            match self.answers[tag] {
+                None => return Some(tag),
                 Some(Answer::Has) => break,
                 Some(_) => {}
             }
         }
         let nearest = self.nearest()?;
-        let upwards = 0..nearest.min(AT_AN_END);
-        if let Some(place) = upwards
-            .into_iter()
-            .find(|place| self.answers[*place].is_none())
-        {
-            return Some(place);
+        for tag in 0..nearest.min(AT_AN_END) {
+            if self.answers[tag].is_none() {
+                return Some(tag);
+            }
         }
         let mut below = self.answers[..nearest].iter();
         let first_between = below.rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -77,7 +74,7 @@ impl Looks {
         self.answers.iter().flatten().count()
     }
 
-    /// Returns how many lookups failed, and why one of them did.
+    /// Returns the number of failed lookups, and the reason of one of them.
     pub(super) fn failed(&self) -> Option<(usize, LookupError)> {
         let mut errors = Vec::new();
         for answer in self.answers.iter().flatten() {
@@ -97,9 +94,9 @@ fn has(answer: &Option<Answer>) -> bool {
 mod tests {
     use super::*;
 
-    /// Searches among tags of which the given ones have the platforms, and returns the order of lookups as well.
-    fn searched(tags: usize, answer: impl Fn(usize) -> Answer) -> (Looks, Vec<usize>) {
-        let mut search = Looks::among(tags);
+    /// Searches among tags with these answers. Returns the search and the order of the lookups.
+    fn searched(tags: usize, answer: impl Fn(usize) -> Answer) -> (TagSearch, Vec<usize>) {
+        let mut search = TagSearch::among(tags);
         let mut looks = Vec::new();
         while let Some(tag) = search.next() {
             assert!(!looks.contains(&tag), "{tag} again, after {looks:?}");
@@ -120,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_and_the_newest_are_found_in_few_lookups() {
+    fn nearest_and_newest_are_found_in_few_lookups() {
         for (tags, first, looks) in [
             (1, 0, vec![0]),
             (2, 0, vec![1, 0]),
@@ -149,27 +146,27 @@ mod tests {
     }
 
     #[test]
-    fn without_one_among_the_newest_the_search_ends() {
+    fn search_ends_without_a_match_among_the_newest() {
         let (search, looked) = searched(2000, |_| Answer::Lacks);
         assert_eq!(looked, (1992..2000).rev().collect::<Vec<_>>());
         assert_eq!((search.nearest(), search.newest()), (None, None));
         assert_eq!(searched(3, |_| Answer::Lacks).1, [2, 1, 0]);
         assert_eq!(searched(0, |_| Answer::Has).1, [0; 0]);
-        // The newest have lost it again.
-        let (search, looked) = searched(20, |tag| from(5)(tag).min_before(tag, 17));
+        // The newest tags have lost the platform again.
+        let (search, looked) = searched(20, |tag| from(5)(tag).has_until(tag, 17));
         assert_eq!(search.newest(), Some(16));
         assert_eq!(search.nearest(), Some(5));
         assert_eq!(looked, [19, 18, 17, 16, 0, 1, 2, 3, 4, 5]);
     }
 
     impl Answer {
-        fn min_before(self, tag: usize, end: usize) -> Self {
+        fn has_until(self, tag: usize, end: usize) -> Self {
             if tag < end { self } else { Self::Lacks }
         }
     }
 
     #[test]
-    fn a_failed_lookup_is_not_taken_for_a_tag_that_lacks_a_platform() {
+    fn failed_lookup_does_not_count_as_lacking() {
         let failing = |tag| match tag {
             1 => Answer::Unknown(LookupError::Timeout),
             _ => from(3)(tag),
