@@ -397,8 +397,8 @@ async fn a_registry_that_limits_requests_is_not_asked_further() {
     assert_eq!(
         found[0]["message"],
         format!(
-            "none found among 4 tags; looked up, from the newest on: 1 of 3 newer ones; {host} limits requests, so it is \
-             not asked further; 1 lookup failed: throttled"
+            "none found among 4 tags; looked up, from the newest on: 1 of 3 newer ones; {host} limits requests, so \
+             the search was stopped; 1 lookup failed: throttled"
         )
     );
     assert_eq!(looked_up(&repo), ["1.0", "1.3"]);
