@@ -10,7 +10,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
 /// Kinds of Kubernetes 1.37 and earlier versions, by group. Other kinds of these groups are custom kinds, and so are those
-/// of add-ons below `k8s.io`, like `gateway.networking.k8s.io`. `e2e/upstream` compares the list with Kubernetes.
+/// of add-ons below `k8s.io`, like `gateway.networking.k8s.io`. `e2e/conformance` compares the list with Kubernetes.
 const OF_KUBERNETES: &[(&str, &str)] = &[
     (
         "",
@@ -286,7 +286,7 @@ mod tests {
     use serde::Deserialize;
     use tolerarch_text::yaml::{self, Dialect};
 
-    /// Kind listed by `e2e/upstream/ownkinds.go`.
+    /// Kind listed by `e2e/conformance/ownkinds.go`.
     #[derive(Deserialize)]
     struct UpstreamKind {
         group: String,
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn kinds_match_upstream() {
-        let upstream: Vec<UpstreamKind> = upstream::cases("ownkinds");
+        let upstream: Vec<UpstreamKind> = conformance::cases("ownkinds");
         let missing: Vec<String> = upstream
             .iter()
             .filter(|one| !is_of_kubernetes(&one.group, &one.kind))

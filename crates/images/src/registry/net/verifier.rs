@@ -29,7 +29,7 @@
 //!      copy is not taken for the copy (`text_equal_to_the_relaxed_copy_is_verified_as_is`).
 //!    - Any other critical extension that webpki does not know is refused. A chain that lacks a policy which an
 //!      authority in the chain requires is refused, too (`errors_name_the_flawed_certificate_and_the_flaw`).
-//!    - Go judges the chains of `e2e/upstream` in the same way (`accepts_the_chains_that_go_accepts`).
+//!    - Go judges the chains of `e2e/conformance` in the same way (`accepts_the_chains_that_go_accepts`).
 //! 3. **Certificates for any usage** (`anyExtendedKeyUsage`), which company authorities issue. A certificate for
 //!    clients only is refused, both as the server's and as that of an authority
 //!    (`any_usage_is_accepted_and_client_usage_is_refused`).
