@@ -14,7 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Bill is one line of a cluster with prices, or one of the sums over its Pods.
+// Bill is a line of the cases: an object of the cluster, a price, or an expected sum over Pods.
 type Bill struct {
 	Pod   *v1.Pod `json:"pod,omitempty"`
 	Node  *Billed `json:"node,omitempty"`
@@ -23,27 +23,28 @@ type Bill struct {
 	Sum   *Sum    `json:"sum,omitempty"`
 }
 
-// Billed is a node.
+// Billed is a node with its capacity.
 type Billed struct {
 	Name         string          `json:"name"`
 	Architecture string          `json:"architecture"`
 	Capacity     v1.ResourceList `json:"capacity"`
 }
 
-// Image is a repository, with the architectures of its image; none if its registry has no such image.
+// Image is a repository with the architectures of its image. It has none if the registry lacks the image.
 type Image struct {
 	Name          string   `json:"name"`
 	Architectures []string `json:"architectures"`
 }
 
-// Hour is what an hour costs.
+// Hour has the prices of an hour.
 type Hour struct {
 	Architecture string `json:"architecture"`
 	VCPU         string `json:"vcpu"`
 	GiB          string `json:"gib"`
 }
 
-// Sum is over all Pods, or those of a namespace or workload: money in millionths a month, CPU in thousandths of a core.
+// Sum is a sum over all Pods, or over those of a namespace or workload. Money is in millionths a month, CPU in thousandths of
+// a core.
 type Sum struct {
 	Of        string           `json:"of"`
 	Today     *big.Int         `json:"today"`
@@ -58,12 +59,12 @@ type Sum struct {
 	Nodes     *big.Int         `json:"nodes,omitempty"`
 }
 
-// installed is when the webhook of the cluster was created.
+// installed is the time at which the webhook of the cluster was created.
 var installed = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 var hours = []Hour{
 	{Architecture: "amd64", VCPU: "0.0413", GiB: "0.005177"},
-	// Dearer for Pods that want more memory than CPU.
+	// More expensive for Pods that request much memory and little CPU.
 	{Architecture: "arm64", VCPU: "0.033100001", GiB: "0.0071"},
 }
 
@@ -139,7 +140,7 @@ func (s *Sum) add(pod *v1.Pod, architecture string) {
 		lacks = lacks || container.Image == "old"
 		unknown = unknown || container.Image == "gone"
 	}
-	// The platforms of the only pool that the Pod itself allows; with one of them alone it stays where it is.
+	// Platforms of the only pool that the Pod itself allows. A Pod that allows only one of them stays where it is.
 	var allowed []string
 	for _, name := range []string{"amd64", "arm64"} {
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.io/arch": name}}}
@@ -183,7 +184,7 @@ func (s *Sum) add(pod *v1.Pod, architecture string) {
 	}
 }
 
-// price returns what requests cost a month of 730 hours, in millionths; nil without a price.
+// price returns the cost of requests in a month of 730 hours, in millionths, or nil without a price.
 func price(architecture string, requests v1.ResourceList) *big.Int {
 	for _, hour := range hours {
 		if hour.Architecture != architecture {
@@ -207,7 +208,7 @@ func price(architecture string, requests v1.ResourceList) *big.Int {
 	return nil
 }
 
-// billedPod returns a Pod, and kind and name of its workload.
+// billedPod returns a Pod, with kind and name of its workload.
 func billedPod(r *rand.Rand, i int) (*v1.Pod, string) {
 	container := func(name string) v1.Container {
 		requests := v1.ResourceList{}

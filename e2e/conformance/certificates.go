@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Chain is what a server presents, and whether Go takes it.
+// Chain is the certificate chain of a server, with whether Go accepts it.
 type Chain struct {
-	// DER, the server's own first, and last the authority that is trusted.
+	// In DER: the server's certificate first, the trusted authority last.
 	Certificates [][]byte `json:"certificates"`
-	// For a.b, at the time of now.
+	// Whether Go accepts it for a.b, at the time now.
 	Taken bool `json:"taken"`
 }
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A link is one certificate: its extensions, its name, and whether it may sign others.
+// A link is one certificate: its extensions, its name, and whether it may sign certificates.
 type link struct {
 	name       string
 	extensions []pkix.Extension
@@ -30,7 +30,7 @@ type link struct {
 	pathLength int
 }
 
-// chain signs the links, of which the first is the server's, each by the next one, and the last by an authority.
+// chain signs each link by the next one, and the last link by an authority. The first link is the server's certificate.
 func chain(links ...link) Chain {
 	links = append(links, link{name: "root", isCA: true, pathLength: -1})
 	key := func(place int) ed25519.PrivateKey {
@@ -54,7 +54,7 @@ func chain(links ...link) Chain {
 		der, err := x509.CreateCertificate(cryptorand.Reader, template, parent, public, key(issuer))
 		must(err)
 		result.Certificates = append(result.Certificates, der)
-		// As `crypto/tls` does, which takes no chain of which it cannot read a part.
+		// Like `crypto/tls`, which refuses a chain if it cannot parse a part of it.
 		if certificate, err := x509.ParseCertificate(der); err == nil {
 			parsed = append(parsed, certificate)
 		}
@@ -111,7 +111,7 @@ func mappings(critical bool, pairs ...asn1.ObjectIdentifier) pkix.Extension {
 	return extension(asn1.ObjectIdentifier{2, 5, 29, 33}, critical, marshalled(all))
 }
 
-// constraints are requireExplicitPolicy and inhibitPolicyMapping, each absent if negative.
+// constraints returns requireExplicitPolicy and inhibitPolicyMapping, each absent if negative.
 func constraints(critical bool, explicit, mapping int) pkix.Extension {
 	value := []byte{0x30, 0}
 	for tag, skipped := range []int{explicit, mapping} {
@@ -176,7 +176,7 @@ func certificates(r *rand.Rand, random int) []Chain {
 		for place := range r.IntN(4) {
 			name := fmt.Sprintf("issuer %d", place)
 			if chance(r, 20) {
-				// Issued by itself, as for a change of keys.
+				// A self-issued certificate, as for a change of keys.
 				name = one(r, "root", links[len(links)-1].name)
 			}
 			if name == "server" {

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write fields.txt anew")
 
-// readTypes are the types whose fields a decision reads, or whose fields decide what reaches the webhook.
+// readTypes are the types whose fields decide about a Pod, or about what reaches the webhook.
 var readTypes = []reflect.Type{
 	reflect.TypeFor[admissionv1.AdmissionRequest](), reflect.TypeFor[admissionv1.AdmissionResponse](),
 	reflect.TypeFor[registrationv1.MutatingWebhook](), reflect.TypeFor[registrationv1.RuleWithOperations](),
@@ -41,14 +41,14 @@ var readTypes = []reflect.Type{
 	reflect.TypeFor[corev1.NodeSpec](), reflect.TypeFor[corev1.NodeStatus](),
 }
 
-// readValues are the types of texts that a decision reads, and that have a fixed set of values.
+// readValues are string types that a decision reads, and that have a fixed set of values.
 var readValues = []string{
 	"ContainerRestartPolicy", "NodeSelectorOperator", "PullPolicy", "TaintEffect", "TolerationOperator",
 }
 
-// A newer version of k8s.io/api fails here where it has new fields. What a field means for a decision belongs in a test or in the
-// docs; many mean nothing. Once all have been looked through, `go test -run LookedThrough . -update` writes fields.txt anew.
-func TestNewFieldsAreLookedThrough(t *testing.T) {
+// TestNewFieldsAreReviewed fails when a newer version of k8s.io/api has new fields. A maintainer decides for each field whether it
+// matters for a decision, and then adds a test or documentation. After that, `go test -run Reviewed . -update` writes fields.txt.
+func TestNewFieldsAreReviewed(t *testing.T) {
 	const file = "fields.txt"
 	var found []string
 	for _, one := range readTypes {
@@ -82,8 +82,8 @@ func TestNewFieldsAreLookedThrough(t *testing.T) {
 	}
 }
 
-// The policy names every field of a node's spec but the taints, as the controller may change nothing else there.
-func TestTheFenceOfNodeTaintsNamesEveryField(t *testing.T) {
+// The policy names every field of a node's spec but the taints, as the controller may change only taints.
+func TestNodeTaintsPolicyNamesEveryField(t *testing.T) {
 	policy, err := os.ReadFile("../../manifests/node-taints/nodetaints.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestTheFenceOfNodeTaintsNamesEveryField(t *testing.T) {
 	}
 }
 
-// fieldNames returns the names of a struct's fields in JSON, with those of embedded structs.
+// fieldNames returns the JSON names of a struct's fields, including those of embedded structs.
 func fieldNames(of reflect.Type) []string {
 	var names []string
 	for i := range of.NumField() {
@@ -111,7 +111,7 @@ func fieldNames(of reflect.Type) []string {
 	return names
 }
 
-// values returns the constants of the types of readValues.
+// values returns the constants of the types in readValues.
 func values(t *testing.T) []string {
 	core, err := build.Import("k8s.io/api/core/v1", ".", build.FindOnly)
 	if err != nil {
@@ -141,7 +141,7 @@ func values(t *testing.T) []string {
 	return found
 }
 
-// templates returns the places in Kubernetes' own kinds that hold a Pod's spec.
+// templates returns the fields of Kubernetes' built-in kinds that hold the spec of a Pod.
 func templates() []string {
 	var found []string
 	var walk func(kind string, of reflect.Type, path string, within []reflect.Type)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Fitted is the specification of a Pod, labels of a node, and whether the scheduler and the DaemonSet controller would
-// take the node.
+// Fitted is the spec of a Pod and labels of a node, with whether the scheduler and the DaemonSet controller would choose the
+// node.
 type Fitted struct {
 	Spec   json.RawMessage   `json:"spec"`
 	Labels map[string]string `json:"labels"`
@@ -22,12 +22,12 @@ func fitted(spec v1.PodSpec, labels map[string]string) Fitted {
 	must(err)
 	pod := &v1.Pod{Spec: spec}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels}}
-	// What cannot be parsed matches no node.
+	// A spec that cannot be parsed matches no node.
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
 	return Fitted{Spec: text, Labels: labels, Fits: fits && err == nil}
 }
 
-// fits returns Pods that the API server takes, with labels of nodes.
+// fits returns Pods that the API server accepts, with labels of nodes.
 func fits(r *rand.Rand, random int) []Fitted {
 	keys := []string{"kubernetes.io/arch", "beta.kubernetes.io/arch", "zone", "cores", "gpu"}
 	values := []string{"amd64", "arm64", "a", "", "8", "16"}

@@ -13,13 +13,13 @@ import (
 	"sync"
 )
 
-// A Head is an answer of a server as it comes over the wire, and what Go's client makes of it.
+// A Head is the answer of a server on the wire, with status and headers as Go's client reads them.
 type Head struct {
-	// In base64, as it may be no text.
+	// In base64, as it may not be UTF-8.
 	Answer string `json:"answer"`
-	// Nothing if the client refuses it.
+	// Absent if the client refuses the answer.
 	Status int `json:"status,omitempty"`
-	// Each a name in lower case and a value, of those headers that matter to a client of registries.
+	// Names in lower case with values, for the headers that matter to a client of registries.
 	Headers []string `json:"headers,omitempty"`
 	Body    string   `json:"body,omitempty"`
 }
@@ -28,7 +28,7 @@ var headers = []string{
 	"Content-Type", "Docker-Content-Digest", "Location", "Ratelimit-Limit", "Ratelimit-Remaining", "Retry-After", "Www-Authenticate",
 }
 
-// An answer that comes after the request, and ends with the connection.
+// answer is a connection that sends an answer after the request, and then ends.
 type answer struct {
 	net.Conn
 	bytes  *bytes.Reader
@@ -66,7 +66,7 @@ func head(wire string) Head {
 		read := bytes.NewReader([]byte(wire))
 		return answer{bytes: read, asked: make(chan struct{}), closed: make(chan struct{}), once: &sync.Once{}}, nil
 	}
-	// As containerd, which asks for no encoding that is undone by itself.
+	// Like containerd, which requests no encoding that the client would decode.
 	transport := &http.Transport{DialContext: dial, DisableCompression: true, DisableKeepAlives: true}
 	request, err := http.NewRequest("GET", "http://a.b/v2/", nil)
 	must(err)

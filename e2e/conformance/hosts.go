@@ -21,17 +21,17 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 )
 
-// Hosts is the hosts.toml of a registry, and where containerd looks for its image team/app.
+// Hosts is the hosts.toml of a registry, with the URLs at which containerd looks for the image team/app.
 type Hosts struct {
 	Host string `json:"host"`
 	TOML string `json:"toml"`
-	// The URLs for its tag v1 in their order, each with the headers of the file whose names begin with x-.
+	// URLs for the tag v1 in order, each with the headers of the file whose names begin with x-.
 	Tag []string `json:"tag"`
-	// The same for a digest, here as if it were v1 too; absent if there is no difference.
+	// URLs for a digest, which is written as v1. Absent if they are the same.
 	Digest []string `json:"digest,omitempty"`
 }
 
-// A recorder is a network without TLS in which no registry has the image.
+// A recorder is a network without TLS, where no registry has the image.
 type recorder struct{ asked []string }
 
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -56,7 +56,7 @@ func asks(directory, image string) []string {
 		HostDir:      func(string) (string, error) { return directory, nil },
 		UpdateClient: func(client *http.Client) error { client.Transport = recorder; return nil },
 	})})
-	// 404 everywhere, so that every host is asked.
+	// Every host answers 404, so that all hosts get a request.
 	_, _, _ = resolver.Resolve(ctx, image)
 	asked := slices.DeleteFunc(recorder.asked, func(url string) bool { return strings.Contains(url, "/blobs/") })
 	for place := range asked {
@@ -158,7 +158,7 @@ func someServer(r *rand.Rand) string {
 	return server
 }
 
-// authority is a certificate authority that has signed nothing.
+// authority returns a certificate authority that has signed nothing.
 func authority() []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 	must(err)

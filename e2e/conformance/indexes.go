@@ -16,30 +16,30 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// An Index is an image for several platforms, and the nodes that pull an image of their own architecture from it.
+// An Index is an image for several platforms, with the nodes that pull an image of their own architecture from it.
 type Index struct {
 	Entries []Entry `json:"entries"`
-	// It is no index, but the one image by itself.
+	// Whether this is a single image without an index.
 	Single bool `json:"single,omitempty"`
-	// The media types that the registry and the document itself say it has, where they are not the usual ones.
+	// Media types by the registry and by the document itself, if they are not the usual ones.
 	Types *Types   `json:"types,omitempty"`
 	Runs  []string `json:"runs"`
 }
 
-// An Entry is a single image, or a nested index where it has entries.
+// An Entry is a single image, or a nested index if it has entries.
 type Entry struct {
-	// What its descriptor says beside digest, size and the usual media type.
+	// Members of its descriptor beside digest, size and the usual media type.
 	Descriptor map[string]any `json:"descriptor,omitempty"`
-	// The platform in the image's config, where the descriptor names none.
+	// Platform in the image's config, if the descriptor has none.
 	Config *Platform `json:"config,omitempty"`
-	// The media type of its config, if that is none of an image.
+	// Media type of its config, if that is not an image's.
 	ConfigType string `json:"configType,omitempty"`
-	// What its manifest says of its type.
+	// Artifact type in its manifest.
 	ArtifactType string  `json:"artifactType,omitempty"`
 	Entries      []Entry `json:"entries,omitzero"`
 }
 
-// A Platform as documents write it.
+// A Platform has the members of a platform in documents.
 type Platform struct {
 	OS           string   `json:"os"`
 	Architecture string   `json:"architecture"`
@@ -48,7 +48,7 @@ type Platform struct {
 	OSFeatures   []string `json:"os.features,omitempty"`
 }
 
-// The nodes that tolerarch knows, as containerd describes itself on them.
+// nodes are the platforms of nodes that tolerarch supports, as containerd names them there.
 var nodes = []string{
 	"linux/amd64", "linux/arm64/v8", "linux/arm/v5", "linux/arm/v6", "linux/arm/v7", "linux/386", "linux/loong64", "linux/mips64le",
 	"linux/ppc64le", "linux/riscv64", "linux/s390x", "linux/mips64",
@@ -110,8 +110,8 @@ func (s store) index(entries []Entry) ocispec.Descriptor {
 	})
 }
 
-// runs is whether a node gets an image of its own architecture: amd64 nodes take 386 as well, and arm64 nodes arm,
-// which counts as none here.
+// runs returns whether a node gets an image of its own architecture. amd64 nodes also accept 386, and arm64 nodes arm, which
+// do not count here.
 func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	ctx, matcher := context.Background(), platforms.Only(node)
 	fetched := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(s), matcher), matcher, 1)
@@ -122,7 +122,7 @@ func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	if err != nil {
 		return false
 	}
-	// client.WithImageConfigLabels and oci.WithImageConfig refuse another config, so no container is made of it.
+	// client.WithImageConfigLabels and oci.WithImageConfig refuse other configs, so no container can be created.
 	if !images.IsConfigType(manifest.Config.MediaType) {
 		return false
 	}
@@ -141,13 +141,13 @@ func index(entries ...Entry) Index {
 	return all
 }
 
-// single is an image that is in no index.
+// single returns an image without an index.
 func single(entry Entry) Index {
 	content := store{}
 	return Index{Entries: []Entry{entry}, Single: true, Runs: content.nodes(content.image(entry))}
 }
 
-// typed is the same document with these media types.
+// typed returns the same document with these media types.
 func (i Index) typed(types Types) Index {
 	content := store{}
 	descriptor := content.index(i.Entries)
@@ -171,7 +171,7 @@ func (s store) nodes(image ocispec.Descriptor) []string {
 	return runs
 }
 
-// image is an entry for this platform.
+// image returns an entry for this platform.
 func image(platform Platform) Entry {
 	return Entry{Descriptor: map[string]any{"platform": platform}}
 }
@@ -180,7 +180,7 @@ func linux(architecture, variant string) Platform {
 	return Platform{OS: "linux", Architecture: architecture, Variant: variant}
 }
 
-// bare is an entry whose descriptor does not name its platform.
+// bare returns the entry without a platform in its descriptor.
 func (e Entry) bare() Entry {
 	if platform, ok := e.Descriptor["platform"].(Platform); ok && e.Entries == nil {
 		return Entry{Config: &platform, ConfigType: e.ConfigType, ArtifactType: e.ArtifactType}
@@ -188,7 +188,7 @@ func (e Entry) bare() Entry {
 	return Entry{Entries: e.Entries}
 }
 
-// with is the same entry with one thing in its descriptor that is different.
+// with returns the entry with one member of its descriptor changed.
 func (e Entry) with(key string, value any) Entry {
 	descriptor := maps.Clone(e.Descriptor)
 	if descriptor == nil {
@@ -199,7 +199,7 @@ func (e Entry) with(key string, value any) Entry {
 	return e
 }
 
-// says is the same image with another platform in its descriptor.
+// says returns the same image with another platform in its descriptor.
 func (e Entry) says(platform any) Entry {
 	return e.bare().with("platform", platform)
 }

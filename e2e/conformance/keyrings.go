@@ -11,7 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/credentialprovider"
 )
 
-// A Pattern is an entry of matchImages, an image's name without tag and digest, and whether kubelet asks the plugin.
+// A Pattern is an entry of matchImages and an image's name without tag and digest, with whether kubelet calls the plugin.
 type Pattern struct {
 	Pattern string `json:"pattern"`
 	Image   string `json:"image"`
@@ -46,7 +46,7 @@ var keys = []string{
 
 func patterns(r *rand.Rand, random int) []Pattern {
 	var cases []Pattern
-	// A mere host is what credential helpers and mirrors are looked up by.
+	// Credential helpers and mirrors are looked up by the host alone.
 	images := append([]string{"quay.io", "docker.io", "registry.example.com:5000"}, names...)
 	for number, key := range keys {
 		cases = append(cases, pattern(key, images[number%len(images)]))
@@ -72,13 +72,13 @@ func patterns(r *rand.Rand, random int) []Pattern {
 	return cases
 }
 
-// A Keyring is the `.dockerconfigjson` of pull secrets, an image's name, and what kubelet tries for it.
+// A Keyring is the `.dockerconfigjson` of pull secrets and an image's name, with the credentials that kubelet tries.
 type Keyring struct {
 	Configs []string `json:"configs"`
 	Image   string   `json:"image"`
-	// user:password in the order of trying. Without what has neither, which is as good as none.
+	// user:password in the order of the tries. Entries with neither are left out, as they have no effect.
 	Found []string `json:"found,omitempty"`
-	// Whether kubelet refuses one of the secrets, and all others with it.
+	// Whether kubelet refuses one of the secrets, and so all of them.
 	Refused bool `json:"refused,omitempty"`
 }
 
@@ -91,7 +91,7 @@ func keyring(image string, configs ...string) Keyring {
 			result.Refused = true
 			return result
 		}
-		// One by one, as the order of a map is none.
+		// One by one, as a map has no order.
 		for _, key := range sorted(decoded.Auths) {
 			ring.Add(nil, credentialprovider.DockerConfig{key: decoded.Auths[key]})
 		}

@@ -14,7 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// A Served is what an API server serves, and for each name of a kind the path that kubectl would ask for.
+// A Served has the kinds that an API server serves, and the path that kubectl would request for each name of a kind.
 type Served struct {
 	Groups []ServedGroup `json:"groups"`
 	Names  []NamedKind   `json:"names"`
@@ -32,7 +32,7 @@ type ServedResources struct {
 	Resources []ServedResource `json:"resources"`
 }
 
-// A ServedResource has what names are looked for in.
+// A ServedResource has the names by which kubectl finds it.
 type ServedResource struct {
 	Name       string   `json:"name"`
 	Singular   string   `json:"singularName"`
@@ -40,7 +40,7 @@ type ServedResource struct {
 	ShortNames []string `json:"shortNames,omitempty"`
 }
 
-// A NamedKind is a name, and what it means: "v1alpha1/gadgets.example.com", or nothing.
+// A NamedKind is a name with the resource it stands for, such as "v1alpha1/gadgets.example.com", or nothing.
 type NamedKind struct {
 	Name string `json:"name"`
 	Is   string `json:"is,omitempty"`
@@ -121,7 +121,7 @@ func namesOf(r *rand.Rand, groups []ServedGroup) []string {
 		default:
 			name += "." + one(r, version.Version, version.Version, "v1", "v3") + "." + group.Name
 		}
-		// A part of a group may end with a dot, which is refused before the API server is asked, as is an empty part.
+		// A name with an empty part, or with a dot after a cut group, is refused before a request is sent.
 		if !strings.Contains(name, "..") && (!strings.HasSuffix(name, ".") || strings.Count(name, ".") == 2) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -150,7 +150,7 @@ func mapperOf(groups []ServedGroup) meta.RESTMapper {
 	return restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(mapped), server, nil)
 }
 
-// mappingFor does as the function of this name of cli-runtime, which is not exported.
+// mappingFor is a copy of the function of this name in cli-runtime, which is not exported.
 func mappingFor(mapper meta.RESTMapper, name string) string {
 	full, short := schema.ParseResourceArg(name)
 	var kind schema.GroupVersionKind

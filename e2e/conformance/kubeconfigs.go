@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// A Kubeconfig is a file with those beside it, the environment, and what kubectl's library makes of them.
+// A Kubeconfig is a file, the files beside it and the environment, with the result of kubectl's library.
 type Kubeconfig struct {
 	Text        string            `json:"text"`
 	Files       map[string]string `json:"files,omitempty"`
@@ -31,9 +31,9 @@ type Kubeconfig struct {
 	Proxy       string            `json:"proxy,omitempty"`
 	ServerName  string            `json:"serverName,omitempty"`
 	Insecure    bool              `json:"insecure,omitempty"`
-	// How many authorities are trusted; the system's if none.
+	// Number of trusted authorities. If zero, those of the system are trusted.
 	Authorities int `json:"authorities,omitempty"`
-	// How many certificates are shown.
+	// Number of certificates that the client presents.
 	Chain     int               `json:"chain,omitempty"`
 	Headers   map[string]string `json:"headers,omitempty"`
 	Namespace string            `json:"namespace,omitempty"`
@@ -41,7 +41,7 @@ type Kubeconfig struct {
 
 var proxyVariables = []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"}
 
-// headerRecorder keeps the headers of a request.
+// headerRecorder records the headers of a request.
 type headerRecorder struct{ headers map[string]string }
 
 func (r *headerRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -53,7 +53,7 @@ func (r *headerRecorder) RoundTrip(request *http.Request) (*http.Response, error
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// kubeconfig asks client-go.
+// kubeconfig returns a case with the result of client-go.
 func kubeconfig(text string, files, environment map[string]string) Kubeconfig {
 	result := Kubeconfig{Text: text, Environment: environment, Files: map[string]string{}}
 	for name, content := range files {
@@ -108,7 +108,7 @@ func (k *Kubeconfig) ask(file string) error {
 		server.Host = strings.TrimSuffix(server.Host, ":"+server.Port())
 	}
 	server.Host = strings.ToLower(server.Host)
-	// As for each request (rest.NewRESTClient).
+	// rest.NewRESTClient does the same for each request.
 	server.RawQuery, server.Fragment = "", ""
 	k.Server = strings.TrimRight(server.String(), "/")
 	settings, err := config.TransportConfig()
@@ -148,7 +148,7 @@ func (k *Kubeconfig) ask(file string) error {
 	return nil
 }
 
-// proxyFor is what the transport asks, whose own function reads the environment of the process once.
+// proxyFor stands in for the transport's function, which reads the environment of the process only once.
 func proxyFor(config *rest.Config, server *url.URL) (string, error) {
 	request := &http.Request{URL: server}
 	find := config.Proxy
@@ -179,7 +179,7 @@ func proxyFor(config *rest.Config, server *url.URL) (string, error) {
 
 type members map[string]any
 
-// selfSigned is an authority, and a client's certificate by it, with its key.
+// selfSigned returns an authority, and a client certificate of this authority with its key.
 func selfSigned() (authority, certificate, key string) {
 	encode := func(kind string, der []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
@@ -192,7 +192,7 @@ func selfSigned() (authority, certificate, key string) {
 
 func base64Of(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// inLines is base64 as tools wrap it.
+// inLines returns base64 in lines, as tools wrap it.
 func inLines(text, end string) string {
 	encoded := base64Of(text)
 	var lines []string

@@ -1,4 +1,4 @@
-//! Cases with the answers of the libraries that nodes use, as the Go program beside this file wrote them.
+//! Cases with the answers of the libraries that nodes use. The Go program beside this file writes them.
 
 #![allow(
     clippy::too_many_lines,
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 
-/// Returns the cases of a kind. `CONFORMANCE_CASES` names another directory with more of them.
+/// Returns the cases of a kind. `CONFORMANCE_CASES` names another directory with more cases.
 pub fn cases<C: DeserializeOwned>(kind: &str) -> Vec<C> {
     let committed = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cases");
     let directory = std::env::var_os("CONFORMANCE_CASES").map_or_else(committed, PathBuf::from);
@@ -23,16 +23,21 @@ pub fn cases<C: DeserializeOwned>(kind: &str) -> Vec<C> {
     cases
 }
 
-/// Fails with the cases whose answer by tolerarch (the first) differs from that of upstream (the second).
+/// Panics if tolerarch's answer (the first) differs from upstream's (the second) in any case, and names such cases.
 pub fn assert_agreement<A: PartialEq + Debug>(answers: impl IntoIterator<Item = (String, A, A)>) {
-    let differ = |(case, ours, theirs): (String, A, A)| {
-        (ours != theirs).then(|| format!("{case}\n    ours:   {ours:?}\n    theirs: {theirs:?}\n"))
-    };
-    let differences: Vec<String> = answers.into_iter().filter_map(differ).collect();
-    let shown: String = differences.iter().take(20).map(String::as_str).collect();
+    let mut differences = Vec::new();
+    for (case, ours, upstream) in answers {
+        if ours != upstream {
+            differences.push(format!(
+                "{case}\n    ours:     {ours:?}\n    upstream: {upstream:?}\n"
+            ));
+        }
+    }
+    let count = differences.len();
+    differences.truncate(20);
     assert!(
         differences.is_empty(),
-        "{} cases differ:\n{shown}",
-        differences.len()
+        "{count} cases differ:\n{}",
+        differences.concat()
     );
 }

@@ -1,6 +1,6 @@
-// Command upstream writes cases, and what the node's own libraries make of them: containerd, distribution/reference,
-// kubelet's keyring, docker's files and helpers, the cluster-autoscaler's priorities, Go's TLS, HTTP, JSON and YAML. The
-// unit tests of tolerarch read the files and compare.
+// Command conformance writes cases with the answers of the libraries that nodes use: containerd, distribution/reference,
+// kubelet's keyring, Docker's files and helpers, the cluster-autoscaler's priorities, and Go's TLS, HTTP, JSON and YAML.
+// Unit tests of tolerarch read the cases and compare.
 package main
 
 import (
@@ -18,9 +18,9 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "cases", "the directory to write to")
+	out := flag.String("out", "cases", "directory to write to")
 	seed := flag.Uint64("seed", 1, "seed of the random cases")
-	random := flag.Int("random", 150, "random cases of each kind, beside the fixed ones")
+	random := flag.Int("random", 150, "number of random cases of each kind, beside the fixed ones")
 	flag.Parse()
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		log.Fatal(err)
@@ -34,7 +34,7 @@ func main() {
 
 // generate returns the files by their names. The same seed gives the same bytes.
 func generate(seed uint64, random int) map[string][]byte {
-	// Both log what they pass over, which is most of what is tried here.
+	// Both log what they ignore, which is most of these cases.
 	logrus.SetOutput(io.Discard)
 	klog.SetLogger(klog.Logger{})
 	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
@@ -61,34 +61,34 @@ func generate(seed uint64, random int) map[string][]byte {
 	}
 }
 
-// lines is a JSON array with one case on each line, so that a difference shows as the lines that differ.
+// lines returns a JSON array with one case on each line, so that a diff shows the cases that differ.
 func lines[T any](cases []T) []byte {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	mark := "[\n"
-	for _, one := range cases {
-		text.WriteString(mark)
-		must(encoder.Encode(one))
-		// Encode ends with a line feed, which belongs behind the comma.
+	separator := "[\n"
+	for _, next := range cases {
+		text.WriteString(separator)
+		must(encoder.Encode(next))
+		// Encode writes a line feed at the end, which belongs after the comma.
 		text.Truncate(text.Len() - 1)
-		mark = ",\n"
+		separator = ",\n"
 	}
 	text.WriteString("\n]\n")
 	return text.Bytes()
 }
 
-// one of these, at random.
+// one returns one of these values at random.
 func one[T any](r *rand.Rand, of ...T) T {
 	return of[r.IntN(len(of))]
 }
 
-// chance is true so many times in a hundred.
+// chance returns true with this probability.
 func chance(r *rand.Rand, percent int) bool {
 	return r.IntN(100) < percent
 }
 
-// must ends the program for what is a mistake of its own.
+// must panics on an error that only a bug of this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)

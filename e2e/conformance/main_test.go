@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheCasesAreWhatUpstreamSays(t *testing.T) {
+func TestCommittedCasesMatchUpstream(t *testing.T) {
 	for name, expected := range generate(1, 150) {
 		committed, err := os.ReadFile(filepath.Join("cases", name))
 		if err != nil {

@@ -27,21 +27,21 @@ import (
 	"k8s.io/kubernetes/pkg/credentialprovider"
 )
 
-// A Document is JSON with members in capitals, doubled, null, of wrong types and unknown ones, and what the program in
-// Go that reads it on a node, or beside docker, makes of it.
+// A Document is JSON with members that are capitalized, doubled, null, unknown or of wrong types. It has the result of the Go
+// program that reads it on a node or beside Docker.
 type Document struct {
 	Kind string `json:"kind"`
-	// In base64, as it may be no text.
+	// In base64, as it may not be UTF-8.
 	JSON string `json:"json"`
-	// The reader refuses it.
+	// Whether the reader refuses it.
 	Refused bool `json:"refused,omitempty"`
-	// What it gives: credentials, a token, or the nodes that an image runs on.
+	// Its result: credentials, a token, or the nodes on which an image runs.
 	Gives []string `json:"gives,omitempty"`
-	// It has the list of an index twice, which Go mixes.
+	// Whether it has the list of an index twice. Go mixes the entries of both.
 	Mixed bool `json:"mixed,omitempty"`
 }
 
-// A member of an object. The value is a text of JSON, or further members.
+// member is a member of an object. Its value is JSON text, or more members.
 type member struct {
 	name  string
 	value any
@@ -49,7 +49,7 @@ type member struct {
 
 type readDocument func(document []byte) (gives []string, refused bool)
 
-// documentKinds are what documents are for: a usual one, and its reader.
+// documentKinds returns the kinds of documents: for each a usual one, and its reader.
 func documentKinds() map[string]struct {
 	usual []member
 	read  readDocument
@@ -123,10 +123,10 @@ func ring(auths credentialprovider.DockerConfig) (found []string) {
 	return found
 }
 
-// readDocker gives the members that are docker's own.
+// readDocker returns the members that only Docker reads.
 func readDocker(document []byte) (found []string, refused bool) {
 	config := configfile.New("")
-	// What follows the first value is kubelet's to refuse.
+	// Kubelet, and not Docker, refuses data after the first value.
 	if !json.Valid(document) || config.LoadFromReader(bytes.NewReader(document)) != nil {
 		return nil, true
 	}
@@ -138,7 +138,7 @@ func readDocker(document []byte) (found []string, refused bool) {
 	return found, false
 }
 
-// A helper that writes this.
+// program is a credential helper with this output.
 type program []byte
 
 func (p program) Output() ([]byte, error) { return p, nil }
@@ -152,7 +152,7 @@ func readHelper(document []byte) ([]string, bool) {
 	return []string{found.Username + ":" + found.Secret}, false
 }
 
-// A token server that answers with this.
+// server is a token server with this answer.
 type server []byte
 
 func (s server) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -173,8 +173,8 @@ var pluginCodecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// readPlugin is `ExecPlugin` and `decodeResponse` of kubelet (pkg/credentialprovider/plugin/plugin.go), of which
-// neither can be called.
+// readPlugin is a copy of `ExecPlugin` and `decodeResponse` of kubelet (pkg/credentialprovider/plugin/plugin.go), which cannot
+// be called from here.
 func readPlugin(document []byte) (found []string, refused bool) {
 	kind, err := kubejson.DefaultMetaFactory.Interpret(document)
 	if err != nil || kind.GroupVersion().String() != "credentialprovider.kubelet.k8s.io/v1" {
@@ -202,7 +202,7 @@ func (s store) raw(mediaType string, text []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: hash, Size: int64(len(text))}
 }
 
-// readImage gives the nodes that run an image with this index or manifest, after the digests of its parts are filled in.
+// readImage returns the nodes that run an image with this index or manifest. The digests of its parts are filled in first.
 func readImage(document []byte, mediaType string) ([]string, bool) {
 	content := store{}
 	replace := []string{"$size", "0"}
@@ -216,12 +216,12 @@ func readImage(document []byte, mediaType string) ([]string, bool) {
 	return content.nodes(content.raw(mediaType, []byte(whole))), false
 }
 
-// readImagePlatform gives the nodes that run an image with this config.
+// readImagePlatform returns the nodes that run an image with this config.
 func readImagePlatform(document []byte) ([]string, bool) {
 	content := store{}
 	config := content.raw(ocispec.MediaTypeImageConfig, document)
 	manifest := map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "config": config, "layers": []any{}}
-	// In an index without platforms, so that the config's counts.
+	// The index has no platforms, so that the platform of the config counts.
 	part := content.put(ocispec.MediaTypeImageManifest, manifest)
 	index := content.put(ocispec.MediaTypeImageIndex, map[string]any{
 		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": []any{part},
@@ -229,7 +229,7 @@ func readImagePlatform(document []byte) ([]string, bool) {
 	return content.nodes(index), false
 }
 
-// write is a value as JSON.
+// write returns a value as JSON.
 func write(value any) string {
 	switch value := value.(type) {
 	case []member:
@@ -249,7 +249,7 @@ func write(value any) string {
 	}
 }
 
-// recased is a name in another case; that of a registry stays, as it is a key of a map.
+// recased returns a name in another case. The name of a registry stays, as it is the key of a map.
 func recased(r *rand.Rand, name string) string {
 	if name == "" || strings.Contains(name, ".") {
 		return name
@@ -273,7 +273,7 @@ func recased(r *rand.Rand, name string) string {
 	}
 }
 
-// changed are members of which some are in another case, doubled, null, of another type, or nobody's.
+// changed returns the members with some of them in another case, doubled, null, of another type, or unknown.
 func changed(r *rand.Rand, members []member, percent int) []member {
 	var all []member
 	other := func() any {
@@ -320,7 +320,7 @@ func changed(r *rand.Rand, members []member, percent int) []member {
 	return all
 }
 
-// broken is a text that may be no JSON any more.
+// broken returns a damaged text that may not be JSON any more.
 func broken(r *rand.Rand, document string) string {
 	cut := r.IntN(len(document) + 1)
 	switch r.IntN(12) {
@@ -349,7 +349,7 @@ func broken(r *rand.Rand, document string) string {
 	}
 }
 
-// hasTwoLists is whether an index has its list more than once, in whatever case.
+// hasTwoLists returns whether an index has its list more than once, in upper or lower case.
 func hasTwoLists(document string) bool {
 	return strings.Count(strings.ToLower(strings.ReplaceAll(document, "\u017f", "s")), `"manifests"`) > 1
 }

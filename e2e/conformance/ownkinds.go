@@ -7,14 +7,14 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// An OwnKind is a kind of Kubernetes itself, in one of its versions.
+// An OwnKind is a built-in kind of Kubernetes in one of its versions.
 type OwnKind struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
 }
 
-// ownKinds returns the kinds of objects that manifests may have: no lists, no options and no parts of the protocol.
+// ownKinds returns the kinds that manifests may have. Lists, options and parts of the protocol are left out.
 func ownKinds() []OwnKind {
 	protocol := []string{"APIGroup", "APIVersions", "RangeAllocation", "SerializedReference", "WatchEvent"}
 	var all []OwnKind

@@ -11,15 +11,15 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
-// Priorities are a text of the cluster-autoscaler's ConfigMap of priorities, names of node groups, and what its expander
-// makes of both.
+// Priorities is the text of the cluster-autoscaler's ConfigMap of priorities, with names of node groups and the result of its
+// expander.
 type Priorities struct {
 	Text    string   `json:"text"`
 	Groups  []string `json:"groups"`
 	Refused bool     `json:"is_refused,omitempty"`
-	// Whether keys are alike that are different ones to go-yaml, of which one counts at random.
+	// Whether two keys mean the same priority but are different keys to go-yaml. One of them counts at random.
 	Random bool `json:"is_random,omitempty"`
-	// The highest priority of a pattern that matches, of each group; none below -1, where the expander begins.
+	// For each group the highest priority of a matching pattern. Absent below -1, where the expander begins.
 	Priorities []*int   `json:"priorities,omitempty"`
 	Best       []string `json:"best,omitempty"`
 }
@@ -69,7 +69,7 @@ func prioritized(text string, groups []string) Priorities {
 	return of
 }
 
-// hasAlikeKeys says whether different keys are the same as texts, as 10 and "10" are.
+// hasAlikeKeys returns whether different keys are the same as texts, such as 10 and "10".
 func hasAlikeKeys(text string) bool {
 	var whole map[any]any
 	if goyaml.Unmarshal([]byte(text), &whole) != nil {
@@ -89,14 +89,14 @@ func hasAlikeKeys(text string) bool {
 	return false
 }
 
-// groupNames are names as the cloud providers have them.
+// groupNames are names of node groups as cloud providers form them.
 var groupNames = []string{
 	"plain", "multi", "eks-arm-multi-3ac5b2f0-1d2e", "eks-amd-plain-9bc5b2f0-7d2e", "my-cluster-multi-arch-ng-1-NodeGroup-1ABCDEF", "aks-arm64pool-12345678-vmss", "aks-nodepool1-12345678-vmss",
 	"https://www.googleapis.com/compute/v1/projects/my-project/zones/europe-west1-b/instanceGroups/gke-c-multi-1a2b3c4d-grp", "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instanceGroups/gke-c-default-pool-1a2b3c4d-grp",
 	"MachineDeployment/default/multi-md-0", "MachineDeployment/openshift-machine-api/worker-eu-west-1a", "MachineSet/kube-system/arm64.set", "MultI", "ARM64", "a_b", "-", "x{1}", "a b", "t4g.large|x", "gr\u00fcn-\u03b1", "\u212a8s", "a\nb", "pool[0]", "",
 }
 
-// patternForms are patterns as people write them, and such as libraries differ about.
+// patternForms are patterns as users write them, and patterns on which libraries differ.
 var patternForms = []string{
 	".*", ".*multi.*", "^eks-arm-.*", "aks-.*-vmss$", "^multi$", "multi", "plain", "MachineDeployment/default/.*", "^https://.*/gke-c-multi-[0-9a-f]+-grp$", ".*-arm64?.*", "(arm|multi)", "gke-.*-(multi|default-pool)-.*",
 	"(?i)arm", "(?i:MULTI)", "(?i)k8s", "(?i)[a-c]+-", "(?i)[^a-z]", "(?i)\\W", "(?i)[[:lower:]]", "(?-i)arm", "(?i)a(?-i)R", "(?im-s)^a.b", "(?s)a.b", "(?m)^b$", "(?sm)^b$", "a.b", "a$", "^$", "(?m)$", "(?U)a+", "(?i)", "(?i)gr\u00fcn", "gr\u00fcn", "\u03b1$", "(?)", "(?:)", "()", "(|a)", "|", "a|", "(?i)\u017f",
@@ -109,7 +109,7 @@ var patternForms = []string{
 	"\\x61", "\\x6", "\\x", "\\x{61}", "\\x{}", "\\x{110000}", "\\x{6 1}", "\\x{000000000061}", "\\u0061", "\\U00000061", "\\u{61}", "\\a", "\\f", "\\n", "\\r", "\\t", "\\v", "\\e", "\\c", "\\h", "\\K", "\\G", "\\R", "\\X", "\\_", "\\-", "\\/", "\\.", "\\ ", "\\<", "\\>", "\\<a\\>", "\\`", "\\\"", "\\\u00fc", "\\", "a\\", "\\b{start}", "\\%", "\\@", "\\~", "a/b", "a&&b", "#a", "a#b", "a #b", " a ", "~", "null", "true", "yes", "1", "1.0", "1.50", "010", "0x1f", "1e3", "1e6", "1000000", "123456.0", "1234567.0", "16777217.0", "0.0001", "0.00001", "1e400", "1e30", "-1e30", "1_000", "18446744073709551615", ".inf", "-.inf", ".nan", "-", "2001-01-01", "<<", "=", "- a", "a: b", "a:b", "@a", "`a", "%a", "!a", "&a", "*a", "[a]", "{a}", "'", "\"", "''", "",
 }
 
-// priorityTexts are whole texts, in whose form parsers differ.
+// priorityTexts are whole texts on which parsers differ.
 var priorityTexts = []string{
 	"", " ", "\n", "# nothing\n", "---\n", "~\n", "null", "{}", "[]", "- a\n", "a\n", "1\n", "a: [b]\n", "10\n", "10:\n", "10: []\n", "10: ~\n", "10: multi\n", "10: [multi]", "10: {multi: 1}\n", "10: 5\n", "10: true\n", "10: ''\n", "10:\n- multi\n", "10:\n  - multi\n  -\n", "10:\n  - ~\n",
 	"10:\n  - multi\n5:\n  - .*\n", "100:\n  - .*multi.*\n10:\n  - .*\n", "10:\n  - .*\n-1:\n  - .*multi.*\n", "-1:\n  - .*multi.*\n", "-2:\n  - .*multi.*\n-3:\n  - .*\n", "-1:\n  - plain\n-2:\n  - .*\n", "0:\n  - plain\n",
@@ -125,7 +125,7 @@ func priorityCases(r *rand.Rand, random int) []Priorities {
 	for number, text := range priorityTexts {
 		cases = append(cases, prioritized(text, []string{"plain", "multi", groupNames[number%len(groupNames)]}))
 	}
-	// Each pattern by itself, as a text that means nothing else, and with one group that it matches, if there is one.
+	// Each pattern alone in a text, with a group that it matches if there is one.
 	for number, pattern := range patternForms {
 		groups := []string{groupNames[number%len(groupNames)], groupNames[(number*7+3)%len(groupNames)]}
 		if compiled, err := regexp.Compile(pattern); err == nil {
@@ -168,7 +168,7 @@ func randomPriorities(r *rand.Rand) Priorities {
 	return prioritized(whole, groups)
 }
 
-// patternText is a pattern, bare or in quotes.
+// patternText returns a pattern, bare or in quotes.
 func patternText(r *rand.Rand) string {
 	pattern := one(r, patternForms...)
 	if chance(r, 60) {
@@ -183,7 +183,7 @@ func patternText(r *rand.Rand) string {
 		at := r.IntN(len(pattern) + 1)
 		pattern = strings.ToValidUTF8(pattern[:at]+one(r, "(", ")", "[", "]", "{", "}", "*", "?", "+", "\\", "|", "^", "$", "-", "a", "(?i)", "{3}", "\\d", "[[:alpha:]]")+pattern[at:], "")
 	}
-	// One that is refused spoils the whole text.
+	// An invalid pattern makes the whole text invalid.
 	if _, err := regexp.Compile(pattern); err != nil && chance(r, 85) {
 		pattern = one(r, patternForms[:12]...)
 	}
@@ -193,7 +193,7 @@ func patternText(r *rand.Rand) string {
 	case 1:
 		return text(pattern)
 	default:
-		// Bare where YAML allows it, and now and then where it does not.
+		// Bare where YAML allows it, and sometimes where it does not.
 		bare := strings.ReplaceAll(pattern, "\n", " ")
 		if read := yamlText("[" + bare + "]"); read.JSON == "" && chance(r, 85) {
 			return text(pattern)

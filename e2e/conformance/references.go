@@ -13,12 +13,12 @@ import (
 	distribution "github.com/distribution/reference"
 )
 
-// A Reference is the image of a container, and what the node asks a registry for.
+// A Reference is the image of a container, with the reference that the node requests from a registry.
 type Reference struct {
 	Image string `json:"image"`
 	// Absent if the node refuses the name.
 	Asked string `json:"asked,omitempty"`
-	// Whether the host in it is neither an address nor a name for Go's resolver, so that nothing is dialled.
+	// Whether its host is neither an address nor a name for Go's resolver, so that no connection is opened.
 	Nowhere bool `json:"nowhere,omitempty"`
 }
 
@@ -41,12 +41,12 @@ func nowhere(asked string) bool {
 }
 
 func asked(image string) string {
-	// As the CRI plugin does.
+	// The CRI plugin does the same.
 	named, err := distribution.ParseDockerRef(image)
 	if err != nil {
 		return ""
 	}
-	// As the resolver does with the outcome.
+	// The resolver does the same with the result.
 	spec, err := reference.Parse(named.String())
 	if err != nil {
 		return ""

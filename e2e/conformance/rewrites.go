@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// Rewrites are the rules of a host for an image, and the names by which nodes of k3s and RKE2 ask there for it.
+// Rewrites is an image and the rewrite rules of a host, with the names that nodes of k3s and RKE2 request there.
 type Rewrites struct {
 	Rules      map[string]string `json:"rules"`
 	Repository string            `json:"repository"`
-	// Several where the order of the rules decides, which is that of a map in Go.
+	// Several if the order of the rules decides, as Go iterates over a map in random order.
 	Names []string `json:"names"`
 }
 
-// rewrite is what withRewritesFromHost does in core/remotes/docker/resolver.go of github.com/k3s-io/containerd, whichever rule
-// comes first.
+// rewrite does the same as withRewritesFromHost in core/remotes/docker/resolver.go of github.com/k3s-io/containerd, with each rule
+// as the first one.
 func rewrite(repository string, rules map[string]string) Rewrites {
 	names := map[string]bool{}
 	for pattern, replace := range rules {
@@ -37,12 +37,12 @@ func rewrite(repository string, rules map[string]string) Rewrites {
 func rewrites(r *rand.Rand, random int) []Rewrites {
 	repositories := []string{"library/nginx", "rancher/mirrored-pause", "team/app", "a", "a/b/c", "x1.y_z/q--r/library", "library", "aaa/aa"}
 	rules := [][2]string{
-		// Of the documentation of k3s and of RKE2, and of the issues there.
+		// From the documentation and the issues of k3s and RKE2.
 		{"^rancher/(.*)", "mirrorproject/rancher-images/$1"}, {"^library/alpine$", "my-org/alpine"}, {"^library/(.*)", "my-org/$1"},
 		{"^(.*)$", "dockerhub/$1"}, {"(.*)", "dockerhub/$1"}, {"^(?:library|)(.*)", "rke-test/docker.io/$1"}, {"cp/se-data/(.*)", "local/$1"},
 		{"^(.*)$", "dockerhub/${1}"}, {"(.+)", "proxy/${1}"}, {"^(.+)/(.+)$", "$2/$1"}, {"/", "-"}, {"^", "hub/"}, {"$", "/x"}, {"", "x"},
 		{"a", "b"}, {"[^/]+$", "app"}, {"^[a-z0-9]+/", ""}, {"^([^/]+)$", "library/$1"}, {"^(?:library/)?(.*)$", "hub/$1"}, {"library", "$0/$0"},
-		// What is no expression, or no template, is passed over or left as it is.
+		// An invalid expression is ignored, and an invalid template stays as it is.
 		{"(", "x"}, {"a**", "b"}, {"*", "b"}, {"(.*)", "$1x"}, {"(.*)", "$1_x/$1"}, {"(.*)", "x/$2"}, {"(.*)", "x$$1"}, {"(.*)", "x/$"}, {"(.*)", "x/$01"},
 		{"(.*)", "x/${1"}, {"(.*)", "x/${01}"}, {"(?P<name>.*)", "x/$name"}, {"(.*)", "/x/$1"}, {"(.*)", "x//$1"}, {"(.*)", "../$1"}, {"(.*)", "X/$1"}, {"(.*)", ""},
 		{"a+*", "b"}, {"a*?", "b"}, {"a??", "b"}, {"(a|aa)*", "b"}, {"(a*)+", "b$1"}, {"(|a)*", "b"}, {"(|a)+", "b"}, {"(a*|b)*", "x$1"}, {"x*", "-"}, {"\\b", "-"}, {"\\<a", "b"},

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// A Field is a member of a Pod or a DaemonSet: a message with what is written of an empty one, or a map.
+// A Field is a member of a Pod or a DaemonSet: a map, or a message with the JSON of an empty one.
 type Field struct {
 	Field string `json:"field"`
 	Empty int    `json:"empty,omitempty"`
@@ -39,7 +39,7 @@ func fields() []Field {
 			for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, inner.Kind()) {
 				inner = inner.Elem()
 			}
-			// An API server stores no status that somebody else than kubelets has set.
+			// An API server stores a status only if a kubelet has set it.
 			if name == "status" {
 				continue
 			}
@@ -69,26 +69,27 @@ func fields() []Field {
 	return all
 }
 
-// Messages that JSON shows as a text or a number.
+// scalars are messages that are strings or numbers in JSON.
 var scalars = []reflect.Type{
 	reflect.TypeFor[metav1.Time](), reflect.TypeFor[resource.Quantity](), reflect.TypeFor[intstr.IntOrString](), reflect.TypeFor[metav1.FieldsV1](),
 }
 
-// A Stored is the JSON of a Pod and the bytes of the request by which the API server stores it in etcd, as it is and with what
-// tolerarch adds. In the JSON, @items stands for the item so many times, with its number for @n, and @fill for as many letters.
+// A Stored is the JSON of a Pod, with the bytes of the request by which the API server stores it in etcd: unchanged, and with
+// tolerarch's additions. In the JSON, @items stands for a number of items, @n for the number of an item, and @fill for a number
+// of letters.
 type Stored struct {
 	Pod    string `json:"pod"`
 	Item   string `json:"item,omitempty"`
 	Times  int    `json:"times,omitempty"`
 	Fill   int    `json:"fill"`
-	Stored int    `json:"stored"` // with what the API server fills in after webhooks
+	Stored int    `json:"stored"` // with fields that the API server sets after webhooks
 	With   int    `json:"with"`
 }
 
-// Bytes that etcd takes (--max-request-bytes).
+// etcdLimit is the maximum size of a request to etcd (--max-request-bytes).
 const etcdLimit = 3 << 19
 
-// skeletons are Pods with a list or a map, and an item of it.
+// skeletons are Pods with a list or a map, and one item for it.
 var skeletons = []struct{ list, item string }{
 	{`"spec":{"containers":[{"name":"c","image":"i","env":[@items]}]}`, `{"name":"A"}`},
 	{`"spec":{"containers":[{"name":"c","image":"i","env":[@items]}]}`, `{"name":"A","value":"b"}`},
@@ -153,7 +154,7 @@ func storedPods(r *rand.Rand, random int) []Stored {
 		} else {
 			pod = strings.Replace(pod, `"metadata":{`, `"metadata":{"annotations":{"f":"@fill"},`, 1)
 		}
-		// All at the limit would take a debug build half a minute.
+		// A debug build would need half a minute if all were at the limit.
 		size := etcdLimit
 		if number%5 != 0 {
 			size /= 16
@@ -170,16 +171,16 @@ func storedPods(r *rand.Rand, random int) []Stored {
 	return cases
 }
 
-// near is the case with so many items that the request is within 300 bytes of a size.
+// near returns the case with a number of items such that the request is within 300 bytes of a size.
 func near(r *rand.Rand, size int, one Stored) Stored {
 	few, many := one, one
 	few.Times, many.Times = 64, 256
 	few, many = few.measured(), many.measured()
-	// Lengths of more bytes make them no longer than that.
+	// size/64 leaves room for lengths that take more bytes.
 	one.Times = (size - few.Stored - size/64) * (many.Times - few.Times) / (many.Stored - few.Stored)
 	one.Times += few.Times
 	wanted := size + r.IntN(601) - 300
-	// The length of the filling takes bytes as well, and so do those of what is around it.
+	// The lengths of the filling and of the messages around it take bytes as well.
 	for one.Fill = size / 128; ; {
 		one = one.measured()
 		if one.Stored == wanted || one.Stored == wanted-1 {
@@ -191,7 +192,7 @@ func near(r *rand.Rand, size int, one Stored) Stored {
 	}
 }
 
-// text is the JSON as it is in a review.
+// text returns the JSON as it is in a review.
 func (one Stored) text() string {
 	items := make([]string, one.Times)
 	for i := range items {
@@ -201,11 +202,11 @@ func (one Stored) text() string {
 	return strings.Replace(text, "@fill", strings.Repeat("x", one.Fill), 1)
 }
 
-// measured is the case with the bytes of its requests.
+// measured returns the case with the sizes of its requests.
 func (one Stored) measured() Stored {
 	var pod corev1.Pod
 	must(json.Unmarshal([]byte(one.text()), &pod))
-	// What the API server fills in after webhooks.
+	// The API server sets these fields after webhooks.
 	pod.Name, pod.Namespace = strings.Repeat("n", 253), strings.Repeat("n", 63)
 	pod.UID = "00000000-0000-0000-0000-000000000000"
 	pod.CreationTimestamp = metav1.NewTime(time.Unix(1<<32, 0))
@@ -220,7 +221,7 @@ func (one Stored) measured() Stored {
 	return one
 }
 
-// request is the length of what etcd compares with its limit when an API server creates the Pod.
+// request returns the size that etcd compares with its limit when an API server creates the Pod.
 func request(pod *corev1.Pod) int {
 	var object bytes.Buffer
 	must(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pod, &object))
@@ -240,7 +241,7 @@ var texts = []string{
 	strings.Repeat("long & ", 40),
 }
 
-// fill sets some of a message, at random.
+// fill sets some fields of a message at random.
 func fill(r *rand.Rand, value reflect.Value, depth int) {
 	switch value.Type() {
 	case reflect.TypeFor[metav1.Time]():
@@ -259,7 +260,7 @@ func fill(r *rand.Rand, value reflect.Value, depth int) {
 	case reflect.TypeFor[metav1.TypeMeta]():
 		return
 	}
-	// The deeper, the less, as it would never end.
+	// Fewer fields at greater depth, so that the recursion ends.
 	some := chance(r, max(12-2*depth, 2))
 	switch value.Kind() {
 	case reflect.String:

@@ -7,14 +7,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Tolerated has a toleration, a taint, and whether the scheduler would place a Pod with the toleration on a node with the taint.
+// Tolerated is a toleration and a taint, with whether the scheduler would place a Pod with the toleration on a node with the
+// taint.
 type Tolerated struct {
 	Toleration v1.Toleration `json:"toleration"`
 	Taint      v1.Taint      `json:"taint"`
 	Tolerates  bool          `json:"tolerates"`
 }
 
-// tolerations returns random tolerations with taints. Comparisons count, as with the feature gate TaintTolerationComparisonOperators.
+// tolerations returns random tolerations with taints. Comparison operators count, as with the feature gate
+// TaintTolerationComparisonOperators.
 func tolerations(r *rand.Rand, random int) []Tolerated {
 	keys := []string{"sla", "sla", "sla", "kubernetes.io/arch"}
 	values := []string{"", "arm64", "950", "-950", "0", "-0", "0950", "+950", "951", "1000", "9223372036854775807", "9223372036854775808"}

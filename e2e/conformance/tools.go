@@ -7,8 +7,8 @@ import (
 
 const artifact = "application/vnd.example"
 
-// artifact is the same entry for something that is no image, as the tools for artifacts write it: its config is empty or of
-// a type of its own, and the index says so, too.
+// artifact returns the entry as an artifact instead of an image, as tools for artifacts write it: its config is empty or of
+// another type, which the index names as well.
 func (e Entry) artifact(kind string) Entry {
 	if e.Entries == nil {
 		e.ConfigType, e.ArtifactType = ocispec.MediaTypeEmptyJSON, kind
@@ -16,16 +16,16 @@ func (e Entry) artifact(kind string) Entry {
 	return e.with("artifactType", kind)
 }
 
-// written are indexes in the shapes in which the usual tools write them.
+// written returns indexes as the usual tools write them.
 func written() []Index {
 	amd64, arm64 := image(linux("amd64", "")), image(linux("arm64", ""))
-	// go-containerregistry, and with it ko and crane: the media type of the config, or the artifactType of the manifest
+	// go-containerregistry, and so ko and crane: the media type of the config, or the artifactType of the manifest
 	// (partial.Descriptor in pkg/v1/partial/with.go).
 	ggcr := func(e Entry) Entry { return e.with("artifactType", ocispec.MediaTypeImageConfig) }
 	docker := func(e Entry) Entry {
 		return e.with("artifactType", images.MediaTypeDockerSchema2Config).with("mediaType", images.MediaTypeDockerSchema2Manifest)
 	}
-	// nydusify beside the image it has converted: an image of its own type, without os.features in some versions.
+	// nydusify, beside the image that it has converted: an image of another type, without os.features in some versions.
 	nydus := func(e Entry) Entry {
 		e.ArtifactType = "application/vnd.nydus.image.manifest.v1+json"
 		return e.with("artifactType", e.ArtifactType)
@@ -35,16 +35,16 @@ func written() []Index {
 		platform.OSFeatures = []string{"nydus.remoteimage.v1"}
 		return nydus(image(platform))
 	}
-	// soci convert: behind the images, one for each platform.
+	// soci convert: after the images, one for each platform.
 	soci := func(e Entry) Entry {
 		e.ConfigType = "application/vnd.amazon.soci.index.v2+json"
 		return e.with("artifactType", e.ConfigType).with("annotations", map[string]string{"com.amazon.soci.image-manifest-digest": sha256})
 	}
-	// podman with several compressions (containers/common, manifests), as older nodes have to take the first of a pair.
+	// podman with several compressions (containers/common, manifests). Older nodes must choose the first of a pair.
 	zstd := func(e Entry) Entry {
 		return e.with("annotations", map[string]string{"io.github.containers.compression.zstd": "true"})
 	}
-	// BuildKit, by its annotation alone.
+	// BuildKit's attestation, recognized by its annotation alone.
 	attests := func(e Entry) Entry {
 		return e.with("annotations", map[string]string{"vnd.docker.reference.type": "attestation-manifest"})
 	}

@@ -5,13 +5,13 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Types are the media types of a document: as its registry announces it, and as it says itself.
+// Types are the media types of a document, by its registry and by the document itself.
 type Types struct {
 	Announced string `json:"announced"`
 	Document  string `json:"document"`
 }
 
-// typed are documents of one kind or the other under all pairs of media types.
+// typed returns an index and an image with all pairs of media types.
 func typed() []Index {
 	amd64, arm64 := image(linux("amd64", "")), image(linux("arm64", ""))
 	types := []string{

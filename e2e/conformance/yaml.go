@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A YAMLText is a text, and the JSON that kubectl and kubelet make of its first document; none where they refuse it.
+// A YAMLText is a text with the JSON that kubectl and kubelet read from its first document. It has none if they refuse it.
 type YAMLText struct {
 	Text string `json:"text"`
 	JSON string `json:"json,omitempty"`
@@ -21,7 +21,7 @@ func yamlText(text string) YAMLText {
 	return YAMLText{Text: text, JSON: string(read)}
 }
 
-// yamlTexts are texts as people write them, the same with a few characters changed, and nested flow and block styles.
+// yamlTexts returns texts as users write them, the same with a few characters changed, and nested flow and block styles.
 func yamlTexts(r *rand.Rand, random int) []YAMLText {
 	var all []YAMLText
 	for _, text := range forms {
@@ -33,7 +33,7 @@ func yamlTexts(r *rand.Rand, random int) []YAMLText {
 	return all
 }
 
-// forms are texts in whose reading parsers differ.
+// forms are texts on which parsers differ.
 var forms = []string{
 	// Flow collections and quoted texts that end at or before the column of the key.
 	"apiVersion: apps/v1\nspec:\n  containers:\n    - name: c\n      args: [\n        \"serve\",\n        \"--port=80\"\n      ]\n      image: r/web:1\n",
@@ -62,7 +62,7 @@ var forms = []string{
 	"---\na: ---\nb: '---'\n", "a: @b\n", "a: `b`\n", "a: %b\n", "%a: b\n", "a: [b]c\n", "a: {b}: c\n", "a: [b, , c]\n", "[a, b\n", "{a: b\n", "a: 'b\n", "a: \"b\n", "a: ]\n", "- a\nb: c\n", "a: b\n- c\n", "a:\n- b\n- c\nd: e\n", "a:\n  - b\n c: d\n",
 }
 
-// pieces are what a text is damaged with.
+// pieces are inserted to damage a text.
 var pieces = []string{
 	"'", "\"", "[", "]", "{", "}", ":", ": ", ",", ", ", "\n", "\n ", "\n  ", "\n    ", "\t", " ", "#", " #c", "- ", "-", "? ", "&a ", "*a", "!!str ", "|", ">", "|+\n", "@", "`", "\\", "\r\n", "é", "~", "null", "off", "0x1f", "1_0", "<<: ", "''", "\"\"",
 }
@@ -87,7 +87,7 @@ func damaged(r *rand.Rand, text string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// styled is a node of flow or block style, with white space where writers of YAML have it, and where they have none.
+// styled returns a node in flow or block style, with usual and unusual white space.
 func styled(r *rand.Rand, depth int, inFlow bool) string {
 	space := func() string { return one(r, "", " ", "\n", "\n  ", "\t", " # c\n", "\n\t") }
 	if depth > 3 || chance(r, 30) {

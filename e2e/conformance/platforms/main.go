@@ -1,5 +1,5 @@
-// What containerd makes of images in the directory of a registry: for each digest, on which of some nodes it finds an
-// image to run there. Written as JSON.
+// Command platforms prints, for each digest in the directory of a registry, the platforms for which containerd finds an image
+// to run. Its output is JSON.
 //
 //	containerd-platforms DIRECTORY linux/amd64,linux/arm64 sha256:... sha256:...
 package main
@@ -21,7 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// The blobs of distribution's storage.
+// blobs is the directory of distribution's storage.
 type blobs string
 
 type blob struct{ *bytes.Reader }
@@ -41,7 +41,7 @@ func (b blobs) ReaderAt(_ context.Context, descriptor ocispec.Descriptor) (conte
 	return blob{bytes.NewReader(text)}, nil
 }
 
-// descriptor is how the registry describes a manifest: by its own media type.
+// descriptor returns the descriptor of a manifest as the registry has it, with the manifest's own media type.
 func (b blobs) descriptor(hash digest.Digest) (ocispec.Descriptor, error) {
 	text, err := b.read(hash)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b blobs) descriptor(hash digest.Digest) (ocispec.Descriptor, error) {
 	return ocispec.Descriptor{MediaType: own.MediaType, Digest: hash, Size: int64(len(text))}, err
 }
 
-// runs is whether a node pulls an image that is for it.
+// runs returns whether a node pulls an image that is for its platform.
 func (b blobs) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	ctx, matcher := context.Background(), platforms.Only(node)
 	manifest, err := images.Manifest(ctx, b, image, matcher)
