@@ -1,10 +1,12 @@
-//! How long a Pod waits when none of its images is in the cache: `cargo bench --bench cold`.
+//! Measures how long a Pod waits when none of its images is in the cache: `cargo bench --bench cold`.
 //!
-//! The binary is driven from outside, with a registry behind a wire on which a round trip takes 40 ms, as over a continent.
-//! For each kind of registry: the time of the first Pod, what was asked for it, and the time until the last one of 100 Pods is
-//! answered that come at once with 100 further images.
+//! The program runs as a process. Its registry is behind a wire on which a round trip takes 40 ms, as across a continent. For
+//! each kind of registry the bench prints:
 //!
-//! `-- --quick` asks for two kinds only. Nothing here asserts a time. That each Pod is tolerated is asserted.
+//! - the time of the first Pod, and the requests for it
+//! - the time until the last of 100 more Pods is answered, which arrive at once with 100 further images
+//!
+//! `-- --quick` measures two kinds only. The bench asserts that each Pod is tolerated, and asserts no time.
 
 #![allow(
     clippy::too_many_lines,
@@ -34,17 +36,17 @@ use support::connection::Connection;
 use support::server::Server;
 use support::{NAME, Result, request, typical};
 
-/// How long a round trip takes.
+/// Time of a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(40);
-/// Pods that come at once, each with an image of its own.
+/// Number of Pods that arrive at once, each with another image.
 const AT_ONCE: usize = 100;
-/// Namespaces of the Pods. Each has a share of the lookups of its own: one alone may have 72 at once of a registry.
+/// Number of namespaces of the Pods. Each namespace has its share of the lookups: one may have 72 at once for a registry.
 const NAMESPACES: usize = 10;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is = |name: &str| arguments.iter().any(|argument| argument == name);
-    // Without `--bench`, cargo is testing: it is enough to see that everything works.
+    // Without `--bench`, cargo runs tests: a quick run shows that everything works.
     let quick = is("--quick") || is("--test") || !is("--bench");
     let done = tokio::runtime::Runtime::new()
         .map_err(Into::into)
@@ -78,7 +80,7 @@ async fn run(quick: bool) -> Result<()> {
 async fn measure(kind: Kind) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let pki = Arc::new(Pki::new());
-    let world = kind.start(&pki, dir.path(), AT_ONCE + 1).await?;
+    let registries = kind.start(&pki, dir.path(), AT_ONCE + 1).await?;
     pki.leaf(&[NAME]).write(dir.path())?;
     let mut config = json!({
         "server": {
@@ -87,11 +89,11 @@ async fn measure(kind: Kind) -> Result<()> {
             "keyFile": dir.path().join("tls.key"),
         },
         "admin": {"listen": "127.0.0.1:0"},
-        // So that on a slow machine it is seen how long it takes, instead of the default's end at 3 s.
+        // On a slow machine the default of 3 s would end a lookup before it is measured.
         "lookup": {"budget": "9s"},
         "network": {"allow": ["127.0.0.0/8"]},
     });
-    json_patch::merge(&mut config, &world.settings);
+    json_patch::merge(&mut config, &registries.settings);
     let file = dir.path().join("config.yaml");
     // JSON is YAML.
     std::fs::write(&file, config.to_string())?;
@@ -103,25 +105,28 @@ async fn measure(kind: Kind) -> Result<()> {
     let connections = (0..AT_ONCE).map(|_| Connection::open(address, &tls));
     let mut connections = try_join_all(connections).await?;
 
-    let begun = Instant::now();
-    review(&mut connections[0], 0, &world.images[0]).await?;
-    let first = begun.elapsed();
-    let (asked, opened) = world.asked();
-    let begun = Instant::now();
-    let others = connections.iter_mut().zip(&world.images[1..]).enumerate();
+    let started = Instant::now();
+    review(&mut connections[0], 0, &registries.images[0]).await?;
+    let first = started.elapsed();
+    let (requests, opened) = registries.traffic();
+    let started = Instant::now();
+    let others = connections
+        .iter_mut()
+        .zip(&registries.images[1..])
+        .enumerate();
     try_join_all(
         others.map(|(number, (connection, image))| review(connection, number % NAMESPACES, image)),
     )
     .await?;
-    let all = begun.elapsed();
-    let (asked_then, opened_then) = world.asked();
+    let all = started.elapsed();
+    let (requests_in_all, opened_in_all) = registries.traffic();
     println!(
-        "{:<44}{:>9.0} ms{asked:>10}{opened:>13}   {:.0} ms, {} requests, {} connections",
+        "{:<44}{:>9.0} ms{requests:>10}{opened:>13}   {:.0} ms, {} requests, {} connections",
         kind.as_str(),
         first.as_secs_f64() * 1e3,
         all.as_secs_f64() * 1e3,
-        asked_then - asked,
-        opened_then - opened,
+        requests_in_all - requests,
+        opened_in_all - opened,
     );
     Ok(())
 }

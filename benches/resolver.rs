@@ -1,8 +1,10 @@
-//! What the resolver's cache costs: nanoseconds of a hit beside those of the bare map below it (the ceiling), hits a
-//! second on one and two threads, a decision with and without failed images on record, bytes an image, and how much of a
-//! working set survives a flood.
+//! Measures the resolver's cache: `cargo bench --bench resolver`. It prints:
 //!
-//! `cargo bench --bench resolver`
+//! - the time of a hit, and that of the bare map below the cache (the ceiling)
+//! - hits a second on one and two threads
+//! - the time of a decision with and without recorded failed images
+//! - memory for each image
+//! - the share of a working set that survives a flood of other images
 
 #![allow(
     clippy::too_many_lines,
@@ -32,13 +34,13 @@ use tolerarch_support::metrics::Metrics;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long one figure is measured.
+/// Time for which each figure is measured.
 const SPAN: Duration = Duration::from_millis(1500);
 /// Hits between two looks at the clock.
 const BATCH: usize = 1000;
 
 fn main() -> Outcome<()> {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the bench starts.
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
@@ -94,7 +96,7 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
     }
 }
 
-/// Whether the image is answered from the cache: with a deadline that is over, nothing else can answer.
+/// Returns whether the cache has the image. The deadline is over, so nothing else can answer.
 async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
     let candidates = |image: &ImageRef| Keyring::default().candidates(image);
     let images = [image];
@@ -104,15 +106,15 @@ async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
 
 async fn hits_per_second(resolver: Resolver, images: Vec<ImageRef>) -> f64 {
     let mut hits = 0usize;
-    let mut place = 0usize;
-    let begun = Instant::now();
-    while begun.elapsed() < SPAN {
+    let mut index = 0usize;
+    let started = Instant::now();
+    while started.elapsed() < SPAN {
         for _ in 0..BATCH {
-            hits += usize::from(is_hit(&resolver, &images[place]).await);
-            place = (place + 7919) % images.len();
+            hits += usize::from(is_hit(&resolver, &images[index]).await);
+            index = (index + 7919) % images.len();
         }
     }
-    hits as f64 / begun.elapsed().as_secs_f64()
+    hits as f64 / started.elapsed().as_secs_f64()
 }
 
 async fn speed() -> Outcome<()> {
@@ -128,15 +130,15 @@ async fn speed() -> Outcome<()> {
         );
     }
     let mut gets = 0usize;
-    let mut place = 0usize;
-    let begun = Instant::now();
-    while begun.elapsed() < SPAN {
+    let mut index = 0usize;
+    let started = Instant::now();
+    while started.elapsed() < SPAN {
         for _ in 0..BATCH {
-            gets += usize::from(black_box(bare.get(images[place].as_str())).is_some());
-            place = (place + 7919) % images.len();
+            gets += usize::from(black_box(bare.get(images[index].as_str())).is_some());
+            index = (index + 7919) % images.len();
         }
     }
-    let ceiling = gets as f64 / begun.elapsed().as_secs_f64();
+    let ceiling = gets as f64 / started.elapsed().as_secs_f64();
 
     let one = tokio::spawn(hits_per_second(resolver.clone(), images.clone())).await?;
     let both = [0, 1].map(|_| tokio::spawn(hits_per_second(resolver.clone(), images.clone())));
@@ -152,7 +154,7 @@ async fn speed() -> Outcome<()> {
     Ok(())
 }
 
-/// A decision on a Pod of three images in the cache, beside one with as many failed images on record as there can be.
+/// Measures a decision on a Pod with three cached images, without and with the maximum number of recorded failed images.
 async fn records() -> Outcome<()> {
     let images = (0..3).map(image).collect::<Outcome<Vec<_>>>()?;
     let resolver = resolver(1000)?;
@@ -219,7 +221,7 @@ async fn records() -> Outcome<()> {
     Ok(())
 }
 
-/// Resident bytes of the process (proc(5), the second field of statm is in pages of 4 KiB).
+/// Returns the resident bytes of the process (proc(5): the second field of statm, in pages of 4 KiB).
 fn resident() -> Outcome<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages: usize = statm

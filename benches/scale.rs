@@ -1,14 +1,15 @@
-//! How tolerarch behaves in large clusters: `cargo bench --bench scale`.
+//! Measures tolerarch in large clusters: `cargo bench --bench scale`.
 //!
-//! The binary is driven from outside, as API servers do it, against a registry in this process that knows every image and
-//! counts what it is asked. Three parts:
+//! The program runs as a process, and the bench sends reviews as API servers do. A registry in this process has every image,
+//! and counts requests. There are three parts:
+//!
 //! - `flood`: many more images than the cache holds.
-//! - `kept`: as many kept connections as a large control plane could have.
-//! - `day`: a day of a large cluster, compressed, with a registry that fails for a while; with several replicas, each with
-//!   a cache of its own or sharing what they know.
+//! - `kept`: as many open connections as a large control plane may have.
+//! - `day`: a compressed day of a large cluster, with several replicas and a registry that fails for a while. The replicas
+//!   run with caches of their own, then with a shared cache.
 //!
-//! `-- flood`, `-- kept` or `-- day` runs one of them; `--tenth` and `--quick` run them with a tenth and a hundredth of the
-//! load. Nothing here asserts a time. That Pods get their answer is asserted.
+//! `-- flood`, `-- kept` or `-- day` runs one of them. `--tenth` and `--quick` run with a tenth and a hundredth of the load. The
+//! bench asserts that Pods get their answers, and asserts no time.
 
 #![allow(
     clippy::too_many_lines,
@@ -44,7 +45,7 @@ use support::Result;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is = |name: &str| arguments.iter().any(|argument| argument == name);
-    // Without `--bench`, cargo is testing: it is enough to see that everything works.
+    // Without `--bench`, cargo runs tests: a quick run shows that everything works.
     let part = match () {
         () if is("--quick") || is("--test") || !is("--bench") => 100,
         () if is("--tenth") => 10,

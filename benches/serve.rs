@@ -1,20 +1,22 @@
-//! How much of the machine a review costs: `cargo bench --bench serve`.
+//! Measures the CPU time of a review: `cargo bench --bench serve`.
 //!
-//! Two processes answer the same reviews over the same kept TLS connections, in turns: the binary as it is shipped, its
-//! log going to a file, and its *ceiling*, the same accept loop, TLS settings and router around a handler that reads
-//! the body and returns an answer that it was given beforehand. What is compared is the CPU time that the operating
-//! system counts for each process, so a busy neighbour does not distort it much. The distance to the ceiling is what
-//! tolerarch itself costs: decoding, deciding, counting, logging.
+//! Two processes answer the same reviews in turns, over TLS connections that stay open:
 //!
-//! The driver keeps one core busy. It never sleeps: who answers a client that sleeps pays for waking it, and the slower it
-//! is, the more often it would find the client asleep. The servers do sleep where the driver gives them nothing to do, the
-//! ceiling more often than tolerarch; how often is printed, as they pay for that themselves.
+//! - the program as it is shipped, which logs to a file
+//! - its *ceiling*: the same accept loop, TLS settings and router, with a handler that reads the body and returns a prepared
+//!   answer
 //!
-//! `cargo bench --bench serve -- --against PATH` measures another binary beside these two, in the same turns: one built
-//! before a change, for instance. With `--steering` the binary is measured once more with the parts on that are off
-//! by default: placement and explain.
+//! The operating system counts the CPU time of each process, so other load on the machine distorts it little. The distance to
+//! the ceiling is the cost of tolerarch itself: decoding, deciding, counting, logging.
 //!
-//! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
+//! The driver keeps one core busy, and never sleeps. A server that answers a sleeping client pays for waking it, and a slower
+//! server would find its client asleep more often. The servers sleep while they have nothing to do, the ceiling more often than
+//! tolerarch. The number of sleeps is printed, as the servers pay for them.
+//!
+//! `cargo bench --bench serve -- --against PATH` measures another binary in the same turns, for example one built before a
+//! change. `--steering` measures the program once more with parts that are off by default: placement and explain.
+//!
+//! The bench asserts that each answer is right: status 200, and the body byte for byte. It asserts no time.
 
 #![allow(
     clippy::too_many_lines,
@@ -57,21 +59,21 @@ use serve::report::report;
 use serve::target::Target;
 use support::{NAME, Result, typical};
 
-/// API servers keep a few connections open; this is a busy cluster with several of them.
+/// Number of connections: those of a busy cluster with several API servers, each of which keeps a few open.
 const CONNECTIONS: usize = 16;
-/// With this argument the benchmark is its own ceiling.
+/// Argument with which the bench runs as its own ceiling.
 const CEILING: &str = "--ceiling";
-/// With this argument another binary of tolerarch is measured, too.
+/// Argument with another binary of tolerarch to measure.
 const AGAINST: &str = "--against";
-/// With this argument tolerarch is measured with this configured, too.
+/// Argument with which tolerarch is also measured with [`STEERING_CONFIG`].
 const STEERING: &str = "--steering";
-const STEERED: &str = "placement:
+const STEERING_CONFIG: &str = "placement:
   require: affinity
   prefer: [{platform: linux/arm64, weight: 80}]
 explain: true
 ";
 
-/// How long it is measured.
+/// Number and length of the rounds.
 struct Plan {
     rounds: usize,
     round: Duration,
@@ -81,9 +83,9 @@ struct Plan {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is = |name: &str| arguments.iter().any(|argument| argument == name);
-    // Without `--bench`, cargo is testing: it is enough to see that everything works.
+    // Without `--bench`, cargo runs tests: a short round shows that everything works.
     let plan = if is("--bench") && !is("--test") {
-        // Many and short, so that what else the machine does is in few of them, or in all turns of a round.
+        // The rounds are many and short. So other load affects few of them, or all turns of a round alike.
         Plan {
             rounds: 240,
             round: Duration::from_millis(100),
@@ -97,13 +99,13 @@ fn main() -> ExitCode {
         }
     };
     let value_of = |name: &str| {
-        let place = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(place + 1).map(Path::new)
+        let index = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(index + 1).map(Path::new)
     };
     let done = match value_of(CEILING) {
-        // As the binary has it.
+        // The same runtime as that of the program.
         Some(dir) => run(tokio::runtime::Builder::new_multi_thread(), ceiling(dir)),
-        // The driver leaves one core to what it measures.
+        // The driver has one thread, and leaves a core to the server.
         None => run(
             tokio::runtime::Builder::new_current_thread(),
             compare(&plan, value_of(AGAINST), is(STEERING)),
@@ -122,7 +124,7 @@ fn run(mut runtime: tokio::runtime::Builder, task: impl Future<Output = Result<(
     runtime.enable_all().build()?.block_on(task)
 }
 
-/// Serves `answer.json` of the directory, whatever is asked.
+/// Answers every review with `answer.json` of the directory.
 async fn ceiling(dir: &Path) -> Result<()> {
     async fn answer(State(answer): State<Bytes>, body: Body) -> Response {
         let Ok(body) = Limited::new(body, BODY_LIMIT).collect().await else {
@@ -164,7 +166,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
     Ok(listener.start(seen).await?)
 }
 
-/// Starts the processes, drives them in turns, and prints what came of it.
+/// Starts the processes, sends them reviews in turns, and prints the results.
 async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<()> {
     let registry = Registry::start().await;
     let images = ["shop/web", "shop/cache", "mesh/proxy"].map(|name| {
@@ -180,7 +182,10 @@ async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<
     std::fs::write(dir.path().join("registry-ca.crt"), registry.pki().ca_pem())?;
     let configuration = configuration(dir.path(), &registry.address());
     std::fs::write(dir.path().join("config.yaml"), &configuration)?;
-    std::fs::write(dir.path().join("steering.yaml"), configuration + STEERED)?;
+    std::fs::write(
+        dir.path().join("steering.yaml"),
+        configuration + STEERING_CONFIG,
+    )?;
     let tls = TlsConnector::from(Arc::new(pki.client_config()));
 
     let mut targets = Vec::new();
@@ -212,9 +217,9 @@ async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<
         plan.rounds,
         plan.round,
     );
-    let mut itself = Command::new(std::env::current_exe()?);
-    itself.arg(CEILING).arg(dir.path());
-    targets.push(Target::start("ceiling", itself, dir.path(), &tls, &review).await?);
+    let mut ceiling = Command::new(std::env::current_exe()?);
+    ceiling.arg(CEILING).arg(dir.path());
+    targets.push(Target::start("ceiling", ceiling, dir.path(), &tls, &review).await?);
     for target in &mut targets {
         target.drive(plan.warm_up).await?;
     }
@@ -226,8 +231,8 @@ async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<
     report(&targets)
 }
 
-/// The order of a round. Each target comes first, in the middle and last equally often, and after each other one: whose
-/// turn follows another's finds what that one has left in the CPU's caches.
+/// Returns the order of a round. A target finds in the CPU's caches what the one before has left there. So each target has each
+/// position, and follows each other target, equally often.
 fn turns(round: usize, targets: usize) -> impl Iterator<Item = usize> {
     let backwards = (round / targets) % 2 == 1;
     (0..targets).map(move |turn| {
@@ -236,7 +241,7 @@ fn turns(round: usize, targets: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// All that concerns tolerarch but its ports is the default.
+/// Returns a configuration that has the defaults, apart from ports, certificates and the registry.
 fn configuration(dir: &Path, registry: &str) -> String {
     let dir = dir.display();
     format!(

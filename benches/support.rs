@@ -1,5 +1,5 @@
-//! What benches have in common that drive the program from outside: its process, the API server's kept connections to it,
-//! and a typical review.
+//! Support for benches that run the program as a process: the process, connections as API servers keep them, and a typical
+//! review.
 
 #![allow(dead_code, reason = "no bench uses all of it")]
 
@@ -14,10 +14,10 @@ use tokio::time::Duration;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The name by which the API server knows the webhook.
+/// Name under which API servers reach the webhook.
 pub(crate) const NAME: &str = "tolerarch.tolerarch.svc";
 
-/// A review as an API server sends it.
+/// Returns the HTTP request with a review as an API server sends it.
 pub(crate) fn request(review: &str) -> Arc<[u8]> {
     let request = format!(
         "POST /mutate?timeout=10s HTTP/1.1\r\nHost: {NAME}\r\nUser-Agent: kube-apiserver-admission\r\n\
@@ -28,7 +28,7 @@ pub(crate) fn request(review: &str) -> Arc<[u8]> {
     request.into_bytes().into()
 }
 
-/// The value below which so many percent of the sorted values are.
+/// Returns the value below which this percentage of the sorted values is.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted
         .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))

@@ -1,6 +1,8 @@
-//! What must hold for every input, one function a fuzz target: each takes arbitrary bytes and panics when its invariant is
-//! broken, and tells whether it was something that is read at all. The tests run the committed seeds through them, so that
-//! none of it rots between fuzzing runs. Invariants that need the inside of a crate stand there, behind its feature `testing`.
+//! Invariants that hold for every input, one function for each fuzz target.
+//!
+//! Each function takes arbitrary bytes, panics if the invariant is broken, and returns whether the input could be parsed. The
+//! tests run the committed seeds through these functions, so that they stay valid between fuzzing runs. Invariants that need
+//! private parts of a crate are in that crate, behind its feature `testing`.
 
 #![allow(
     clippy::too_many_lines,
@@ -25,7 +27,7 @@ pub use tolerarch_core::review::testing::json;
 pub use tolerarch_images::credentials::fuzzing::{docker, secret};
 pub use tolerarch_images::registry::fuzzing::{challenge, hosts, manifest};
 
-/// A reference's normal form is its own normal form, and every part of it can stand in a URL.
+/// The normal form of a reference does not change when it is parsed again, and each part of it is valid in a URL.
 pub fn reference(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
@@ -33,19 +35,19 @@ pub fn reference(data: &[u8]) -> bool {
     let Ok(image) = text.parse::<ImageRef>() else {
         return false;
     };
-    let again: ImageRef = image
+    let reparsed: ImageRef = image
         .as_str()
         .parse()
         .unwrap_or_else(|error| panic!("{image}: {error}"));
-    assert_eq!(again, image, "{text}");
+    assert_eq!(reparsed, image, "{text}");
     assert_eq!(
-        (again.host(), again.repository(), again.target()),
+        (reparsed.host(), reparsed.repository(), reparsed.target()),
         (image.host(), image.repository(), image.target())
     );
-    let mark = if image.digest().is_some() { '@' } else { ':' };
+    let separator = if image.digest().is_some() { '@' } else { ':' };
     assert_eq!(
         format!(
-            "{}/{}{mark}{}",
+            "{}/{}{separator}{}",
             image.host(),
             image.repository(),
             image.target()
@@ -80,7 +82,7 @@ pub fn reference(data: &[u8]) -> bool {
     true
 }
 
-/// What was read of YAML, written as JSON, which is YAML too, is read as the same again.
+/// A YAML document that is written as JSON, which is YAML as well, is parsed to the same value.
 pub fn yaml(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
@@ -90,19 +92,19 @@ pub fn yaml(data: &[u8]) -> bool {
     for node in &nodes {
         let value = node.value();
         let json = value.to_string();
-        if json.contains(is_no_text_of_yaml) {
+        if json.contains(yaml_differs_from_json) {
             continue;
         }
         match read(&json).as_deref() {
-            Ok([again]) => assert_eq!(again.value(), value, "{json}"),
+            Ok([reparsed]) => assert_eq!(reparsed.value(), value, "{json}"),
             other => panic!("{json}: {other:?}"),
         }
     }
     !nodes.is_empty()
 }
 
-/// Returns whether YAML refuses a character, or takes it for the end of a line, that JSON may have in a text.
-fn is_no_text_of_yaml(c: char) -> bool {
+/// Returns whether YAML refuses a character that JSON strings may have, or reads it as the end of a line.
+fn yaml_differs_from_json(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -110,15 +112,15 @@ fn is_no_text_of_yaml(c: char) -> bool {
         )
 }
 
-/// Returns the number of lines of a text, as libyaml counts them, and one more: what is missing at the end is missing on
-/// the line after it.
-fn lines(text: &str) -> usize {
+/// Returns the maximum line of an error: one more than the number of lines as libyaml counts them. An error about something
+/// missing at the end is on the line after the text.
+fn max_line(text: &str) -> usize {
     text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
         .count()
         + 2
 }
 
-/// What a valid configuration is printed as, is the same configuration.
+/// A valid configuration that is printed as YAML is parsed to the same configuration.
 pub fn config(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
@@ -126,18 +128,18 @@ pub fn config(data: &[u8]) -> bool {
     match Sources::default().read(text) {
         Ok(loaded) => {
             let printed = loaded.to_yaml();
-            let again = Sources::default()
+            let reparsed = Sources::default()
                 .read(&printed)
-                .unwrap_or_else(|faults| panic!("{faults:?}\n{printed}"));
-            assert_eq!(again.config, loaded.config, "{printed}");
+                .unwrap_or_else(|errors| panic!("{errors:?}\n{printed}"));
+            assert_eq!(reparsed.config, loaded.config, "{printed}");
             true
         }
-        Err(faults) => {
-            let lines = lines(text);
-            for fault in faults {
+        Err(errors) => {
+            let max_line = max_line(text);
+            for error in errors {
                 assert!(
-                    matches!(fault.place, Location::Line(line) if (1..=lines).contains(&line)),
-                    "{fault}"
+                    matches!(error.place, Location::Line(line) if (1..=max_line).contains(&line)),
+                    "{error}"
                 );
             }
             false
@@ -145,9 +147,9 @@ pub fn config(data: &[u8]) -> bool {
     }
 }
 
-/// Every fault is on a line of the file, and the patch of every Pod in it is one that the API server applies.
+/// Every error has a line of the file, and the API server can apply the patch of every Pod in the file.
 pub fn check(data: &[u8]) -> bool {
-    let lines = lines(&String::from_utf8_lossy(data));
+    let lines = max_line(&String::from_utf8_lossy(data));
     let policy = testing::policy();
     let mut objects = 0;
     for document in documents::read(data) {

@@ -1,4 +1,4 @@
-//! The committed seeds hold the invariants.
+//! The committed seeds fulfil the invariants of fuzzing.
 
 #![allow(
     clippy::too_many_lines,
@@ -20,7 +20,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 type Target = (&'static str, fn(&[u8]) -> bool);
 
 #[test]
-fn every_seed_holds() {
+fn every_seed_fulfils_its_invariant() {
     let targets: [Target; 11] = [
         ("challenge", invariants::challenge),
         ("check", invariants::check),

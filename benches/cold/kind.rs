@@ -1,4 +1,4 @@
-//! The kinds of registries that differ in what they have to be asked.
+//! Kinds of registries that differ in the requests that a lookup takes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ impl Kind {
         }
     }
 
-    fn auth(self, tokens: Option<&Wire>, own: &Wire) -> Option<Auth> {
-        let realm = format!("https://{}/token", tokens.unwrap_or(own).address);
+    fn auth(self, token_server: Option<&Wire>, registry: &Wire) -> Option<Auth> {
+        let realm = format!("https://{}/token", token_server.unwrap_or(registry).address);
         let bearer = || Auth::bearer().realm(&realm);
         match self {
             Self::Anonymous | Self::Single | Self::Mirror => None,
@@ -60,8 +60,13 @@ impl Kind {
         }
     }
 
-    /// Starts such a registry with so many images.
-    pub(crate) async fn start(self, pki: &Arc<Pki>, dir: &Path, images: usize) -> Result<World> {
+    /// Starts a registry of this kind with this number of images.
+    pub(crate) async fn start(
+        self,
+        pki: &Arc<Pki>,
+        dir: &Path,
+        images: usize,
+    ) -> Result<Registries> {
         let start = async || {
             let registry = Registry::builder().pki(pki.clone()).start().await;
             let wire = Wire::lay(registry.socket_addr(), ROUND_TRIP).await?;
@@ -87,7 +92,7 @@ impl Kind {
         let images = names.map(|name| {
             let repo = registry.repo(&name);
             match self {
-                // Runs everywhere, and has to be read from its config.
+                // The platform of a single manifest has to be read from its config.
                 Self::Single => drop(repo.image("linux/amd64", Some("v1"))),
                 _ => drop(repo.index(Some("v1"), ["linux/amd64", "linux/arm64"])),
             }
@@ -108,8 +113,8 @@ impl Kind {
         }
         let passwords = dir.join("config.json");
         // user:password
-        let passwords_of = json!({"auths": {&*host: {"auth": "dXNlcjpwYXNzd29yZA=="}}});
-        std::fs::write(&passwords, passwords_of.to_string())?;
+        let docker_config = json!({"auths": {&*host: {"auth": "dXNlcjpwYXNzd29yZA=="}}});
+        std::fs::write(&passwords, docker_config.to_string())?;
         let mut settings = json!({"registries": {"hosts": hosts}});
         if matches!(
             self,
@@ -118,37 +123,37 @@ impl Kind {
             settings["credentials"] = json!({"dockerConfigs": [passwords]});
         }
         if self == Self::Single {
-            // A pool for which such an image is enough.
+            // A pool for amd64 alone, for which this image is eligible.
             let toleration = json!({"key": "amd64", "operator": "Exists"});
             settings["pools"] = json!([{"name": "amd64", "platforms": ["linux/amd64"], "tolerations": [toleration]}]);
         }
-        Ok(World {
+        Ok(Registries {
             images,
             settings,
-            registries: std::iter::once((registry, wire)).chain(tokens).collect(),
+            servers: std::iter::once((registry, wire)).chain(tokens).collect(),
         })
     }
 }
 
-/// A registry, and its token server if that is another host.
-pub(crate) struct World {
+/// A registry, with its token server if that is another host.
+pub(crate) struct Registries {
     pub(crate) images: Vec<String>,
-    /// What tolerarch has to know of it.
+    /// Settings of tolerarch for them.
     pub(crate) settings: Value,
-    registries: Vec<(Registry, Wire)>,
+    servers: Vec<(Registry, Wire)>,
 }
 
-impl World {
-    /// Requests and connections so far.
-    pub(crate) fn asked(&self) -> (usize, usize) {
+impl Registries {
+    /// Returns the number of requests and of connections so far.
+    pub(crate) fn traffic(&self) -> (usize, usize) {
         let requests = self
-            .registries
+            .servers
             .iter()
             .map(|(registry, _)| registry.count(|_| true))
             .sum();
         (
             requests,
-            self.registries
+            self.servers
                 .iter()
                 .map(|(_, wire)| wire.connections())
                 .sum(),

@@ -1,4 +1,4 @@
-//! A wire on which everything takes its time.
+//! A wire with latency.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,15 +10,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
-/// A port that leads to another one.
+/// A port that forwards connections to another port with a delay.
 pub(crate) struct Wire {
-    /// Where it begins.
+    /// Address of the near end.
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Wire {
-    /// Lays one to a port of this machine. A round trip on it takes this long; so does opening a connection.
+    /// Lays a wire to a port of this machine. Both a round trip and the opening of a connection take `round_trip`.
     pub(crate) async fn lay(to: SocketAddr, round_trip: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -27,7 +27,7 @@ impl Wire {
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
-                // Either side may end it in any way.
+                // Either side may close the connection, so errors are ignored.
                 tokio::spawn(async move { carry(near, to, round_trip).await });
             }
         });
@@ -37,14 +37,14 @@ impl Wire {
         })
     }
 
-    /// How many connections went over it.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 }
 
 async fn carry(near: TcpStream, to: SocketAddr, round_trip: Duration) -> io::Result<()> {
-    // The kernel has answered the client's SYN at once.
+    // The kernel answers the client's SYN at once, so the round trip of the handshake is added here.
     sleep(round_trip).await;
     let far = TcpStream::connect(to).await?;
     near.set_nodelay(true)?;
@@ -57,7 +57,7 @@ async fn carry(near: TcpStream, to: SocketAddr, round_trip: Duration) -> io::Res
     Ok(())
 }
 
-/// Passes on what comes, each piece after the same time.
+/// Forwards each piece of data after the same time.
 async fn delay(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -69,7 +69,7 @@ async fn delay(
             let mut piece = vec![0; 16 << 10];
             let length = from.read(&mut piece).await?;
             piece.truncate(length);
-            // The other side has closed.
+            // One of both sides has closed.
             if length == 0 || sender.send((Instant::now() + time, piece)).await.is_err() {
                 return io::Result::Ok(());
             }

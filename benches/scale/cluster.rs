@@ -1,42 +1,43 @@
-//! What happens on a day in a cluster of 5,000 nodes, always the same: which Pods are created when, and when the registry
-//! fails.
+//! The events of a day in a cluster of 5,000 nodes: Pods that are created, and an outage of the registry. They are the same in
+//! each run.
 
 use fastrand::Rng;
 use tokio::time::Duration;
 
-/// Workloads, each with an image of its own; how often Pods of them are created follows Zipf's law.
+/// Number of workloads, each with another image. Zipf's law says how often Pods of each are created.
 const WORKLOADS: usize = 5000;
-/// Namespaces that they are in.
+/// Number of namespaces of the workloads.
 const NAMESPACES: usize = 50;
-/// Pods created a day, 20 for each node; of them those of rollouts.
+/// Number of Pods created a day, 20 for each node. It includes those of rollouts.
 const PODS: usize = 100_000;
+/// Number of rollouts a day.
 const ROLLOUTS: usize = 1000;
-/// Sidecars that Pods have beside their own image.
+/// Number of sidecar images that Pods may have beside the workload's image.
 const SIDECARS: usize = 5;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// When the registry fails, and for how long.
+/// Begin and duration of the registry's outage.
 const OUTAGE: (Duration, Duration) = (Duration::from_secs(14 * 3600), Duration::from_secs(3600));
 
-/// What happens.
+/// An event of the day.
 pub(crate) enum Event {
-    /// A Pod of this namespace with these images, as repository and tag.
+    /// A Pod is created in this namespace, with these images as repository and tag.
     Pod(String, Vec<String>),
-    /// The registry fails, or no more.
+    /// The outage begins (`true`) or ends.
     Outage(bool),
 }
 
-/// A day.
+/// The events of a day.
 pub(crate) struct Day {
-    /// What happens when, in order.
+    /// Events with their times, in order.
     pub(crate) events: Vec<(Duration, Event)>,
-    /// Different images in it.
+    /// Number of different images.
     pub(crate) images: usize,
-    /// Pods in it.
+    /// Number of Pods.
     pub(crate) pods: usize,
 }
 
-/// What is to happen, before it is known which version of an image is current then.
+/// A planned event, for which the current versions of images are not determined yet.
 enum Plan {
     Pod(usize),
     Rollout(usize),
@@ -44,7 +45,7 @@ enum Plan {
 }
 
 impl Day {
-    /// A day with one of `part` of the Pods, in this time instead of 24 hours.
+    /// Makes a day with a fraction of the Pods, one of `part`, in this time instead of 24 hours.
     pub(crate) fn new(part: usize, time: Duration) -> Self {
         let mut random = Rng::with_seed(42);
         let zipf = Zipf::new(WORKLOADS);
@@ -57,7 +58,7 @@ impl Day {
             let at = working_hours(&mut random);
             let workload = zipf.draw(&mut random);
             plan.push((at, Plan::Rollout(workload)));
-            // Its Pods come one after the other for some minutes.
+            // The Pods of a rollout are created one after the other, for some minutes.
             for pod in 0..random.u32(3..60) {
                 plan.push((at + pod * Duration::from_secs(5), Plan::Pod(workload)));
                 rolled_out += 1;
@@ -75,6 +76,7 @@ impl Day {
         Self::of(plan, &mut random, time)
     }
 
+    /// Turns planned events, in order, into events with versions of images.
     fn of(plan: Vec<(Duration, Plan)>, random: &mut Rng, time: Duration) -> Self {
         let mut versions = vec![0; WORKLOADS];
         let mut seen = std::collections::HashSet::new();
@@ -90,10 +92,14 @@ impl Day {
                 Plan::Pod(workload) => {
                     pods += 1;
                     let namespace = format!("team-{}", workload % NAMESPACES);
-                    let own = format!("{namespace}/app-{workload}:v{}", versions[workload]);
+                    let workload_image =
+                        format!("{namespace}/app-{workload}:v{}", versions[workload]);
                     let sidecars = (0..SIDECARS).filter(|_| random.u8(..) < 60);
                     let sidecars = sidecars.map(|sidecar| format!("mesh/sidecar-{sidecar}:v1"));
-                    Event::Pod(namespace, std::iter::once(own).chain(sidecars).collect())
+                    Event::Pod(
+                        namespace,
+                        std::iter::once(workload_image).chain(sidecars).collect(),
+                    )
                 }
             };
             if let Event::Pod(_, images) = &event {
@@ -109,7 +115,7 @@ impl Day {
     }
 }
 
-/// So long of a day takes in a day that takes `time`, as the configuration writes it.
+/// Returns a duration of a real day, compressed to a day that takes `time`, as the configuration writes it.
 pub(crate) fn compressed(of_day: Duration, time: Duration) -> String {
     let short = of_day.mul_f64(time.as_secs_f64() / DAY.as_secs_f64());
     format!("{}ms", short.as_millis().max(1))
@@ -119,7 +125,7 @@ fn working_hours(random: &mut Rng) -> Duration {
     9 * HOUR + (9 * HOUR).mul_f64(random.f64())
 }
 
-/// Draws the first of many most often, the second half as often, the third a third as often, and so on.
+/// Draws numbers by Zipf's law: the first most often, the second half as often, the third a third as often, and so on.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -132,8 +138,8 @@ impl Zipf {
     }
 
     fn draw(&self, random: &mut Rng) -> usize {
-        let all = self.0.last().copied().unwrap_or_default();
-        let drawn = random.f64() * all;
+        let total = self.0.last().copied().unwrap_or_default();
+        let drawn = random.f64() * total;
         self.0
             .partition_point(|sum| *sum <= drawn)
             .min(self.0.len() - 1)

@@ -1,4 +1,4 @@
-//! A day of a large cluster, compressed: what replicas ask a registry for, alone and together.
+//! A compressed day of a large cluster: the requests that replicas send to a registry, with and without a shared cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::replica::{Replicas, reason};
 use crate::redis::Redis;
 use crate::support::{Result, percentile, request, typical};
 
-/// How long the day takes. What the program fixes is not compressed: a circuit stays open for 3 s, and a registry takes its
-/// time to answer; so the hour of the outage lasts longer than it should.
+/// Time that the day takes. Two times are not compressed: a circuit stays open for 3 s, and a registry takes time to answer.
+/// So the hour of the outage has more effect than on a real day.
 const TIME: Duration = Duration::from_secs(60);
 const QUICK: Duration = Duration::from_secs(10);
-/// How long the registry takes to answer.
+/// Time of each answer of the registry.
 const LATENCY: Duration = Duration::from_millis(20);
-/// Connections of API servers to each replica.
+/// Number of connections of API servers to each replica.
 const CONNECTIONS: usize = 16;
 
 pub(crate) async fn run(part: usize) -> Result<()> {
@@ -35,17 +35,17 @@ pub(crate) async fn run(part: usize) -> Result<()> {
         "replicas", "hits", "shared", "GET", "HEAD", "per image", "p50", "p99", "resident"
     );
     for replicas in [2, 4] {
-        play(&day, time, replicas, None).await?;
+        replay(&day, time, replicas, None).await?;
         let Some(redis) = Redis::start(&[]).await else {
             continue;
         };
-        play(&day, time, replicas, Some(&redis)).await?;
+        replay(&day, time, replicas, Some(&redis)).await?;
     }
     println!();
     Ok(())
 }
 
-/// The lifetimes of the defaults, compressed.
+/// Returns the default lifetimes, compressed.
 fn settings(time: Duration, redis: Option<&Redis>) -> Value {
     let minutes = |minutes: u64| compressed(Duration::from_secs(60 * minutes), time);
     let seconds = |seconds: u64| compressed(Duration::from_secs(seconds), time);
@@ -66,12 +66,13 @@ fn settings(time: Duration, redis: Option<&Redis>) -> Value {
     settings
 }
 
-async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis>) -> Result<()> {
+/// Runs the day with this number of replicas, and prints the results.
+async fn replay(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis>) -> Result<()> {
     let registry = Registry::start(LATENCY).await?;
     let replicas = Replicas::start(count, &registry, settings(time, redis)).await?;
     let next = &AtomicUsize::new(0);
-    let begun = Instant::now();
-    // As API servers do it: each connection belongs to one replica, and whichever is free takes the next review.
+    let started = Instant::now();
+    // As with API servers, each connection belongs to one replica, and a free connection takes the next event.
     let connections = (0..CONNECTIONS * count).map(|number| {
         let registry = &registry;
         let replicas = &replicas;
@@ -80,7 +81,7 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
             let mut latencies = Vec::new();
             let mut reasons = BTreeMap::<String, usize>::new();
             while let Some((at, event)) = day.events.get(next.fetch_add(1, Ordering::Relaxed)) {
-                sleep_until(begun + *at).await;
+                sleep_until(started + *at).await;
                 match event {
                     Event::Outage(fails) => registry.fail(*fails),
                     Event::Pod(namespace, images) => {
@@ -104,23 +105,23 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
     });
     let mut latencies = Vec::new();
     let mut reasons = BTreeMap::<String, usize>::new();
-    for (some, why) in try_join_all(connections).await? {
-        latencies.extend(some);
-        for (reason, count) in why {
+    for (some_latencies, some_reasons) in try_join_all(connections).await? {
+        latencies.extend(some_latencies);
+        for (reason, count) in some_reasons {
             *reasons.entry(reason).or_default() += count;
         }
     }
     latencies.sort_unstable();
-    let (heads, gets) = registry.asked();
+    let (heads, gets) = registry.request_counts();
     let results = async |result: &str| {
         replicas
             .sum("tolerarch_lookups_total{", &format!("result=\"{result}\""))
             .await
     };
-    let all = replicas.sum("tolerarch_lookups_total{", "").await?;
+    let lookups = replicas.sum("tolerarch_lookups_total{", "").await?;
     let hits = results("hit").await? + results("stale").await?;
-    let share = |count: u64| 100.0 * count as f64 / all.max(1) as f64;
-    let what = format!(
+    let share = |count: u64| 100.0 * count as f64 / lookups.max(1) as f64;
+    let title = format!(
         "{count}{}",
         if redis.is_some() {
             ", with a shared cache"
@@ -129,7 +130,7 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
         }
     );
     println!(
-        "  {what:<24}{:>7.2} %{:>7.2} %{gets:>9}{heads:>9}{:>12.2}{:>10}{:>10}{:>7.1} MiB",
+        "  {title:<24}{:>7.2} %{:>7.2} %{gets:>9}{heads:>9}{:>12.2}{:>10}{:>10}{:>7.1} MiB",
         share(hits),
         share(results("shared").await?),
         (gets + heads) as f64 / day.images as f64,

@@ -1,4 +1,4 @@
-//! A million images through a cache for a hundred thousand, beside a set that is in use all the time.
+//! A million images pass through a cache for a hundred thousand, beside a working set that stays in use.
 
 use futures_util::future::try_join_all;
 use serde_json::json;
@@ -8,11 +8,11 @@ use super::registry::Registry;
 use super::replica::{Replicas, reason};
 use crate::support::{Result, percentile, request, typical};
 
-/// Images of one Pod: what one Pod may look up at once.
+/// Number of new images in a Pod: as many as one Pod may look up at once.
 const NEW: usize = 8;
-/// Connections, each of which sends one Pod after the other.
+/// Number of connections. Each sends one Pod after the other.
 const CONNECTIONS: usize = 16;
-/// One hot image is asked for with each Pod.
+/// Number of images in the working set. Each Pod has one of them.
 const HOT: usize = 10_000;
 
 pub(crate) async fn run(part: usize) -> Result<()> {
@@ -22,11 +22,11 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     let registry = Registry::start(Duration::ZERO).await?;
     let settings = json!({
         "cache": {"capacity": capacity},
-        // Many at once, as the registry is near; what is measured is the cache, not the defaults' courtesy.
+        // The registry is near, and the cache is measured. So the limits that spare registries are higher than by default.
         "lookup": {"concurrency": 256, "perRegistry": 256},
     });
     let replicas = Replicas::start(1, &registry, settings).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let before = replicas.resident()?;
     let name = registry.address();
     let workers = (0..CONNECTIONS).map(|worker| {
@@ -41,13 +41,13 @@ pub(crate) async fn run(part: usize) -> Result<()> {
                     .map(|image| format!("{name}/team-{}/service-{image}:v1", image % 100))
                     .collect();
                 pod.push(format!("{name}/hot/service-{}:v1", (first / NEW) % hot));
-                let mut review = typical::review(&small(&pod));
-                // Each namespace has a share of its own.
+                let mut review = typical::review(&small_pod(&pod));
+                // Each namespace has its own share of the lookups.
                 review["request"]["namespace"] = format!("team-{worker}").into();
                 let request = request(&review.to_string());
-                let begun = Instant::now();
+                let started = Instant::now();
                 let answer = connection.review(&request).await?;
-                latencies.push(begun.elapsed());
+                latencies.push(started.elapsed());
                 match reason(answer)? {
                     "tolerated" => {}
                     other => return Err(format!("a Pod of the flood: {other}").into()),
@@ -58,13 +58,13 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     });
     let mut latencies = try_join_all(workers).await?.concat();
     latencies.sort_unstable();
-    let took = begun.elapsed();
+    let took = started.elapsed();
     let after = replicas.resident()?;
     let cpu = replicas.cpu_seconds()?;
-    let (_, gets) = registry.asked();
-    let asked_again = gets.saturating_sub((images + hot) as u64);
+    let (_, gets) = registry.request_counts();
+    let refetched = gets.saturating_sub((images + hot) as u64);
     let pods = latencies.len();
-    let hot_hits = 100.0 * (1.0 - asked_again as f64 / pods.saturating_sub(hot).max(1) as f64);
+    let hot_hits = 100.0 * (1.0 - refetched as f64 / pods.saturating_sub(hot).max(1) as f64);
     println!(
         "flood: {images} different images through a cache for {capacity}, {hot} others in use all the time"
     );
@@ -91,12 +91,12 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     Ok(())
 }
 
-/// A Pod with no more than its images.
-fn small(images: &[String]) -> serde_json::Value {
+/// Returns a Pod with nothing but its images.
+fn small_pod(images: &[String]) -> serde_json::Value {
     let containers: Vec<_> = images
         .iter()
         .enumerate()
-        .map(|(place, image)| json!({"name": format!("c{place}"), "image": image}))
+        .map(|(index, image)| json!({"name": format!("c{index}"), "image": image}))
         .collect();
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "a-"}, "spec": {"containers": containers}})
 }

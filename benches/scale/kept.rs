@@ -1,4 +1,4 @@
-//! What connections cost that API servers keep open.
+//! The cost of connections that API servers keep open.
 
 use futures_util::future::try_join_all;
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::replica::{Replicas, reason};
 use crate::support::connection::Connection;
 use crate::support::{Result, percentile, request, typical};
 
-/// Handshakes at a time.
+/// Number of concurrent handshakes.
 const AT_ONCE: usize = 50;
 
 pub(crate) async fn run(part: usize) -> Result<()> {
@@ -19,7 +19,7 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     let replicas = Replicas::start(1, &registry, json!({})).await?;
     let image = format!("{}/shop/web:v1", registry.address());
     let request = request(&typical::review(&typical::pod(&[image])).to_string());
-    let mut one = replicas.connect(0).await?;
+    let mut busy = replicas.connect(0).await?;
     let latencies = async |connection: &mut Connection| {
         let mut latencies = Vec::new();
         for _ in 0..reviews {
@@ -33,7 +33,7 @@ pub(crate) async fn run(part: usize) -> Result<()> {
         latencies.sort_unstable();
         Result::Ok(latencies)
     };
-    let alone = latencies(&mut one).await?;
+    let alone = latencies(&mut busy).await?;
     let before = replicas.resident()?;
     let cpu = replicas.cpu_seconds()?;
     let begun = Instant::now();
@@ -44,12 +44,12 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     }
     let opened = begun.elapsed();
     let cpu = replicas.cpu_seconds()? - cpu;
-    // Each has been used once.
+    // Each connection is used once.
     for connection in &mut kept {
         connection.review(&request).await?;
     }
     let after = replicas.resident()?;
-    let beside = latencies(&mut one).await?;
+    let beside = latencies(&mut busy).await?;
     println!("kept: {count} connections beside one in use");
     println!(
         "  opened in {opened:.1?}, {:.0} µs of CPU each",

@@ -1,4 +1,4 @@
-//! A registry that knows every image, and counts. It remembers nothing, as millions of images are asked for.
+//! A registry that has every image, and counts requests. It generates each answer, as millions of images are looked up.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Duration, sleep};
 
-/// It serves until the process ends.
+/// A running registry, which serves until the process ends.
 #[derive(Clone)]
 pub(crate) struct Registry(Arc<State>);
 
 struct State {
     address: SocketAddr,
-    /// How long an answer takes.
+    /// Time of each answer.
     latency: Duration,
     fails: AtomicBool,
     heads: AtomicU64,
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Registry {
-    /// Starts one whose answers take this long.
+    /// Starts a registry whose answers take this time.
     pub(crate) async fn start(latency: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let state = State {
@@ -36,29 +36,29 @@ impl Registry {
             gets: AtomicU64::new(0),
         };
         let registry = Self(Arc::new(state));
-        let own = registry.clone();
+        let accepting = registry.clone();
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                let own = own.clone();
-                // A client that goes away is no fault.
-                tokio::spawn(async move { own.serve(connection).await });
+                let serving = accepting.clone();
+                // A client may close its connection, so errors are ignored.
+                tokio::spawn(async move { serving.serve(connection).await });
             }
         });
         Ok(registry)
     }
 
-    /// Where it listens, as images name it.
+    /// Returns its address as image references have it.
     pub(crate) fn address(&self) -> String {
         self.0.address.to_string()
     }
 
-    /// From now on it answers 503, or no more.
+    /// Begins or ends an outage, in which every answer is 503.
     pub(crate) fn fail(&self, fails: bool) {
         self.0.fails.store(fails, Ordering::Relaxed);
     }
 
-    /// HEAD requests, which Docker Hub does not count, and GET requests, which it does; so far.
-    pub(crate) fn asked(&self) -> (u64, u64) {
+    /// Returns the numbers of HEAD and GET requests so far. Docker Hub counts only GET requests against its limit.
+    pub(crate) fn request_counts(&self) -> (u64, u64) {
         (
             self.0.heads.load(Ordering::Relaxed),
             self.0.gets.load(Ordering::Relaxed),
@@ -103,7 +103,7 @@ impl Registry {
             let digest = sha256(architecture.as_bytes());
             json!({"mediaType": OCI_MANIFEST, "digest": digest, "size": 2, "platform": platform})
         };
-        // So that each image has a digest of its own.
+        // The path gives each image another digest.
         let annotations = json!({"org.opencontainers.image.ref.name": path});
         let manifests = [entry("amd64"), entry("arm64")];
         let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests, "annotations": annotations})

@@ -1,4 +1,4 @@
-//! Replicas of tolerarch behind a Service, and what their metrics say in sum.
+//! Replicas of tolerarch, with sums over their metrics.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// Starts so many, with these settings over the defaults.
+    /// Starts this number of replicas, with `settings` merged into the configuration of the bench.
     pub(crate) async fn start(count: usize, registry: &Registry, settings: Value) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let pki = Pki::new();
@@ -54,12 +54,12 @@ impl Replicas {
         })
     }
 
-    /// A new connection to one of them.
+    /// Opens a connection to one of the replicas.
     pub(crate) async fn connect(&self, replica: usize) -> Result<Connection> {
         Connection::open(self.servers[replica].address("listen")?, &self.tls).await
     }
 
-    /// The memory of the largest one, in MiB.
+    /// Returns the memory of the largest replica, in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
         let all = self
             .servers
@@ -69,12 +69,12 @@ impl Replicas {
         Ok(all.into_iter().fold(0.0, f64::max))
     }
 
-    /// CPU seconds of all of them so far.
+    /// Returns the CPU seconds of all replicas so far.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         self.servers.iter().map(Server::cpu_seconds).sum()
     }
 
-    /// The sum of a counter over all replicas and all labels but these.
+    /// Returns the sum of a metric over all replicas, and over all series whose labels contain `label`.
     pub(crate) async fn sum(&self, name: &str, label: &str) -> Result<u64> {
         let mut sum = 0;
         for server in &self.servers {
@@ -103,7 +103,7 @@ async fn metrics(server: &Server) -> Result<String> {
     Ok(text)
 }
 
-/// The reason that an answer gives.
+/// Returns the reason in an answer.
 pub(crate) fn reason(answer: &[u8]) -> Result<&str> {
     let text = std::str::from_utf8(answer)?;
     let reason = text

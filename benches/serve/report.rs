@@ -1,9 +1,9 @@
-//! What came of it, as a table with a column for each process.
+//! The results as a table with a column for each process.
 
 use super::target::Target;
 use crate::support::Result;
 
-/// Prints the table, and what share of the ceiling, the last of the processes, each other one reaches.
+/// Prints the table, and the share of the ceiling that each process reaches. The ceiling is the last target.
 pub(crate) fn report(targets: &[Target]) -> Result<()> {
     let row = |what: &str, cell: &dyn Fn(&Target) -> String| {
         let cells: String = targets
@@ -73,7 +73,7 @@ pub(crate) fn report(targets: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// The median, and between which values half of all are.
+/// Returns the median, and the range of the middle half of the values.
 fn spread(values: &[f64], digits: usize) -> String {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

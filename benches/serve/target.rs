@@ -1,4 +1,4 @@
-//! A process that answers reviews, what it is driven with, and what was seen of it.
+//! A measured process, with its connections and results.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -16,23 +16,23 @@ use crate::support::connection::Connection;
 use crate::support::server::Server;
 use crate::support::{Result, request};
 
-/// A process that answers reviews, and what was seen of it.
+/// A process that answers reviews, with the measured values.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     server: Server,
     connections: Vec<Connection>,
     request: Arc<[u8]>,
-    /// The answer to the review, which each further one has to equal.
+    /// First answer to the review, which all further answers must equal.
     pub(crate) answer: Vec<u8>,
-    /// Reviews for each CPU-second, by round.
+    /// Reviews for each CPU-second, one value for each round.
     pub(crate) rates: Vec<f64>,
     pub(crate) latencies: Vec<Duration>,
-    /// How often its threads went to sleep while all these reviews were answered.
+    /// Number of times that its threads went to sleep during all rounds.
     pub(crate) sleeps: u64,
 }
 
 impl Target {
-    /// Starts a process that tells on its standard output where it listens, connects to it, and takes its first answer.
+    /// Starts a process that writes its address to standard output, connects to it, and stores its first answer.
     pub(crate) async fn start(
         name: &'static str,
         command: Command,
@@ -60,18 +60,19 @@ impl Target {
         })
     }
 
-    /// Sends reviews on all connections for some time, each connection one after the other; gives their latencies.
+    /// Sends reviews on all connections for some time, and returns their latencies. A connection sends one review after the
+    /// other.
     pub(crate) async fn drive(&mut self, time: Duration) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
         let request = &self.request;
         let answer = &self.answer;
-        let all = self
+        let drives = self
             .connections
             .iter_mut()
             .map(|connection| reviews(connection, request, end, answer));
         tokio::select! {
             biased;
-            latencies = try_join_all(all) => Ok(latencies?.concat()),
+            latencies = try_join_all(drives) => Ok(latencies?.concat()),
             never = stay_awake() => match never {},
         }
     }
@@ -87,13 +88,13 @@ impl Target {
         Ok(())
     }
 
-    /// The memory that the process has now, in MiB.
+    /// Returns the resident memory of the process, in MiB.
     pub(super) fn resident(&self) -> Result<f64> {
         self.server.resident()
     }
 }
 
-/// Sends reviews on one connection until the end, each after the answer to the one before; gives their latencies.
+/// Sends reviews on one connection until `end`, each after the answer to the one before, and returns their latencies.
 async fn reviews(
     connection: &mut Connection,
     request: &[u8],
@@ -103,17 +104,17 @@ async fn reviews(
     let mut latencies = Vec::new();
     let mut now = Instant::now();
     while now < end {
-        let own = connection.review(request).await?;
-        if own != answer {
-            return Err(format!("another answer: {}", String::from_utf8_lossy(own)).into());
+        let body = connection.review(request).await?;
+        if body != answer {
+            return Err(format!("another answer: {}", String::from_utf8_lossy(body)).into());
         }
-        let begun = std::mem::replace(&mut now, Instant::now());
-        latencies.push(now - begun);
+        let sent = std::mem::replace(&mut now, Instant::now());
+        latencies.push(now - sent);
     }
     Ok(latencies)
 }
 
-/// The body of the first answer, after a look at what is in it.
+/// Returns the body of the first answer, which must allow and patch the Pod.
 async fn first_answer(connection: &mut Connection, request: &[u8]) -> Result<Vec<u8>> {
     let body = connection.review(request).await?.to_vec();
     let answer: Value = serde_json::from_slice(&body)?;
@@ -123,6 +124,7 @@ async fn first_answer(connection: &mut Connection, request: &[u8]) -> Result<Vec
     Err(format!("an answer without a patch: {answer}").into())
 }
 
+/// Yields without end, so that the driver never sleeps.
 async fn stay_awake() -> Infallible {
     loop {
         yield_now().await;

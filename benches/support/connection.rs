@@ -1,4 +1,4 @@
-//! The client: one kept connection of an API server.
+//! A connection as an API server keeps it open.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::{NAME, Result};
 
-/// One kept connection. It knows just enough of HTTP to cost little beside what it measures.
+/// An open connection. It implements just enough of HTTP, so that it costs little beside the measured process.
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
-    /// What was read of the answer.
+    /// Bytes of the answer that were read so far.
     read: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ impl Connection {
         })
     }
 
-    /// Sends a review and gives the body of its answer.
+    /// Sends a review, and returns the body of the answer.
     pub(crate) async fn review(&mut self, request: &[u8]) -> Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -40,15 +40,15 @@ impl Connection {
             let Some(head) = self.read.windows(4).position(|four| four == b"\r\n\r\n") else {
                 continue;
             };
-            let whole = head + 4 + content_length(&self.read[..head])?;
-            if self.read.len() >= whole {
-                return Ok(&self.read[head + 4..whole]);
+            let total_length = head + 4 + content_length(&self.read[..head])?;
+            if self.read.len() >= total_length {
+                return Ok(&self.read[head + 4..total_length]);
             }
         }
     }
 }
 
-/// The length of the body, from the head of an answer that has to be 200.
+/// Returns the length of the body from the head of an answer, which must have status 200.
 fn content_length(head: &[u8]) -> Result<usize> {
     let head = std::str::from_utf8(head)?;
     let mut lines = head.split("\r\n");

@@ -1,4 +1,4 @@
-//! A process that answers reviews, and what the operating system says of it.
+//! A process that answers reviews, with its CPU time and memory.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::Result;
 
-/// How long a process may take to listen.
+/// Maximum time until a process listens.
 const START_TIME: Duration = Duration::from_secs(10);
 
-/// A process that answers reviews. It is killed when it is dropped.
+/// A process that answers reviews, which is killed on drop.
 pub(crate) struct Server {
     name: String,
     process: Child,
-    /// The line in which it says where it listens.
+    /// The output line that has its addresses.
     started: Value,
 }
 
 impl Server {
-    /// Starts a process that says on its standard output where it listens.
+    /// Starts a process that writes its addresses to standard output.
     pub(crate) async fn start(name: &str, mut command: Command, dir: &Path) -> Result<Self> {
         let output = dir.join(name);
         command
@@ -50,20 +50,21 @@ impl Server {
         }
     }
 
-    /// Where it listens for what: `listen` or `admin`.
+    /// Returns the address of the port `listen` or `admin`.
     pub(crate) fn address(&self, what: &str) -> Result<SocketAddr> {
         Ok(self.started[what].as_str().unwrap_or_default().parse()?)
     }
 
-    /// What the threads of the process have used of the CPUs so far, in its own code and in the kernel's: the first field
-    /// of their `schedstat`, in nanoseconds (the kernel's Documentation/scheduler/sched-stats.rst). `stat` counts in
-    /// hundredths of a second, which is too coarse for short turns.
+    /// Returns the CPU time of all threads so far, in user code and in the kernel.
+    ///
+    /// It is the first field of `schedstat`, in nanoseconds (the kernel's Documentation/scheduler/sched-stats.rst). `stat` counts
+    /// in hundredths of a second, which is too coarse for short turns.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let nanoseconds = self.threads("schedstat", |stat| stat.split_whitespace().next())?;
         Ok(nanoseconds as f64 / 1e9)
     }
 
-    /// The memory that the process has now, in MiB.
+    /// Returns the resident memory of the process, in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
         let status = self.proc("status")?;
         let line = status
@@ -73,7 +74,7 @@ impl Server {
         Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
     }
 
-    /// How often its threads have given up the CPU by themselves so far (proc_pid_status(5)).
+    /// Returns how often the threads have given up the CPU voluntarily so far (proc_pid_status(5)).
     pub(crate) fn sleeps(&self) -> Result<u64> {
         let prefix = "voluntary_ctxt_switches:";
         self.threads("status", |status| {
@@ -81,11 +82,11 @@ impl Server {
         })
     }
 
-    /// The sum of what a file says of each thread.
+    /// Returns the sum of a number that `count` finds in this file of each thread.
     fn threads(&self, file: &str, count: impl Fn(&str) -> Option<&str>) -> Result<u64> {
         let threads = std::fs::read_dir(self.path("task")?)?;
         let of = |thread: std::io::Result<std::fs::DirEntry>| -> Result<u64> {
-            // A thread that has just ended counts no more.
+            // A thread that has just ended no longer counts.
             let Ok(text) = std::fs::read_to_string(thread?.path().join(file)) else {
                 return Ok(0);
             };
@@ -107,7 +108,7 @@ impl Server {
     }
 }
 
-/// The line that says where it listens: a log line of tolerarch, or the one line of the ceiling.
+/// Returns the line that has the addresses: a log line of tolerarch, or the only line of the ceiling.
 fn listening(output: &str) -> Option<Value> {
     let mut lines = output
         .lines()

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-/// A Pod with a typical load of everything, as a ReplicaSet makes it: three containers, default tolerations, and who
-/// owns which field.
+/// Returns a Pod of typical size, as a ReplicaSet creates it: with a container for each image, default tolerations and managed
+/// fields.
 pub(crate) fn pod(images: &[String]) -> Value {
-    let container = |(place, image): (usize, &String)| {
+    let container = |(index, image): (usize, &String)| {
         let http = json!({"path": "/readyz", "port": "http", "scheme": "HTTP"});
         json!({
-            "name": format!("part-{place}"), "image": image, "imagePullPolicy": "IfNotPresent",
-            "ports": [{"name": "http", "containerPort": 8080 + place, "protocol": "TCP"}],
+            "name": format!("part-{index}"), "image": image, "imagePullPolicy": "IfNotPresent",
+            "ports": [{"name": "http", "containerPort": 8080 + index, "protocol": "TCP"}],
             "env": [
                 {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
                 {"name": "DATABASE_URL", "value": "postgres://shop@db.shop.svc:5432/shop?sslmode=verify-full"},
@@ -25,7 +25,7 @@ pub(crate) fn pod(images: &[String]) -> Value {
             "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
         })
     };
-    let usual = |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let default_toleration = |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
     let spec = json!({
         "containers": images.iter().enumerate().map(container).collect::<Vec<_>>(),
         "volumes": [
@@ -52,36 +52,36 @@ pub(crate) fn pod(images: &[String]) -> Value {
             }],
             "managedFields": [{
                 "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
-                "time": "2026-01-05T10:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": owned(&spec)},
+                "time": "2026-01-05T10:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": managed_fields(&spec)},
             }],
         },
         "spec": spec,
         "status": {},
     });
     pod["spec"]["tolerations"] = json!([
-        usual("node.kubernetes.io/not-ready"),
-        usual("node.kubernetes.io/unreachable")
+        default_toleration("node.kubernetes.io/not-ready"),
+        default_toleration("node.kubernetes.io/unreachable")
     ]);
     pod
 }
 
-/// Who owns which field, as server-side apply writes it.
-fn owned(value: &Value) -> Value {
+/// Returns the managed fields of a value, as server-side apply writes them.
+fn managed_fields(value: &Value) -> Value {
     let name = |item: &Value| Some(format!("k:{}", json!({"name": item.get("name")?})));
     match value {
         Value::Object(members) => members
             .iter()
-            .map(|(key, value)| (format!("f:{key}"), owned(value)))
+            .map(|(key, value)| (format!("f:{key}"), managed_fields(value)))
             .collect(),
         Value::Array(items) => items
             .iter()
-            .filter_map(|item| Some((name(item)?, owned(item))))
+            .filter_map(|item| Some((name(item)?, managed_fields(item))))
             .collect(),
         _ => json!({}),
     }
 }
 
-/// What the API server wraps around a Pod that is created.
+/// Returns the AdmissionReview that the API server sends when a Pod is created.
 pub(crate) fn review(pod: &Value) -> Value {
     let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});
