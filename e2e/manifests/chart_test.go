@@ -17,7 +17,7 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-// What is checked in is what the chart renders to: the kustomization, the schema, the table of values and the expected
+// The generated files in the repository are up to date: the kustomization, the schema, the table of values, and the expected
 // renderings of all features.
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	for _, generate := range chart.Generators {
@@ -51,7 +51,7 @@ func features(t *testing.T) []string {
 	return found
 }
 
-// installed is a rendering with what has to be there before it is installed.
+// installed returns a rendering with the objects that must exist before its installation.
 func installed(t *testing.T, rendering, namespace string) []*item {
 	t.Helper()
 	return checked(t, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %q\n---\n%s", namespace, rendering))
@@ -67,7 +67,7 @@ func faults(items []*item) []string {
 	return found
 }
 
-// Every feature passes all checks, but for the faults that are its point.
+// Every feature passes all checks, apart from the faults that it exists for.
 func TestFeatures(t *testing.T) {
 	intended := map[string][]string{
 		"host-mounts": {
@@ -80,7 +80,7 @@ func TestFeatures(t *testing.T) {
 			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none",
 		},
 		"network": {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
-		"test": { // as long as helm test runs
+		"test": { // while helm test runs
 			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
 			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
 			"Role/arm-tolerarch-test: gives rights, and tolerarch needs none",
@@ -107,7 +107,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// Names that are legal, and that YAML, Services or the length of names would trip over.
+// The names are legal, but look like other YAML types, are invalid for Services, or are very long.
 func TestAnyReleaseInAnyNamespace(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	for _, c := range []struct{ release, namespace, name string }{
@@ -128,7 +128,7 @@ func TestAnyReleaseInAnyNamespace(t *testing.T) {
 			}
 			items := installed(t, rendering, c.namespace)
 			for _, fault := range faults(items) {
-				// Nothing is to be admitted there, not even without tolerarch.
+				// The check expects Pods of `default` to be reviewed, but a release there excludes its own namespace.
 				if c.namespace != "default" || !strings.Contains(fault, "namespaceSelector has to be true") {
 					t.Error(fault)
 				}
@@ -149,7 +149,7 @@ func TestAnyReleaseInAnyNamespace(t *testing.T) {
 	}
 }
 
-// Values that cannot work are refused, with a text that says what to do.
+// Values that cannot work are refused with a text that says what to do.
 func TestRefusedValues(t *testing.T) {
 	for set, text := range map[string]string{
 		"tls.mode=files":                                    "tls/mode",
@@ -176,7 +176,7 @@ func TestRefusedValues(t *testing.T) {
 	}
 }
 
-// A parent chart, Rancher and Helm itself put keys at the top and into global.
+// A parent chart, Rancher and Helm itself add keys at the top level and in global.
 func TestAcceptsForeignValues(t *testing.T) {
 	for _, set := range []string{"enabled=true", "global.cattle.clusterId=c", "global.storageClass=x", "tags.a=true", "parentsOwn.key=1"} {
 		if _, err := chart.Template("arm", "platform", "--set", set); err != nil {
@@ -185,7 +185,7 @@ func TestAcceptsForeignValues(t *testing.T) {
 	}
 }
 
-// As a part of another chart, which switches it on and off.
+// The chart works as a subchart, which its parent switches on and off.
 func TestSubchart(t *testing.T) {
 	parent := t.TempDir()
 	if err := os.CopyFS(filepath.Join(parent, "charts/tolerarch"), os.DirFS(filepath.Join(chart.Repository, chart.Directory))); err != nil {
@@ -211,7 +211,7 @@ func TestSubchart(t *testing.T) {
 	}
 }
 
-// Rendering depends on the values only, and nothing stays behind when a release is uninstalled.
+// Rendering depends on the values only, and uninstalling a release leaves nothing behind.
 func TestTemplatesAreInert(t *testing.T) {
 	templates, err := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/*.*"))
 	if err != nil || len(templates) == 0 {
@@ -242,9 +242,9 @@ func TestTemplatesAreInert(t *testing.T) {
 	}
 }
 
-// What helm test runs is there only for the test, but for the Pod: Helm 3 reads its log (--logs) when the hooks have been deleted,
-// and looks for a Pod by the name of each. It gets no reviews: the Service does not select it.
-func TestTheTestLeavesOnlyItsPodBehind(t *testing.T) {
+// Objects of helm test are deleted after the test, apart from the Pod. Helm 3 reads the Pod's log (--logs) after it has deleted
+// the hooks, and looks for a Pod with the name of each hook. The Pod gets no reviews, as the Service does not select it.
+func TestHelmTestLeavesOnlyItsPodBehind(t *testing.T) {
 	rendering, err := chart.TemplateFeature("test", "arm", "platform")
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestTheTestLeavesOnlyItsPodBehind(t *testing.T) {
 	}
 }
 
-// A selector cannot change during the life of a Deployment, whatever labels are added.
+// The selector of a Deployment cannot change, so additional labels must not change it.
 func TestSelectorsKeepTheirLabels(t *testing.T) {
 	selector := func(arguments ...string) map[string]string {
 		rendering, err := chart.Template("arm", "platform", arguments...)
@@ -299,7 +299,7 @@ func TestSelectorsKeepTheirLabels(t *testing.T) {
 	}
 }
 
-// The chart and the program are released together.
+// Chart and program are released together, with the same version.
 func TestVersions(t *testing.T) {
 	version := func(file, pattern string) string {
 		text, err := os.ReadFile(filepath.Join(chart.Repository, file))
@@ -320,7 +320,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// The kustomization in another namespace: by an overlay with the transformer, and by its own line.
+// The kustomization works in another namespace, set by an overlay or by its own line.
 func TestKustomizationInAnotherNamespace(t *testing.T) {
 	edited := t.TempDir()
 	if err := os.CopyFS(edited, os.DirFS("../../manifests")); err != nil {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// check returns the items with their faults, and one more for each kind that is missing altogether.
+// check returns the items with their faults, and one more item for each kind that is missing.
 func check(items []*item) []*item {
 	s := set(items)
 	seen := map[string]bool{}
@@ -58,7 +58,7 @@ func check(items []*item) []*item {
 	return append(items, s.missing()...)
 }
 
-// set is everything that was read. Objects with faults count, so that one typo is not reported many times over.
+// set has all objects that were read. Objects with faults are included, so that one typo is not reported many times.
 type set []*item
 
 func all[T metav1.Object](s set) []T {

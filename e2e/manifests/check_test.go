@@ -25,7 +25,7 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-// rendered is a process of its own, which the cache of test results knows nothing of: run with -count=1.
+// rendered runs kustomize, whose input the cache of test results does not see. So run these tests with -count=1.
 func rendered(t *testing.T) string {
 	t.Helper()
 	return renderedFrom(t, "../../manifests")
@@ -49,7 +49,7 @@ func checked(t *testing.T, manifests string) []*item {
 	return check(items)
 }
 
-func TestPassesTheManifestsAsTheyAre(t *testing.T) {
+func TestManifestsPass(t *testing.T) {
 	for _, folder := range []string{"../../manifests", "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/podtemplates", "testdata/discovery", "testdata/warm"} {
 		for _, it := range checked(t, renderedFrom(t, folder)) {
 			for _, fault := range it.faults {
@@ -59,8 +59,8 @@ func TestPassesTheManifestsAsTheyAre(t *testing.T) {
 	}
 }
 
-// Who brings a certificate gives no rights for one, and no token is mounted.
-func TestCertificatesOfOthersNeedNoRights(t *testing.T) {
+// With a certificate from elsewhere, the manifests grant no rights for certificates, and mount no token.
+func TestExternalCertificatesNeedNoRights(t *testing.T) {
 	manifests := renderedFrom(t, "testdata/cert-manager")
 	if strings.Contains(manifests, "kind: Role") || strings.Contains(manifests, "kind: ClusterRole") ||
 		strings.Contains(manifests, "automountServiceAccountToken: true") {
@@ -104,7 +104,7 @@ func TestPassesWithController(t *testing.T) {
 	}
 }
 
-// The webhook and the controller decide alike: what one follows or reads, the other does.
+// Webhook and controller decide alike, so both follow and read the same objects.
 func TestControllerDecidesAsTheWebhook(t *testing.T) {
 	for _, c := range []struct{ overlay, variable, binding string }{
 		{"controller-discovery", "TOLERARCH_DISCOVER__NODE_POOLS", "tolerarch-discovery"},
@@ -141,7 +141,7 @@ func TestControllerDecidesAsTheWebhook(t *testing.T) {
 	}
 }
 
-// The components for kustomize are written by hand, and bring what the chart brings.
+// The components for kustomize are written by hand, and have the same content as the chart's templates.
 func TestTemplatesOfKustomizeAreTheChart(t *testing.T) {
 	for component, key := range map[string]string{"daemonsets": "daemonSets", "podtemplates": "podTemplates"} {
 		fromChart, err := chart.Template("tolerarch", "tolerarch", "--set", "config."+key+"=true")
@@ -168,7 +168,7 @@ func TestTemplatesOfKustomizeAreTheChart(t *testing.T) {
 	}
 }
 
-// What is switched on is what may be read, and no more.
+// Discovery has rights to read what is switched on, and no others.
 func TestRightsToDiscover(t *testing.T) {
 	for set, want := range map[string][]string{
 		"config.mode=enforce":             nil,
@@ -201,7 +201,7 @@ func TestRightsToDiscover(t *testing.T) {
 	}
 }
 
-// Pods are listed where that is used, and nowhere else.
+// The right to list Pods is granted only if the warm start is on.
 func TestRightsToWarm(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		rendering, err := chart.Template("arm", "platform", "--set", fmt.Sprintf("config.cache.warm.fromPods=%t", on))
@@ -218,7 +218,7 @@ func TestRightsToWarm(t *testing.T) {
 	}
 }
 
-// The rights are those to get Secrets, in the one namespace to which they are applied, and no others.
+// The only right is to get Secrets in the namespace to which the manifest is applied.
 func TestRightsToPullSecrets(t *testing.T) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(rbac.AddToScheme(scheme))
@@ -252,10 +252,10 @@ func TestRightsToPullSecrets(t *testing.T) {
 	}
 }
 
-// Each case breaks one thing, and the fault has to be reported at the right object.
-func TestNotices(t *testing.T) {
+// Each case has one fault, which must be reported for the right object.
+func TestFaultsAreReported(t *testing.T) {
 	const webhook, deployment = "MutatingWebhookConfiguration/zz-tolerarch", "Deployment/tolerarch"
-	// With cert-manager there is more to get wrong; what the managed certificates need is only in the other one.
+	// Only the manifests with cert-manager have its annotations, and only the others have rights for managed certificates.
 	withCertManager, managed := renderedFrom(t, "testdata/cert-manager")+"---\n", rendered(t)+"---\n"
 	for name, c := range map[string]struct{ old, new, id, fault string }{
 		"unknown field": {
@@ -366,7 +366,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-func TestNoticesWhatIsMissing(t *testing.T) {
+func TestMissingKindsAreReported(t *testing.T) {
 	items := checked(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: tolerarch\n")
 	var out strings.Builder
 	if failed := report(&out, items); failed != 5 {
@@ -377,8 +377,7 @@ func TestNoticesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The conditions of webhook.skipInApiServer are evaluated as an API server evaluates them, for Pods as they are when they are
-// created.
+// The conditions of webhook.skipInApiServer are evaluated by the API server's code, on Pods as they are at their creation.
 func TestMatchConditions(t *testing.T) {
 	yes := true
 	owner := func(kind string, controller *bool) metav1.ObjectMeta {
@@ -400,7 +399,7 @@ func TestMatchConditions(t *testing.T) {
 	}
 	var conditions []cel.ExpressionAccessor
 	for _, c := range webhook.MatchConditions {
-		if c.Name == "not-of-the-backup-tool" { // a user's own, behind those of the chart
+		if c.Name == "not-of-the-backup-tool" { // a condition of a user, after those of the chart
 			break
 		}
 		condition := matchconditions.MatchCondition(c)
@@ -412,7 +411,7 @@ func TestMatchConditions(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		pod     core.Pod
-		skipped string // by which condition; none: the webhook is called
+		skipped string // name of the condition that skips the Pod; empty if the webhook is called
 	}{
 		"plain":                        {core.Pod{}, ""},
 		"of a ReplicaSet":              {core.Pod{ObjectMeta: owner("ReplicaSet", &yes)}, ""},

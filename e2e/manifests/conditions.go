@@ -11,19 +11,19 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// The oldest Kubernetes on which the manifests have to work: CEL that came later is a fault.
+// oldestKubernetes is the oldest version on which the manifests must work. CEL of later versions is a fault.
 var oldestKubernetes = version.MajorMinor(1, 30)
 
 var celOptions = cel.OptionalVariableDeclarations{HasAuthorizer: true}
 
 func celEnvironment() *environment.EnvSet { return environment.MustBaseEnvSet(oldestKubernetes) }
 
-// compileErrors compiles the conditions with the API server's own code, as it does when the object is stored.
+// compileErrors compiles the conditions by the API server's code, as the API server does when it stores the object.
 func compileErrors(w admissionregistration.MutatingWebhook) []error {
 	compiler := cel.NewCompiler(celEnvironment())
 	var errs []error
 	for _, c := range w.MatchConditions {
-		// It compiles, and then fails for every Pod: with failurePolicy Ignore the webhook is never called.
+		// The expression compiles, but fails for every Pod. With failurePolicy Ignore the webhook would never be called.
 		if strings.Contains(c.Expression, "namespaceObject") {
 			errs = append(errs, fmt.Errorf("matchCondition %s: API servers do not set namespaceObject for webhooks", c.Name))
 		}

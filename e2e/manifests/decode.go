@@ -25,10 +25,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// item is one document of the input, or a kind that has to be there and is not.
+// item is a document of the input, or a required kind that is missing.
 type item struct {
 	id     string
-	object metav1.Object // nil when it could not be decoded at all
+	object metav1.Object // nil if the document could not be decoded
 	faults []string
 }
 
@@ -36,7 +36,7 @@ func (it *item) fault(format string, args ...any) {
 	it.faults = append(it.faults, fmt.Sprintf(format, args...))
 }
 
-// newDecoder knows the kinds that tolerarch may consist of and no others.
+// newDecoder returns a decoder for the kinds that tolerarch may consist of, and for no others.
 func newDecoder() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -50,7 +50,7 @@ func newDecoder() runtime.Decoder {
 		json.SerializerOptions{Yaml: true, Strict: true})
 }
 
-// decode returns an error only for input that cannot be split into documents; all else becomes a fault of its item.
+// decode returns an error only for input that cannot be split into documents. Every other error is a fault of its item.
 func decode(r io.Reader) ([]*item, error) {
 	decoder := newDecoder()
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
@@ -88,7 +88,7 @@ func decodeOne(decoder runtime.Decoder, document []byte, number int) *item {
 		it.fault("%s in %s is no kind that is expected here", gvk.Kind, gvk.GroupVersion())
 		return it
 	default:
-		// With a strict decoding error the object is still there, so that its references are checked too.
+		// A strict decoding error still returns the object, so that its references are checked, too.
 		it.fault("%v", err)
 	}
 	if object != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// readinessTime is more than the program holds a probe while it starts (crates/webhook/src/admin.rs).
+// readinessTime is longer than the program holds a probe during its start (crates/webhook/src/admin.rs).
 const readinessTime = 5
 
 func (s set) checkDeployment(it *item, d *apps.Deployment) {
@@ -30,7 +30,7 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	} else if !isFalse(account.AutomountServiceAccountToken) || isTrue(pod.AutomountServiceAccountToken) != (s.usesTheAPI() || s.isOfController(d.Name) || isOfIssuer(d.Name)) {
 		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod true if and only if it uses the API")
 	}
-	// The variables of service links begin with the name of a Service, as those that override settings do.
+	// Variables of service links begin with the name of a Service, and so may look like variables that override settings.
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
 		it.fault("enableServiceLinks has to be false")
 	}
@@ -55,7 +55,7 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 				}
 				continue
 			}
-			// An optional one does not keep the Pod from starting.
+			// A Pod starts without an optional Secret.
 			optional := v.Secret.Optional != nil && *v.Secret.Optional
 			if !optional && s.certificateOf(d.Namespace, v.Secret.SecretName) == nil && !s.hasCABundle() {
 				it.fault("volume %s: no Certificate makes the Secret %s", v.Name, v.Secret.SecretName)
@@ -91,7 +91,7 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	}
 }
 
-// isFirstReadInTime tells whether kubelets try to mount a Secret until it has a certificate, and do not start the Pod before.
+// isFirstReadInTime returns whether kubelets start the Pod only after the Secret has a certificate.
 func isFirstReadInTime(secret *core.SecretVolumeSource) bool {
 	var keys []string
 	for _, item := range secret.Items {
@@ -100,7 +100,7 @@ func isFirstReadInTime(secret *core.SecretVolumeSource) bool {
 	return !isTrue(secret.Optional) && slices.Equal(keys, []string{"tls.crt=tls.crt", "tls.key=tls.key"})
 }
 
-// spread lists what keeps replicas from being spread over nodes as a wish, also where nodes have no zone: the scheduler scores
+// spread returns the faults that keep replicas from a preferred spread over nodes, also on nodes without a zone. The scheduler scores
 // only nodes that have the labels of all soft constraints.
 func spread(template core.PodTemplateSpec) []string {
 	var problems []string
@@ -133,7 +133,7 @@ func spread(template core.PodTemplateSpec) []string {
 	return problems
 }
 
-// configError tells whether the file after --config is one that a ConfigMap brings there.
+// configError returns an error unless a ConfigMap provides the file after --config.
 func (s set) configError(namespace string, pod core.PodSpec, c core.Container) error {
 	i := slices.Index(c.Args, "--config")
 	if i < 0 || i+1 == len(c.Args) {
@@ -158,7 +158,7 @@ func (s set) configError(namespace string, pod core.PodSpec, c core.Container) e
 	return fmt.Errorf("no ConfigMap brings the file %s", file)
 }
 
-// soft lists what keeps a container from being hardened.
+// soft returns the settings that leave a container less hardened than possible.
 func soft(pod *core.PodSecurityContext, c *core.SecurityContext) []string {
 	if pod == nil || c == nil {
 		return []string{"needs a securityContext, and its Pod too"}

@@ -13,7 +13,7 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-// Everything that is off by default, so that each template is rendered.
+// everything switches on all that is off by default, so that each template is rendered.
 const everything = `
 controller: {enabled: true}
 tls: {mode: cert-manager}
@@ -34,7 +34,7 @@ config:
     nodeTaints: [{selector: {kubernetes.io/arch: arm64}, taint: {key: tolerarch.io/multi-arch, effect: NoSchedule}}]
 `
 
-// keysOf returns the paths of all keys, sections before what is in them.
+// keysOf returns the paths of all keys, sections before their keys.
 func keysOf(values map[string]any, below ...string) [][]string {
 	var all [][]string
 	for key, value := range values {
@@ -47,7 +47,7 @@ func keysOf(values map[string]any, below ...string) [][]string {
 	return all
 }
 
-// keysOfSchema does so for keys that the schema knows.
+// keysOfSchema returns the paths of all keys that the schema has.
 func keysOfSchema(schema map[string]any, below ...string) [][]string {
 	var all [][]string
 	properties, _ := schema["properties"].(map[string]any)
@@ -99,7 +99,7 @@ func fileOf(t *testing.T, values any) string {
 	return file
 }
 
-// parentOf makes a chart that has this one below it, and returns its directory.
+// parentOf makes a parent chart of this one, and returns its directory.
 func parentOf(t *testing.T, dependency, values string) string {
 	t.Helper()
 	parent := t.TempDir()
@@ -118,8 +118,8 @@ func parentOf(t *testing.T, dependency, values string) string {
 	return parent
 }
 
-// A key that is empty counts as not written, or the schema refuses it by its name: alone, with everything switched on, and below
-// another chart, which only a helm that HELM names is tried for.
+// An empty key has its default, or the schema refuses it by its name. This holds for the key alone, with everything switched on,
+// and in a parent chart, which is tested only with a helm that HELM names.
 func TestEmptyValues(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "everything.yaml")
 	if err := os.WriteFile(base, []byte(everything), 0o644); err != nil {
@@ -169,7 +169,7 @@ func TestEmptyValues(t *testing.T) {
 					continue
 				}
 				alone, err := chart.Template("arm", "platform", "--values", own)
-				// Null is the only way to remove the defaults of a map of anything, and keys of it.
+				// For a map of arbitrary keys, null is the only way to remove its defaults.
 				_, isMap := fallback.(map[string]any)
 				isKnown := slices.ContainsFunc(known, func(one []string) bool { return slices.Equal(one, path) })
 				if check(alone, err) && empty == nil && isKnown && !isMap && path[0] != "config" && alone != plain {
@@ -190,7 +190,7 @@ func TestEmptyValues(t *testing.T) {
 	}
 }
 
-// A section of which everything is commented out has the defaults, not nothing: its policies and its rights stay.
+// A section whose keys are all commented out has the defaults, so its policies and rights stay.
 func TestEmptySectionsHaveTheirDefaults(t *testing.T) {
 	plain, err := chart.Template("arm", "platform")
 	if err != nil {
@@ -215,7 +215,7 @@ func TestEmptySectionsHaveTheirDefaults(t *testing.T) {
 	}
 }
 
-// As a part of another chart.
+// Empty values in a parent chart have their defaults.
 func TestEmptyValuesOfAParent(t *testing.T) {
 	for _, c := range []struct{ dependency, values string }{
 		{"", "tolerarch:\n"},
@@ -229,7 +229,7 @@ func TestEmptyValuesOfAParent(t *testing.T) {
 		{", tags: [arm]", "tags: {arm: true}\ntolerarch: {config: null, webhook: null}\n"},
 	} {
 		rendering, err := chart.TemplateChart(parentOf(t, c.dependency, c.values), "arm", "platform")
-		// Helm itself refuses a chart without a value, unless it is a newer one.
+		// Older versions of Helm refuse a section without a value themselves.
 		if c.values == "tolerarch:\n" && err != nil && strings.Contains(err.Error(), "type mismatch on tolerarch") {
 			continue
 		}
@@ -239,7 +239,7 @@ func TestEmptyValuesOfAParent(t *testing.T) {
 	}
 }
 
-// Charts take pull secrets by name or as objects, and share them by global.
+// Pull secrets may be names or objects, and may come from global.
 func TestPullSecretsInBothForms(t *testing.T) {
 	values := "{global: {imagePullSecrets: [a, {name: b}]}, image: {pullSecrets: [{name: c}, a, {name: d, other: e}]}, controller: {enabled: true}, test: {enabled: true}}"
 	file := filepath.Join(t.TempDir(), "values.yaml")
@@ -262,7 +262,7 @@ func TestPullSecretsInBothForms(t *testing.T) {
 	}
 }
 
-// Helm knows only floats, and YAML makes booleans of some words.
+// Helm reads numbers as floats, and YAML reads some words as booleans.
 func TestNumbersAndBooleansAsTheyAreMeant(t *testing.T) {
 	values := `
 config: {cache: {capacity: 2000000}, placement: {require: off}}
@@ -294,7 +294,7 @@ podMonitor: {enabled: true, interval: "30"}
 	}
 }
 
-// Each template may be the first, so each fills in the defaults.
+// Helm may render any template first, so each template fills in the defaults.
 func TestTemplatesBeginWithTheDefaults(t *testing.T) {
 	templates, err := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/[^_]*.*"))
 	nested, _ := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/*/*"))

@@ -2,9 +2,9 @@
 //
 //	cd e2e/manifests && go tool kustomize build ../../manifests | go run .
 //
-// Every document is decoded as strictly as an API server can (unknown fields and duplicate keys are faults), and then
-// what no schema sees is checked: that names which have to be the same in several objects are the same, and that
-// promises like "fails open" and "has no rights" are kept.
+// Every document is decoded as strictly as an API server can: unknown fields and duplicate keys are faults. Then the program
+// checks what no schema can: names that several objects share are the same, and promises such as "fails open" and "has no
+// rights" are kept.
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 
 const rulesFile = chart.Directory + "/rules/tolerarch.yaml"
 
-// promtool runs Prometheus' own checker, of Debian's package prometheus.
+// promtool runs Prometheus' checker, from Debian's package prometheus.
 func promtool(t *testing.T, arguments ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil && os.Getenv("CI") == "" {
@@ -62,7 +62,7 @@ func TestRules(t *testing.T) {
 	promtool(t, "test", "rules", "testdata/alerts.yaml")
 }
 
-// Each alert is seen to fire and to clear, and has a page.
+// Each alert fires and clears in a test, and has a page.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
 	type alertTest struct {
 		AlertName string `json:"alertname"`
@@ -106,7 +106,7 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 
 type query struct{ panel, expression string }
 
-// queries are those of the dashboards.
+// queries returns the queries of the dashboards.
 func queries(t *testing.T) []query {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "dashboards/*.json"))
@@ -143,11 +143,11 @@ func queries(t *testing.T) []query {
 	return found
 }
 
-// Every query of the dashboards parses, and finds something where everything is scraped.
+// Every query of the dashboards parses, and finds series if everything is scraped.
 func TestDashboardsShowSomething(t *testing.T) {
 	var samples []any
 	for _, q := range queries(t) {
-		// As Grafana fills them in.
+		// Grafana fills in these variables.
 		expression := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", ".*").Replace(q.expression)
 		if strings.Contains(expression, "$") {
 			t.Errorf("%s: a variable that is not known: %s", q.panel, q.expression)
@@ -176,8 +176,8 @@ func TestDashboardsShowSomething(t *testing.T) {
 	promtool(t, "test", "rules", file)
 }
 
-// Rules and dashboards name only what tolerarch has, by the table that the program is compared with, or what API servers and
-// every process have.
+// Rules and dashboards name only existing metrics: those of API servers, those of every process, and those of tolerarch in the
+// documented table, with which a test compares the program.
 func TestMetricsExist(t *testing.T) {
 	exist := map[string]bool{
 		"apiserver_admission_webhook_admission_duration_seconds": true,

@@ -41,7 +41,7 @@ func (s set) checkService(it *item, service *core.Service) {
 	}
 }
 
-// checkSelects is for the objects that say something about the webhook's Pods.
+// checkSelects checks objects that select the webhook's Pods.
 func (s set) checkSelects(it *item, namespace string, labelSelector *metav1.LabelSelector) []*apps.Deployment {
 	selector, err := metav1.LabelSelectorAsSelector(labelSelector)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s set) checkNetworkPolicy(it *item, np *networking.NetworkPolicy) {
 		}
 		return false
 	}
-	// Where API servers listen on 443, a second rule besides that for registries leads there.
+	// If API servers listen on 443, a second rule beside that for registries allows it.
 	leads, secure := false, 0
 	for _, rule := range np.Spec.Egress {
 		for _, open := range rule.Ports {

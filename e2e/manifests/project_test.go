@@ -21,7 +21,7 @@ var (
 	from      = regexp.MustCompile(`(?m)^FROM (?:--\S+ )?(\S+)`)
 )
 
-// matching returns the paths, in the repository, of the files that a pattern names.
+// matching returns the paths of the files in the repository that match a pattern.
 func matching(t *testing.T, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(chart.Repository, pattern))
@@ -39,7 +39,7 @@ func matching(t *testing.T, pattern string) []string {
 	return files
 }
 
-// Commands and flags in forms, SCOPE and SUPPORT are in the documentation, whose commands tests of the program parse.
+// Commands and flags in forms, SCOPE and SUPPORT also occur in the documentation. Tests of the program parse the commands there.
 func TestCommandsInFormsExist(t *testing.T) {
 	var documentation strings.Builder
 	for _, page := range append(matching(t, "docs/*.md"), "README.md") {
@@ -66,7 +66,7 @@ func TestCommandsInFormsExist(t *testing.T) {
 	}
 }
 
-// Absolute links in forms and in what Artifact Hub shows lead to pages and headings of the repository.
+// Absolute links in forms and in pages on Artifact Hub lead to existing pages and headings of the repository.
 func TestAbsoluteLinks(t *testing.T) {
 	pages := pages(t)
 	files := append(matching(t, ".github/ISSUE_TEMPLATE/*.yml"), ".github/PULL_REQUEST_TEMPLATE.md", chart.Directory+"/Chart.yaml")
@@ -183,7 +183,7 @@ func TestDependabotFollowsAllDependencies(t *testing.T) {
 	}
 }
 
-// pullsImages tells whether a Dockerfile has images of a container registry: not stages, and not those that kind/offline makes.
+// pullsImages returns whether a Dockerfile names images of a container registry. Stages and images of kind/offline do not count.
 func pullsImages(dockerfile string) bool {
 	for _, match := range from.FindAllStringSubmatch(dockerfile, -1) {
 		if strings.Contains(match[1], ":") {
@@ -193,7 +193,7 @@ func pullsImages(dockerfile string) bool {
 	return false
 }
 
-// The toolchain of the image and of the workflows is that of rust-toolchain.toml.
+// Image and workflows use the toolchain of rust-toolchain.toml.
 func TestOneToolchain(t *testing.T) {
 	channel := regexp.MustCompile(`(?m)^channel = "(.+)"$`).FindStringSubmatch(readFile(t, "rust-toolchain.toml"))
 	if channel == nil {

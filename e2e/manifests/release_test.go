@@ -12,7 +12,7 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-// The manifest names the archives of a release, with their sums. Those for Linux come from the image, by release/image.
+// krew's manifest names the archives of a release with their sums. Those for Linux come from release/image.
 func TestKrewManifest(t *testing.T) {
 	archives := t.TempDir()
 	workflow := readFile(t, ".github/workflows/release.yaml")

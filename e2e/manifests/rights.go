@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// declared are the rights that the program's own declaration (src/rights.rs) gives each process, by the key of the configuration that
-// needs them.
+// declared has the rights of each process by the configuration key that needs them, as the program declares them
+// (src/rights.rs).
 //
 //go:embed rights.json
 var declared []byte
 
-// verbs gives what a process may do with a resource, under all keys or these, in the order of the chart.
+// verbs returns the verbs that a process may use on a resource, for these keys or for all, in the order of the chart.
 func verbs(process, resource string, keys ...string) []string {
 	var rights []struct {
 		Process, Key, Resource string
@@ -44,13 +44,13 @@ func verbs(process, resource string, keys ...string) []string {
 	})
 }
 
-// managedTLS is what the configuration says if the program manages its certificates.
+// managedTLS has the settings of managed certificates.
 type managedTLS struct {
 	Mode, Secret, ServingSecret string
 	WebhookConfigurations       []string
 }
 
-// managed gives it, with the program's defaults; nil if the certificates come from elsewhere.
+// managed returns the settings with the program's defaults, or nil if the certificates come from elsewhere.
 func (s set) managed() *managedTLS {
 	if s.sets("TOLERARCH_TLS__MODE", "files") {
 		return nil
@@ -64,12 +64,12 @@ func (s set) managed() *managedTLS {
 	return nil
 }
 
-// usesTheAPI tells whether the program needs a token.
+// usesTheAPI returns whether the program needs a token.
 func (s set) usesTheAPI() bool {
 	return s.readsPullSecrets() || len(s.discovers()) > 0 || s.warms() || s.followsFailedImages()
 }
 
-// discovers gives the resources, with their groups, that the program is configured to follow.
+// discovers returns the resources, with their groups, that the configuration makes the program follow.
 func (s set) discovers() map[string]string {
 	found := map[string]string{}
 	for _, kind := range []struct{ variable, group, resource string }{
@@ -92,7 +92,7 @@ func (s set) discovers() map[string]string {
 	return found
 }
 
-// warms tells whether the program is configured to look up the images of running Pods.
+// warms returns whether the program is configured to look up the images of running Pods.
 func (s set) warms() bool {
 	for _, c := range all[*core.ConfigMap](s) {
 		var config struct {
@@ -105,7 +105,7 @@ func (s set) warms() bool {
 	return s.sets("TOLERARCH_CACHE__WARM__FROM_PODS", "true")
 }
 
-// followsFailedImages tells whether the program is configured to decide by the images that the controller has recorded.
+// followsFailedImages returns whether the program is configured to decide by the images that the controller has recorded.
 func (s set) followsFailedImages() bool {
 	for _, c := range all[*core.ConfigMap](s) {
 		var config struct{ Server struct{ FailedImages bool } }
@@ -116,7 +116,8 @@ func (s set) followsFailedImages() bool {
 	return s.sets("TOLERARCH_SERVER__FAILED_IMAGES", "true")
 }
 
-// isForFailedImages tells whether a rule lets the webhook follow the one ConfigMap that the controller writes, where it is configured to.
+// isForFailedImages returns whether a rule lets the webhook follow the only ConfigMap that the controller writes, if it is
+// configured to.
 func (s set) isForFailedImages(role string, rule rbac.PolicyRule) bool {
 	webhook, ok := strings.CutSuffix(role, "-failed-images")
 	return ok && s.followsFailedImages() && reflect.DeepEqual(rule, s.failedImages(webhook+"-controller", "webhook"))
@@ -126,12 +127,12 @@ func (s set) failedImages(controller, process string) rbac.PolicyRule {
 	return rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{controller + "-failed-images"}, Verbs: verbs(process, "configmaps")}
 }
 
-// isForWarmStart tells whether a rule lets the program list Pods, where it is configured to.
+// isForWarmStart returns whether a rule lets the program list Pods, if it is configured to.
 func (s set) isForWarmStart(rule rbac.PolicyRule) bool {
 	return s.warms() && slices.Equal(rule.APIGroups, []string{""}) && slices.Equal(rule.Resources, []string{"pods"}) && slices.Equal(rule.Verbs, verbs("webhook", "pods"))
 }
 
-// isForDiscovery tells whether a rule lets the program follow what it is configured to, and nothing else.
+// isForDiscovery returns whether a rule lets the program follow the configured objects, and nothing else.
 func (s set) isForDiscovery(rule rbac.PolicyRule) bool {
 	if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 {
 		return false
@@ -140,13 +141,13 @@ func (s set) isForDiscovery(rule rbac.PolicyRule) bool {
 	return ok && group == rule.APIGroups[0] && slices.Equal(rule.Verbs, verbs("webhook", rule.Resources[0]))
 }
 
-// isOfController tells whether objects of this name are the controller's, which a policy of the same name fences in.
+// isOfController returns whether objects of this name are the controller's. A policy of the same name restricts it.
 func (s set) isOfController(name string) bool {
 	fence, ok := find[*admissionregistration.ValidatingAdmissionPolicy](s, "", name)
 	return ok && strings.HasSuffix(name, "-controller") && *fence.Spec.FailurePolicy == admissionregistration.Fail
 }
 
-// isForController tells whether a rule lets the controller do what it does, and nothing else.
+// isForController returns whether a rule lets the controller do what it is for, and nothing else.
 func (s set) isForController(name string, rule rbac.PolicyRule) bool {
 	var needed []rbac.PolicyRule
 	need := func(group, resource string, verbs []string, names ...string) {
@@ -177,7 +178,7 @@ func (s set) isForController(name string, rule rbac.PolicyRule) bool {
 	return s.isOfController(name) && slices.ContainsFunc(needed, func(one rbac.PolicyRule) bool { return reflect.DeepEqual(one, rule) })
 }
 
-// controls tells whether the controller is configured to write events, to read logs for them, and to evict Pods.
+// controls returns whether the controller is configured to write events, to read logs for them, and to evict Pods.
 func (s set) controls() (events, logs, evicts bool) {
 	events = true
 	for _, c := range all[*core.ConfigMap](s) {
@@ -191,14 +192,14 @@ func (s set) controls() (events, logs, evicts bool) {
 	return events, logs, evicts
 }
 
-// isForNodeTaints tells whether a rule lets the controller change nodes, which a policy of the same name fences in.
+// isForNodeTaints returns whether a rule lets the controller change nodes. A policy of the same name restricts the changes.
 func (s set) isForNodeTaints(name string, rule rbac.PolicyRule) bool {
 	fence, ok := find[*admissionregistration.ValidatingAdmissionPolicy](s, "", name)
 	needed := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: verbs("controller", "nodes", "controller.nodeTaints")}
 	return ok && strings.HasSuffix(name, "-node-taints") && *fence.Spec.FailurePolicy == admissionregistration.Fail && reflect.DeepEqual(needed, rule)
 }
 
-// readsPullSecrets tells whether the program is configured to.
+// readsPullSecrets returns whether the program is configured to read pull secrets.
 func (s set) readsPullSecrets() bool {
 	if s.sets("TOLERARCH_CREDENTIALS__PULL_SECRETS", "true") {
 		return true
@@ -212,7 +213,7 @@ func (s set) readsPullSecrets() bool {
 	return false
 }
 
-// sets tells whether a variable overrides the configuration.
+// sets returns whether a variable overrides the configuration.
 func (s set) sets(name, value string) bool {
 	for _, d := range all[*apps.Deployment](s) {
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -224,8 +225,8 @@ func (s set) sets(name, value string) bool {
 	return false
 }
 
-// checkRights lets pass the rights that are used: to get Secrets of single namespaces, to follow what is to be discovered, and
-// the issuer's to write the names that managed certificates take.
+// checkRights reports every right that no process uses. In use are rights to get Secrets in single namespaces, to follow objects for
+// discovery, and to write the objects of managed certificates by their names.
 func (s set) checkRights(it *item) {
 	switch o := it.object.(type) {
 	case *rbac.Role:
@@ -271,17 +272,17 @@ func (s set) checkRights(it *item) {
 	}
 }
 
-// isOfIssuer tells whether objects of this name are those of the process that issues the certificates.
+// isOfIssuer returns whether objects of this name are those of the process that issues the certificates.
 func isOfIssuer(name string) bool { return strings.HasSuffix(name, "-certificates") }
 
-// checkIssuer notices another account that gets the issuer's rights, above all the webhook's.
+// checkIssuer reports other accounts that get the issuer's rights, above all the webhook's.
 func (s set) checkIssuer(it *item, role, account string) {
 	if isOfIssuer(role) != isOfIssuer(account) {
 		it.fault("gives %s to the account %s", role, account)
 	}
 }
 
-// isForManaged tells whether a rule is the issuer's, and for nothing but the names that managed certificates take.
+// isForManaged returns whether a rule is the issuer's, and is limited to the names of managed certificates.
 func (s set) isForManaged(role string, rule rbac.PolicyRule, group, resource string) bool {
 	managed := s.managed()
 	if managed == nil || !isOfIssuer(role) || !slices.Equal(rule.APIGroups, []string{group}) || !slices.Equal(rule.Resources, []string{resource}) {

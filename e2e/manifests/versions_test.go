@@ -18,7 +18,8 @@ const controlPlane = "e2e/scenarios/controlplane/"
 // versionsTable is the table of the README that names the versions on which the scenarios run.
 var versionsTable = regexp.MustCompile(`(?m)^\| Kubernetes \| Karpenter \|.*\n(?:\|.*\n)*`)
 
-// The README's table has the versions of the module files, from which `.ci/run` and `.ci/full versions` build the control plane and Karpenter.
+// The README's table has the versions of the module files. `.ci/run` and `.ci/full versions` build the control plane and Karpenter from
+// these files.
 // `UPDATE=1 go test -run TestVersionsOfReadme .` writes the table.
 func TestVersionsOfReadme(t *testing.T) {
 	var table strings.Builder
@@ -58,8 +59,8 @@ func TestOldestKubernetesIsChecked(t *testing.T) {
 	}
 }
 
-// moduleFiles returns the names of the module files of older versions, such as kubernetes-1.36.mod, the newest first. It fails the test where a file
-// requires another minor version than its name says.
+// moduleFiles returns the names of the module files of older versions, such as kubernetes-1.36.mod, the newest first. The test fails
+// if a file requires another minor version than that in its name.
 func moduleFiles(t *testing.T, program string) []string {
 	paths, err := filepath.Glob(filepath.Join(chart.Repository, controlPlane, program+"-*.mod"))
 	if err != nil || len(paths) == 0 {
@@ -86,7 +87,7 @@ func moduleFiles(t *testing.T, program string) []string {
 	return files
 }
 
-// required returns the version of a module that a module file requires, without the v before it.
+// required returns the version of a module that a module file requires, without its leading v.
 func required(t *testing.T, file, module string) string {
 	line := regexp.MustCompile(`(?m)^(?:\t|require )` + regexp.QuoteMeta(module) + ` v(\S+)`)
 	match := line.FindStringSubmatch(readFile(t, controlPlane+file))

@@ -85,7 +85,7 @@ func (s set) checkWebhooks(it *item, c *admissionregistration.MutatingWebhookCon
 	}
 }
 
-// profileOf tells for which profile an entry is: that of the namespaces that it selects.
+// profileOf returns the profile of an entry, which is that of the namespaces that it selects.
 func profileOf(w admissionregistration.MutatingWebhook) string {
 	if w.NamespaceSelector == nil {
 		return ""
@@ -98,7 +98,7 @@ func profileOf(w admissionregistration.MutatingWebhook) string {
 	return ""
 }
 
-// checkWebhookSelectors tries the selectors out: the API server fills them with these labels.
+// checkWebhookSelectors evaluates the selectors with labels as the API server sets them.
 func (s set) checkWebhookSelectors(it *item, w admissionregistration.MutatingWebhook) {
 	const name, mode = core.LabelMetadataName, "tolerarch.io/mode"
 	chosen := func(l labels.Set) labels.Set {
@@ -122,14 +122,14 @@ func (s set) checkWebhookSelectors(it *item, w admissionregistration.MutatingWeb
 	try("namespaceSelector", w.NamespaceSelector, chosen(labels.Set{name: "default"}), true)
 	try("namespaceSelector", w.NamespaceSelector, chosen(labels.Set{name: "default", mode: "off"}), false)
 	if profileOf(w) != "" {
-		// No Pod is for two entries.
+		// At most one entry selects a Pod.
 		try("namespaceSelector", w.NamespaceSelector, labels.Set{name: "default"}, false)
 	}
 	try("objectSelector", w.ObjectSelector, labels.Set{}, true)
 	try("objectSelector", w.ObjectSelector, labels.Set{mode: "off"}, false)
 }
 
-// hasCABundle tells whether the certificate comes from somewhere else.
+// hasCABundle returns whether the certificate comes from somewhere else.
 func (s set) hasCABundle() bool {
 	return slices.ContainsFunc(all[*admissionregistration.MutatingWebhookConfiguration](s),
 		func(c *admissionregistration.MutatingWebhookConfiguration) bool {

@@ -14,7 +14,7 @@ var (
 	pinned = regexp.MustCompile(`^([a-z0-9-]+/[a-z0-9-]+)(?:/[a-z-]+)*@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)$`)
 )
 
-// A tag can be moved to other code, a commit cannot. One action has one version.
+// Actions are pinned by commit, as a tag can be moved to other code. Each action has one version only.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	workflows, err := filepath.Glob(filepath.Join(chart.Repository, ".github/workflows/*"))
 	if err != nil || len(workflows) < 2 {
@@ -26,7 +26,7 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 		for _, match := range uses.FindAllStringSubmatch(readFile(t, name), -1) {
 			pin := pinned.FindStringSubmatch(match[1])
 			if strings.HasPrefix(match[1], "./") {
-				// A workflow of this repository, at the same commit.
+				// Workflows of this repository are used at the same commit.
 			} else if pin == nil {
 				t.Errorf("%s: %s is not pinned: owner/action@commit # version", name, match[1])
 			} else if other, ok := pins[pin[1]]; ok && other != pin[2]+pin[3] {

@@ -14,7 +14,7 @@ const (
 	tableEnd   = "<!-- end of values -->\n"
 )
 
-// Generators make files from the chart, by their paths in the repository. Each needs the files of those before it.
+// Generators make files from the chart, by their paths in the repository. A generator needs the files of those before it.
 var Generators = []func(map[string]string) error{schemaAndTable, kustomization, goldens}
 
 func read(path ...string) (string, error) {
@@ -22,7 +22,8 @@ func read(path ...string) (string, error) {
 	return string(text), err
 }
 
-// schemaAndTable makes what describes the values, and the defaults of those that are null. The schema of config is the program's own.
+// schemaAndTable makes the schema and the table of the values, and the defaults of values that are null. The schema of config is that
+// of the program.
 func schemaAndTable(files map[string]string) error {
 	text, err := read(Directory, "values.yaml")
 	if err != nil {
@@ -80,8 +81,8 @@ func schemaAndTable(files map[string]string) error {
 	return err
 }
 
-// configFile is the default configuration with its comments: the block under `config:` of values.yaml, and what the chart
-// derives from tls.mode.
+// configFile returns the default configuration with its comments: the block under `config:` of values.yaml, and settings that the
+// chart derives from tls.mode.
 func configFile(values string) (string, error) {
 	_, block, found := strings.Cut(values, "\nconfig:\n")
 	if !found {
@@ -116,7 +117,7 @@ func kustomization(files map[string]string) error {
 	}
 	add := func(path, template, text string) {
 		kept := slices.DeleteFunc(strings.SplitAfter(text, "\n"), func(line string) bool {
-			// These are about Helm.
+			// These labels are for Helm only.
 			return strings.Contains(line, "helm.sh/chart:") || strings.Contains(line, "app.kubernetes.io/managed-by:")
 		})
 		if files[path] == "" {
@@ -183,7 +184,7 @@ func kustomization(files map[string]string) error {
 		}
 	}
 
-	// The rights to pull secrets are for whichever namespace they are applied to.
+	// The rights to read pull secrets apply to the namespace in which they are created.
 	const anyNamespace = "any-namespace"
 	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.credentials.pullSecrets=true,pullSecrets.namespaces={"+anyNamespace+"}")
 	if err != nil {
@@ -198,7 +199,7 @@ func kustomization(files map[string]string) error {
 	return nil
 }
 
-// Features are the names of the value files in ci/.
+// Features returns the names of the value files in ci/.
 func Features() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(Repository, Directory, "ci/*-values.yaml"))
 	for i, path := range paths {
@@ -207,7 +208,7 @@ func Features() ([]string, error) {
 	return paths, err
 }
 
-// TemplateFeature renders the chart with the value file of a feature; without a name, with the defaults.
+// TemplateFeature renders the chart with the value file of a feature. Without a name it uses the defaults.
 func TemplateFeature(feature, release, namespace string) (string, error) {
 	if feature == "" {
 		return Template(release, namespace)
@@ -215,7 +216,7 @@ func TemplateFeature(feature, release, namespace string) (string, error) {
 	return Template(release, namespace, "--values", filepath.Join(Repository, Directory, "ci", feature+"-values.yaml"))
 }
 
-// goldens are the rendering of the defaults, and for each feature what is different then.
+// goldens makes the rendering of the defaults, and for each feature the objects that differ.
 func goldens(files map[string]string) error {
 	const folder, release, namespace = "e2e/manifests/testdata/chart/", "arm", "platform"
 	features, err := Features()
@@ -248,7 +249,7 @@ func goldens(files map[string]string) error {
 	return nil
 }
 
-// Stale returns the files of a generator that are not in the repository as they should be.
+// Stale returns the files of a generator that are missing or outdated in the repository.
 func Stale(generate func(map[string]string) error) (map[string]string, error) {
 	files := map[string]string{}
 	err := generate(files)

@@ -1,4 +1,4 @@
-// Package chart renders the Helm chart with the real helm, and makes what is generated from it.
+// Package chart renders the Helm chart with the real helm, and generates files from it.
 package chart
 
 import (
@@ -18,10 +18,10 @@ var Repository = func() string {
 	return filepath.Join(filepath.Dir(file), "../../..")
 }()
 
-// Directory is where the chart is, in the repository.
+// Directory is the path of the chart in the repository.
 const Directory = "manifests/helm/tolerarch"
 
-// helm is the path of the program: of HELM, or built at the version of go.mod.
+// helm returns the path of helm: that in HELM, or a build at the version of go.mod.
 var helm = sync.OnceValues(func() (string, error) {
 	if named := os.Getenv("HELM"); named != "" {
 		return named, nil
@@ -37,13 +37,13 @@ func Template(release, namespace string, arguments ...string) (string, error) {
 	return TemplateChart(filepath.Join(Repository, Directory), release, namespace, arguments...)
 }
 
-// TemplateChart does so with another chart.
+// TemplateChart does the same with another chart.
 func TemplateChart(directory, release, namespace string, arguments ...string) (string, error) {
-	// A helm that was installed by `go install` takes the cluster for one of 1.20.
+	// A helm from `go install` assumes a cluster of version 1.20.
 	return run(append([]string{"template", release, directory, "--namespace", namespace, "--kube-version", "1.37.0"}, arguments...))
 }
 
-// Lint returns what `helm lint` says; warnings are errors.
+// Lint returns the errors of `helm lint`. Warnings count as errors.
 func Lint(arguments ...string) error {
 	_, err := run(append([]string{"lint", "--strict", "--kube-version", "1.37.0", filepath.Join(Repository, Directory)}, arguments...))
 	return err
@@ -66,7 +66,7 @@ func output(command *exec.Cmd) (string, error) {
 	return stdout.String(), nil
 }
 
-// Documents splits a rendering, and names the template that each document comes from.
+// Documents splits a rendering into documents with the names of their templates.
 func Documents(rendering string) []Document {
 	var documents []Document
 	for _, text := range strings.Split("\n"+rendering, "\n---\n") {

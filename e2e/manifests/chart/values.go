@@ -8,16 +8,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// value is a key of values.yaml: either described by a comment, or a group of such keys.
+// value is a key of values.yaml that has a description, or a group of such keys.
 type value struct {
 	name        string
 	description string
-	schema      map[string]any // what @schema says
+	schema      map[string]any // from @schema
 	fallback    any
 	children    []*value
 }
 
-// readValues reads values.yaml. Every key has to be described, itself or by the keys below it.
+// readValues reads values.yaml. Every key needs a description of its own, or of all keys below it.
 func readValues(text []byte) (*value, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -55,7 +55,7 @@ func (v *value) read(mapping *yaml.Node) error {
 }
 
 func (v *value) readComment(comment string) error {
-	// Only what stands directly above the key belongs to it.
+	// Only the paragraph directly above a key belongs to it.
 	paragraphs := strings.Split(comment, "\n\n")
 	for _, line := range strings.Split(paragraphs[len(paragraphs)-1], "\n") {
 		line = strings.TrimSpace(strings.TrimPrefix(line, "#"))
@@ -72,8 +72,8 @@ func (v *value) readComment(comment string) error {
 	return nil
 }
 
-// jsonSchema describes the value. Only groups of the chart's own know all their keys: a parent chart, Rancher and Helm
-// itself put others at the top and into global.
+// jsonSchema returns the schema of the value. Additional keys are refused only in groups of the chart itself: a parent chart, Rancher
+// and Helm add others at the top level and in global.
 func (v *value) jsonSchema() map[string]any {
 	schema := map[string]any{}
 	if v.description != "" {
@@ -104,7 +104,7 @@ func (v *value) jsonSchema() map[string]any {
 	for key, said := range v.schema {
 		schema[key] = said
 	}
-	// A key without a value has its default. Helm passes null on where a parent chart has such a key.
+	// A key without a value has its default. Helm passes null if a parent chart has such a key.
 	schema["type"] = orNull(schema["type"])
 	if choices, ok := schema["enum"].([]any); ok {
 		schema["enum"] = append(choices, nil)
@@ -119,8 +119,8 @@ func orNull(types any) []any {
 	return []any{types, "null"}
 }
 
-// defaults are what keys without a value have: of maps of anything none, as null is the only way to remove their defaults.
-// Values that charts share (global) and the program's configuration have theirs elsewhere.
+// defaults returns the values of keys without a value. A map of arbitrary keys has none, as null is the only way to remove its
+// defaults. Shared values (global) and the program's configuration have their defaults elsewhere.
 func (v *value) defaults() any {
 	if len(v.children) == 0 {
 		if _, ok := v.fallback.(map[string]any); ok {
@@ -137,7 +137,7 @@ func (v *value) defaults() any {
 	return all
 }
 
-// rows are those of the table in the README.
+// rows writes the rows of the table in the README.
 func (v *value) rows(table *strings.Builder) error {
 	if v.description == "" {
 		for _, child := range v.children {

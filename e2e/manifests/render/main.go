@@ -1,9 +1,9 @@
-// Command render makes what is generated from the chart: the kustomization in manifests/, the chart's schema and its table
-// of values, and the expected renderings of the tests.
+// Command render generates files from the chart: the kustomization in manifests/, the chart's schema and its table of values, and
+// the expected renderings of the tests.
 //
 //	cd e2e/manifests && go run ./render
 //
-// With -check it writes nothing, and fails if something is out of date.
+// With -check it writes nothing, and fails if a file is out of date.
 package main
 
 import (

@@ -1,6 +1,6 @@
-{{/* Gives keys without a value the chart's defaults: for YAML a section of which all is commented out is null, and then Helm takes
-its default away as well. Each template begins with it. Maps of anything, such as affinity, are empty then, as Helm has no other way to
-remove their defaults; of config the program knows the defaults. */}}
+{{/* Gives keys without a value the chart's defaults. In YAML a section whose keys are all commented out is null, and Helm then removes
+its defaults. Each template begins with this one. Maps of arbitrary keys, such as affinity, are empty then, as Helm has no other way to
+remove their defaults. The program has the defaults of config. */}}
 {{- define "tolerarch.values" -}}
 {{- include "tolerarch.fill" (dict "values" .Values "defaults" (include "tolerarch.defaults" . | fromJson)) -}}
 {{- $config := .Values.config -}}
@@ -29,7 +29,7 @@ remove their defaults; of config the program knows the defaults. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* The name of all objects. It is a Service's name as well: no dots, and no digit first. */}}
+{{/* The name of all objects. It is also the name of a Service, so it has no dots, and does not begin with a digit. */}}
 {{- define "tolerarch.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
@@ -41,7 +41,7 @@ remove their defaults; of config the program knows the defaults. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* These never change during the life of a release: a Deployment's selector cannot. */}}
+{{/* Labels of selectors. They never change during the life of a release, as a Deployment's selector cannot change. */}}
 {{- define "tolerarch.selectorLabels" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -57,8 +57,7 @@ app.kubernetes.io/component: webhook
 {{- toYaml (merge $own (default dict .Values.commonLabels)) -}}
 {{- end -}}
 
-{{/* Everything under metadata but the annotations of the object itself, which come as "annotations". Objects of the controller say
-so by "component". */}}
+{{/* Everything under metadata. "annotations" has further annotations of the object. Objects of the controller set "component". */}}
 {{- define "tolerarch.metadata" -}}
 {{- $root := .root -}}
 name: {{ default (include "tolerarch.fullname" $root) .name | quote }}
@@ -89,7 +88,7 @@ annotations:
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end -}}
 {{- end -}}
 
-{{/* Names of pull secrets, each once. Charts take them by name or as objects with a name, and share them by global. */}}
+{{/* Names of pull secrets without duplicates. Charts accept names or objects with a name, and share them by global. */}}
 {{- define "tolerarch.pullSecrets" -}}
 {{- $names := list -}}
 {{- range concat .Values.image.pullSecrets (default list ((.Values.global).imagePullSecrets)) -}}
@@ -102,11 +101,11 @@ annotations:
 {{- uniq $names | toJson -}}
 {{- end -}}
 
-{{/* Where the serving certificate comes from: the one place that decides what a mode means.
-       managed     what the configuration's section tls says, if the program manages it
+{{/* The source of the serving certificate. Only this template decides what a mode means.
+       managed     the configuration's section tls, if the program manages the certificate
        secretName  the Secret that is mounted
-       injectFrom  what cert-manager's CA injector reads
-       caBundle    as the API server wants it */}}
+       injectFrom  annotation for cert-manager's CA injector
+       caBundle    the CA in the API server's format */}}
 {{- define "tolerarch.tls" -}}
 {{- $fullname := include "tolerarch.fullname" . -}}
 {{- if eq .Values.tls.mode "managed" -}}
@@ -128,7 +127,7 @@ caBundle: {{ b64enc . }}
 {{- end -}}
 {{- end -}}
 
-{{/* The program's configuration: what the values say, where the mounted files of the nodes are, and what it manages. */}}
+{{/* The program's configuration: that of the values, with the paths of mounted files of the nodes, and the settings of managed certificates. */}}
 {{- define "tolerarch.config" -}}
 {{- $mounts := .Values.hostMounts -}}
 {{- $config := deepCopy (default dict .Values.config) -}}
@@ -156,13 +155,13 @@ caBundle: {{ b64enc . }}
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* A port of the configuration, by the section that has it. */}}
+{{/* The port in a section of the configuration. */}}
 {{- define "tolerarch.port" -}}
 {{- $defaults := dict "server" "[::]:8443" "admin" "[::]:8080" -}}
 {{- dig .section "listen" (get $defaults .section) (default dict .root.Values.config) | toString | regexFind "[0-9]+$" -}}
 {{- end -}}
 
-{{/* Directories of the nodes, each once. */}}
+{{/* Directories of the nodes without duplicates. */}}
 {{- define "tolerarch.hostDirectories" -}}
 {{- $mounts := .Values.hostMounts -}}
 {{- $directories := list -}}
@@ -185,17 +184,17 @@ caBundle: {{ b64enc . }}
 {{- if dig "cache" "warm" "fromPods" false (default dict .Values.config) }}yes{{ end -}}
 {{- end -}}
 
-{{/* Not empty if the controller records images that failed, which the webhook then follows. */}}
+{{/* Not empty if the controller records failed images, which the webhook then follows. */}}
 {{- define "tolerarch.learns" -}}
 {{- if and .Values.controller.enabled (ne (dig "controller" "learn" true (default dict .Values.config) | toString) "false") }}yes{{ end -}}
 {{- end -}}
 
-{{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
+{{/* Not empty if the program uses the Kubernetes API, and so needs a token and an egress rule. */}}
 {{- define "tolerarch.usesTheAPI" -}}
 {{- if or (include "tolerarch.readsPullSecrets" .) (include "tolerarch.discovers" .) (include "tolerarch.warms" .) (include "tolerarch.learns" .) }}yes{{ end -}}
 {{- end -}}
 
-{{/* The name of the entry for a profile, or for reviews without one. API servers take only DNS names there, and in the path
+{{/* The name of the webhook entry for a profile, or for reviews without a profile. API servers accept only DNS names here and in the path
 of a Service. */}}
 {{- define "tolerarch.webhook" -}}
 {{- $resource := .resource -}}
@@ -218,8 +217,8 @@ of a Service. */}}
 {{- toYaml (set (include "tolerarch.selectorLabels" . | fromYaml) "app.kubernetes.io/component" "controller") -}}
 {{- end -}}
 
-{{/* Which nodes Pods with these labels (as YAML) may run on, and which they prefer; a "single" one is not spread. What keeps
-replicas apart and has no selector gets the labels, and counts only Pods of the same rollout: those before them go. */}}
+{{/* Required and preferred nodes of Pods with these labels (as YAML). A "single" Pod is not spread. Terms without a selector get one with the
+labels, and count only Pods of the same rollout, as older Pods are removed. */}}
 {{- define "tolerarch.scheduling" -}}
 {{- $values := .root.Values -}}
 {{- $own := dict "labelSelector" (dict "matchLabels" (fromYaml .labels)) "matchLabelKeys" (list "pod-template-hash") -}}
@@ -247,14 +246,14 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with ternary list $values.topologySpreadConstraints (hasKey . "single") }}
-topologySpreadConstraints: # wishes, not conditions: two replicas on one node are better than one
+topologySpreadConstraints: # preferences, as two replicas on one node are better than one
   {{- range . }}
   - {{ merge (deepCopy .) (hasKey . "labelSelector" | ternary dict $own) | toYaml | indent 4 | trim }}
   {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* What is scraped: the webhook's Pods or Services, the controller's, and the Pods that issue certificates. */}}
+{{/* Selector of scraped objects: Pods or Services of the webhook and the controller, and the Pod that issues certificates. */}}
 {{- define "tolerarch.scraped" -}}
 {{- $labels := include "tolerarch.selectorLabels" . | fromYaml -}}
 {{- $names := list "webhook" -}}
@@ -273,7 +272,7 @@ topologySpreadConstraints: # wishes, not conditions: two replicas on one node ar
 {{- end -}}
 {{- end -}}
 
-{{/* What the fence lets the controller add: the tolerations of the pools, and keys for those that are discovered. */}}
+{{/* Tolerations that the policy lets the controller add: those of the pools, and any with the keys for discovered pools. */}}
 {{- define "tolerarch.poolTolerations" -}}
 {{- $presets := dict
   "gke" (dict "key" "kubernetes.io/arch" "operator" "Equal" "value" "arm64" "effect" "NoSchedule")
