@@ -1,5 +1,5 @@
-//! Against real registries: what others pushed is read as it was meant, and as other clients read it. What needs a program
-//! that is not installed is skipped, except in CI.
+//! Tests against real registries. Images that other tools pushed are read as they were meant, and as other clients read them.
+//! A test that needs a program that is not installed is skipped; in CI it fails.
 
 #![allow(
     clippy::too_many_lines,

@@ -1,4 +1,4 @@
-//! Every kind of image is read as it was meant.
+//! Platforms and decisions for every kind of image.
 
 use tolerarch_core::image::ImageRef;
 use tolerarch_images::registry::{Digest, Found};
@@ -8,7 +8,7 @@ use super::webhook::{Webhook, registry};
 use super::{images, second_opinion};
 
 #[tokio::test]
-async fn knows_where_each_image_runs_by_tag_and_by_digest() {
+async fn each_image_has_its_platforms_by_tag_and_by_digest() {
     let Some(distribution) = Distribution::start().await else {
         return;
     };
@@ -38,7 +38,7 @@ async fn knows_where_each_image_runs_by_tag_and_by_digest() {
 }
 
 #[tokio::test]
-async fn agrees_with_another_client() {
+async fn platforms_are_those_of_another_client() {
     let Some(distribution) = Distribution::start().await else {
         return;
     };
@@ -60,7 +60,7 @@ async fn agrees_with_another_client() {
 }
 
 #[tokio::test]
-async fn decides_over_pods_of_each_image() {
+async fn pods_of_each_image_get_its_reason() {
     let Some(distribution) = Distribution::start().await else {
         return;
     };

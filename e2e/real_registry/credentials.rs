@@ -1,4 +1,4 @@
-//! Private images of a real registry: with a password, and with tokens that it verifies by itself.
+//! Private images of a real registry, by password and by tokens that the registry verifies.
 
 use testregistry::Kind;
 use tolerarch_core::image::ImageRef;
@@ -17,8 +17,8 @@ fn basic(user: &str, password: &str) -> Credential {
     }
 }
 
-/// Reads every image with the password, and none without it or with another one.
-async fn judge(distribution: &Distribution, registry: &Registry) {
+/// Checks that every image can be read with the right password only.
+async fn check_access(distribution: &Distribution, registry: &Registry) {
     let credential = basic(USER, PASSWORD);
     for image in images::push(distribution).await {
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
@@ -54,25 +54,26 @@ async fn judge(distribution: &Distribution, registry: &Registry) {
 }
 
 #[tokio::test]
-async fn a_password_opens_what_it_opens_to_others() {
+async fn password_reads_every_image() {
     let Some(distribution) = Distribution::start_private().await else {
         return;
     };
-    judge(&distribution, &registry(&distribution)).await;
+    check_access(&distribution, &registry(&distribution)).await;
 }
 
-/// A client that knows the registry's token server, and may send it credentials or not.
-fn client(distribution: &Distribution, server: &TokenServer, may: bool) -> Registry {
+/// Returns a client that trusts the registry and its token server. `allowed` says whether it may send credentials to the token
+/// server.
+fn client(distribution: &Distribution, server: &TokenServer, allowed: bool) -> Registry {
     let trusted = HostSettings {
         ca_file: Some(distribution.directory.path().join("ca.crt")),
         ..HostSettings::default()
     };
-    let token_hosts = if may {
+    let token_hosts = if allowed {
         vec![server.address()]
     } else {
         Vec::new()
     };
-    let own = HostSettings {
+    let registry_settings = HostSettings {
         token_hosts,
         ..trusted.clone()
     };
@@ -81,39 +82,39 @@ fn client(distribution: &Distribution, server: &TokenServer, may: bool) -> Regis
         ..AddressGuard::default()
     };
     let hosts = [
-        (distribution.address.clone(), own),
+        (distribution.address.clone(), registry_settings),
         (server.address(), trusted),
     ];
     Registry::new(hosts, guard, registry_metrics()).unwrap()
 }
 
 #[tokio::test]
-async fn tokens_are_got_by_post_or_by_get() {
+async fn tokens_are_requested_by_post_or_by_get() {
     for by_post in [true, false] {
         let server = TokenServer::start(by_post).await;
         let Some(distribution) = Distribution::start_with_tokens(&server).await else {
             return;
         };
-        judge(&distribution, &client(&distribution, &server, true)).await;
-        let given = |method: &str| {
+        check_access(&distribution, &client(&distribution, &server, true)).await;
+        let token_requests = |method: &str| {
             server
-                .seen()
+                .take_requests()
                 .iter()
-                .filter(|r| r.method == method && r.kind == Kind::Token)
+                .filter(|request| request.method == method && request.kind == Kind::Token)
                 .count()
         };
-        assert!(given(if by_post { "POST" } else { "GET" }) > 0);
+        assert!(token_requests(if by_post { "POST" } else { "GET" }) > 0);
     }
 }
 
 #[tokio::test]
-async fn a_token_server_that_is_not_configured_gets_nothing() {
+async fn unconfigured_token_server_gets_no_request() {
     let server = TokenServer::start(true).await;
     let Some(distribution) = Distribution::start_with_tokens(&server).await else {
         return;
     };
     images::push(&distribution).await;
-    server.seen();
+    server.take_requests();
     let registry = client(&distribution, &server, false);
     let image = distribution.reference("buildkit").parse().unwrap();
     let error = registry
@@ -124,5 +125,5 @@ async fn a_token_server_that_is_not_configured_gets_nothing() {
         matches!(&error, Error::TokenHost { host, .. } if *host == server.address()),
         "{error}"
     );
-    assert_eq!(server.seen().len(), 0);
+    assert_eq!(server.take_requests().len(), 0);
 }

@@ -1,5 +1,4 @@
-//! `docker-registry` (github.com/distribution/distribution) with TLS, on a free port, its content in a directory of its
-//! own.
+//! Debian's `docker-registry` (github.com/distribution/distribution) with TLS, on a free port, with a temporary directory.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,14 +18,14 @@ use tokio::process::{Child, Command};
 use super::token_server::{self, PASSWORD, TokenServer, USER};
 use crate::support::soon;
 
-/// User and password as htpasswd writes them.
+/// User and password in the format of htpasswd.
 pub(crate) const HTPASSWD: &str =
     "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
 
-/// The name of the one repository.
+/// Name of the only repository.
 pub(crate) const REPO: &str = "team/app";
 
-/// A running registry, and a client that may push. It is killed when it is dropped.
+/// A running registry, and a client that may push to it. The registry is killed on drop.
 pub(crate) struct Distribution {
     process: Child,
     pub(crate) address: String,
@@ -36,12 +35,12 @@ pub(crate) struct Distribution {
 }
 
 impl Distribution {
-    /// A registry for everybody; `None`, and a word about it, where there is none.
+    /// Starts a registry without authentication. If `docker-registry` is not installed, prints that and returns `None`.
     pub(crate) async fn start() -> Option<Self> {
-        Self::start_for(Arc::new(Pki::new()), RegistryAuth::Anonymous, |_| json!({})).await
+        Self::start_with(Arc::new(Pki::new()), RegistryAuth::Anonymous, |_| json!({})).await
     }
 
-    /// A registry for those who know the password, as the client here does.
+    /// Starts a registry that requires a password, which the client has.
     pub(crate) async fn start_private() -> Option<Self> {
         let auth = |directory: &Path| {
             let file = directory.join("htpasswd");
@@ -49,10 +48,10 @@ impl Distribution {
             json!({"htpasswd": {"realm": "test", "path": file}})
         };
         let user = RegistryAuth::Basic(USER.into(), PASSWORD.into());
-        Self::start_for(Arc::new(Pki::new()), user, auth).await
+        Self::start_with(Arc::new(Pki::new()), user, auth).await
     }
 
-    /// A registry for those who have a token of this server, as the client here gets one.
+    /// Starts a registry that requires a token of this server. The client has the password for it.
     pub(crate) async fn start_with_tokens(server: &TokenServer) -> Option<Self> {
         let auth = |directory: &Path| {
             json!({"token": {
@@ -63,12 +62,12 @@ impl Distribution {
             }})
         };
         let user = RegistryAuth::Basic(USER.into(), PASSWORD.into());
-        Self::start_for(server.pki(), user, auth).await
+        Self::start_with(server.pki(), user, auth).await
     }
 
-    async fn start_for(
+    async fn start_with(
         pki: Arc<Pki>,
-        whom: RegistryAuth,
+        client_auth: RegistryAuth,
         auth: impl FnOnce(&Path) -> Value,
     ) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
@@ -76,7 +75,7 @@ impl Distribution {
         pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
         fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
         let auth = auth(directory.path());
-        // Nobody else gets its port when it has ended.
+        // No other process gets this port after the registry has ended.
         let address = testregistry::reserve("127.0.0.1:0".parse().unwrap()).unwrap();
         // JSON is YAML.
         let config = json!({
@@ -104,7 +103,7 @@ impl Distribution {
                         .is_none_or(|ci| ci != "true"),
                     "docker-registry: {error}"
                 );
-                // Not by a macro, whose output the test harness keeps to itself.
+                // The test harness captures the output of macros.
                 let text = format!("SKIPPED: docker-registry cannot be run here: {error}\n");
                 io::stderr().write_all(text.as_bytes()).unwrap();
                 return None;
@@ -112,7 +111,7 @@ impl Distribution {
         };
         let address = listening(&mut process).await;
         let client = client(&pki);
-        client.store_auth_if_needed(&address, &whom).await;
+        client.store_auth_if_needed(&address, &client_auth).await;
         Some(Self {
             process,
             address,
@@ -122,7 +121,7 @@ impl Distribution {
         })
     }
 
-    /// How an image is called here, by tag or by digest.
+    /// Returns the reference of an image in this registry, by tag or by digest.
     pub(crate) fn reference(&self, tag_or_digest: &str) -> String {
         let separator = if tag_or_digest.contains(':') {
             '@'
@@ -143,7 +142,7 @@ impl Distribution {
         json!({"mediaType": media_type, "digest": digest, "size": content.len()})
     }
 
-    /// Pushes a manifest or an index as it is, by its tag or by its digest, and returns its descriptor.
+    /// Pushes a manifest or an index unchanged, by its tag or by its digest, and returns its descriptor.
     pub(crate) async fn manifest(&self, content: &Value, tag: Option<&str>) -> Value {
         let media_type = content["mediaType"].as_str().unwrap();
         let text = content.to_string();
@@ -157,19 +156,19 @@ impl Distribution {
         json!({"mediaType": media_type, "digest": digest, "size": text.len()})
     }
 
-    /// Ends the process; its port refuses connections from now on.
+    /// Kills the process. After that its port refuses connections.
     pub(crate) async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
 }
 
-/// Waits until it says where it listens.
+/// Waits until the process logs the address on which it listens.
 pub(crate) async fn listening(process: &mut Child) -> String {
     let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
     let address = async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if let Some((_, rest)) = line.split_once("listening on ") {
-                // Without TLS the quotation ends after it.
+                // Without TLS a quotation mark follows the address, with TLS a comma.
                 return rest.split([',', '"']).next().unwrap().to_owned();
             }
             eprintln!("{line}");
@@ -183,7 +182,7 @@ pub(crate) async fn listening(process: &mut Child) -> String {
 }
 
 fn client(pki: &Pki) -> Client {
-    // The other tests of this process may have done it before.
+    // Another test of this process may have installed it already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let authority = Certificate {
         encoding: CertificateEncoding::Pem,

@@ -1,4 +1,4 @@
-//! `docs/registries.md` says of each registry what the tests show.
+//! The tables of `docs/registries.md`, generated from the registries that the tests run or play.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use testregistry::personality::{Needs, PERSONALITIES, Personality};
 use tolerarch_support::environment::Environment;
 
-/// What runs: what it is, what it needs, what it has to reach, and the test that shows it.
+/// Rows on registries that the tests run: name, needed settings, hosts to reach, and the test.
 const RUN: [[&str; 4]; 11] = [
     [
         "distribution, Docker's own, 3 and 2.8",
@@ -76,7 +76,7 @@ const RUN: [[&str; 4]; 11] = [
     ],
 ];
 
-fn run() -> String {
+fn run_table() -> String {
     let mut table = "| what | needs | has to reach | test |\n|---|---|---|---|\n".to_owned();
     for [what, needs, reach, test] in RUN {
         writeln!(table, "| {what} | {needs} | {reach} | `zoo::{test}` |").unwrap();
@@ -84,7 +84,7 @@ fn run() -> String {
     table
 }
 
-fn played() -> String {
+fn played_table() -> String {
     let mut table = "| registry | such as | needs | has to reach |\n|---|---|---|---|\n".to_owned();
     for personality in PERSONALITIES {
         let Personality {
@@ -94,9 +94,9 @@ fn played() -> String {
             operator_needs,
             ..
         } = personality;
-        let mut text = told(needs);
+        let mut text = needs_text(needs);
         if operator_needs != needs {
-            text += &format!("; for a password of yours {}", told(operator_needs));
+            text += &format!("; for a password of yours {}", needs_text(operator_needs));
         }
         let others: Vec<String> = personality
             .others()
@@ -113,7 +113,7 @@ fn played() -> String {
     table
 }
 
-fn told(needs: &Needs) -> String {
+fn needs_text(needs: &Needs) -> String {
     match needs {
         Needs::Nothing => "nothing".to_owned(),
         Needs::CaFile => "`caFile`: the cluster's own authority".to_owned(),
@@ -121,8 +121,8 @@ fn told(needs: &Needs) -> String {
     }
 }
 
-/// The page with this table at its place.
-fn with(page: &str, name: &str, table: &str) -> String {
+/// Returns the page with this table between its marks.
+fn with_table(page: &str, name: &str, table: &str) -> String {
     let begin =
         format!("<!-- {name}: made by UPDATE=1 cargo test --test real_registry documented -->\n");
     let (before, rest) = page
@@ -138,19 +138,23 @@ fn with(page: &str, name: &str, table: &str) -> String {
 fn documented() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/registries.md");
     let page = std::fs::read_to_string(&file).unwrap();
-    let right = with(&with(&page, "run", &run()), "played", &played());
+    let expected = with_table(
+        &with_table(&page, "run", &run_table()),
+        "played",
+        &played_table(),
+    );
     if Environment::of_process().get("UPDATE").is_some() {
-        std::fs::write(&file, right).unwrap();
+        std::fs::write(&file, expected).unwrap();
     } else {
         assert!(
-            page == right,
+            page == expected,
             "run UPDATE=1 cargo test --test real_registry documented"
         );
     }
 }
 
 #[test]
-fn each_line_names_a_test() {
+fn each_row_names_a_test() {
     let sources = [
         include_str!("zoo/agreement.rs"),
         include_str!("zoo/fronts.rs"),
@@ -168,7 +172,7 @@ fn each_line_names_a_test() {
 }
 
 #[test]
-fn each_personality_has_a_source_and_a_name_of_its_own() {
+fn each_personality_has_a_source_and_a_unique_name() {
     let mut names: Vec<&str> = PERSONALITIES
         .iter()
         .map(|personality| personality.name)

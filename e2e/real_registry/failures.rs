@@ -1,4 +1,4 @@
-//! What a real registry cannot or will not tell.
+//! Missing images, missing credentials, and a registry that is stopped.
 
 use testregistry::sha256;
 use tolerarch_images::registry::Error;
@@ -8,7 +8,7 @@ use super::images;
 use super::webhook::{Webhook, registry};
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn missing_image_is_not_found() {
     let Some(distribution) = Distribution::start().await else {
         return;
     };
@@ -35,7 +35,7 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn who_knows_no_password_is_denied() {
+async fn request_without_a_password_is_denied() {
     let Some(distribution) = Distribution::start_private().await else {
         return;
     };
@@ -57,28 +57,28 @@ async fn who_knows_no_password_is_denied() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_gone_is_unreachable() {
+async fn stopped_registry_is_unreachable() {
     let Some(mut distribution) = Distribution::start().await else {
         return;
     };
     images::push(&distribution).await;
     let registry = registry(&distribution);
     let webhook = Webhook::start(&distribution).await;
-    let known = distribution.reference("buildkit");
-    let other = distribution.reference("nested");
-    assert!(registry.fetch(&known.parse().unwrap(), None).await.is_ok());
-    assert_eq!(webhook.review(&known).await.reason, "tolerated");
+    let cached = distribution.reference("buildkit");
+    let uncached = distribution.reference("nested");
+    assert!(registry.fetch(&cached.parse().unwrap(), None).await.is_ok());
+    assert_eq!(webhook.review(&cached).await.reason, "tolerated");
 
     distribution.kill().await;
     let error = registry
-        .fetch(&known.parse().unwrap(), None)
+        .fetch(&cached.parse().unwrap(), None)
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NoConnection(_)), "{error}");
     assert_eq!(
-        webhook.review(&other).await.audit(),
-        ("unchanged", "unreachable", Some(&*other))
+        webhook.review(&uncached).await.audit(),
+        ("unchanged", "unreachable", Some(&*uncached))
     );
-    // What is known stays known.
-    assert_eq!(webhook.review(&known).await.reason, "tolerated");
+    // The cache still answers.
+    assert_eq!(webhook.review(&cached).await.reason, "tolerated");
 }

@@ -1,4 +1,4 @@
-//! Images of every kind, as BuildKit, Docker, Helm and others push them, and what they are.
+//! Images of every kind, as BuildKit, Docker, Helm and others push them, with their platforms.
 
 use serde_json::{Value, json};
 use testregistry::{
@@ -8,16 +8,16 @@ use tolerarch_core::image::{PlatformSet, Support};
 
 use super::distribution::Distribution;
 
-/// An image, and what is to be said of it.
+/// An image with its expected platforms and reason.
 pub(crate) struct Image {
     pub(crate) tag: &'static str,
     pub(crate) digest: String,
     pub(crate) support: Support,
-    /// The reason in the review of a Pod with it.
+    /// Reason in the review of a Pod with this image.
     pub(crate) reason: &'static str,
 }
 
-/// The set of these nodes.
+/// Returns the set of these platforms.
 pub(crate) fn nodes(names: &[&str]) -> PlatformSet {
     names.iter().fold(PlatformSet::EMPTY, |set, name| {
         set.union(name.parse().unwrap())
@@ -41,7 +41,10 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
     let arm64 = oci(to, "linux/arm64/v8", None).await;
 
     let tag = "buildkit";
-    let mut entries = vec![on(&amd64, "linux/amd64"), on(&arm64, "linux/arm64/v8")];
+    let mut entries = vec![
+        entry_for(&amd64, "linux/amd64"),
+        entry_for(&arm64, "linux/arm64/v8"),
+    ];
     for image in [&amd64, &arm64] {
         entries.push(attestation(to, image).await);
     }
@@ -62,7 +65,7 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
         "windows/amd64",
         "linux/amd64/v3",
     ] {
-        entries.push(on(&oci(to, platform, None).await, platform));
+        entries.push(entry_for(&oci(to, platform, None).await, platform));
     }
     let many = nodes(&["linux/amd64", "linux/arm/v7", "linux/arm64", "linux/s390x"]);
     add(
@@ -73,7 +76,7 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
     );
 
     let tag = "one-platform";
-    let entries = vec![on(&amd64, "linux/amd64")];
+    let entries = vec![entry_for(&amd64, "linux/amd64")];
     let one = Support::Index(nodes(&["linux/amd64"]));
     add(
         tag,
@@ -85,7 +88,7 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
     let tag = "docker-list";
     let mut entries = Vec::new();
     for platform in ["linux/amd64", "linux/arm64"] {
-        entries.push(on(&docker(to, platform, None).await, platform));
+        entries.push(entry_for(&docker(to, platform, None).await, platform));
     }
     add(
         tag,
@@ -105,7 +108,7 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
     );
 
     let tag = "inner";
-    let inner = index(to, OCI_INDEX, vec![on(&arm64, "linux/arm64")], tag).await;
+    let inner = index(to, OCI_INDEX, vec![entry_for(&arm64, "linux/arm64")], tag).await;
     add(
         tag,
         &inner,
@@ -113,7 +116,7 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
         "platform-missing",
     );
     let tag = "nested";
-    let entries = vec![on(&amd64, "linux/amd64"), inner];
+    let entries = vec![entry_for(&amd64, "linux/amd64"), inner];
     add(
         tag,
         &index(to, OCI_INDEX, entries, tag).await,
@@ -167,10 +170,10 @@ async fn docker(to: &Distribution, platform: &str, tag: Option<&str>) -> Value {
     manifest(to, DOCKER_MANIFEST, config, tag).await
 }
 
-/// What BuildKit adds for an image.
+/// Pushes the attestation manifest that BuildKit adds for an image.
 async fn attestation(to: &Distribution, of: &Value) -> Value {
     let config = to.blob(&config("unknown/unknown"), OCI_CONFIG).await;
-    let mut entry = on(
+    let mut entry = entry_for(
         &manifest(to, OCI_MANIFEST, config, None).await,
         "unknown/unknown",
     );
@@ -197,8 +200,8 @@ async fn index(to: &Distribution, media_type: &str, entries: Vec<Value>, tag: &s
     to.manifest(&index, Some(tag)).await
 }
 
-/// The descriptor as an entry for this platform.
-fn on(descriptor: &Value, name: &str) -> Value {
+/// Returns the descriptor as an index entry for this platform.
+fn entry_for(descriptor: &Value, name: &str) -> Value {
     let mut entry = descriptor.clone();
     entry["platform"] = platform(name);
     entry

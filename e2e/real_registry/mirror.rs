@@ -1,4 +1,4 @@
-//! A pull-through mirror that requires a client certificate, in front of a registry that cannot be reached.
+//! A pull-through mirror that requires a client certificate, for a registry that cannot be reached.
 
 use std::fs;
 use std::process::Stdio;
@@ -13,10 +13,10 @@ use super::distribution::{Distribution, REPO, listening};
 use super::images;
 use super::webhook::registry_metrics;
 
-/// A port without a listener: the registry that the images name.
-const GONE: &str = "127.0.0.1:1";
+/// The registry that the images name: a port without a listener.
+const UNREACHABLE: &str = "127.0.0.1:1";
 
-/// Starts a mirror of this registry, which tells its address. It is killed when it is dropped.
+/// Starts a mirror of this registry, and returns its process and address. The process is killed on drop.
 async fn mirror_of(upstream: &Distribution) -> (Child, String) {
     let file = |name: &str| upstream.directory.path().join(name);
     let client = upstream.pki.client_leaf();
@@ -47,7 +47,7 @@ async fn mirror_of(upstream: &Distribution) -> (Child, String) {
     (process, address)
 }
 
-/// By our own file, and by a `hosts.toml`.
+/// Returns settings that name the mirror in tolerarch's configuration, and settings with a `hosts.toml`.
 fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
     let file = |name: &str| Some(upstream.directory.path().join(name));
     let host = HostSettings {
@@ -56,7 +56,7 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
         client_key_file: file("client.key"),
         ..HostSettings::default()
     };
-    let gone = HostSettings {
+    let unreachable = HostSettings {
         mirrors: vec![mirror.parse().unwrap()],
         ..HostSettings::default()
     };
@@ -64,21 +64,25 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
         ..AddressGuard::default()
     };
-    let ours = Settings {
-        hosts: [(mirror.to_owned(), host), (GONE.to_owned(), gone)].into(),
+    let own_settings = Settings {
+        hosts: [
+            (mirror.to_owned(), host),
+            (UNREACHABLE.to_owned(), unreachable),
+        ]
+        .into(),
         guard: guard.clone(),
         ..Settings::default()
     };
     let directory = upstream.directory.path().join("certs.d");
-    let own = directory.join("127.0.0.1_1_");
-    fs::create_dir_all(&own).unwrap();
+    let host_directory = directory.join("127.0.0.1_1_");
+    fs::create_dir_all(&host_directory).unwrap();
     let toml = format!(
         "[host.'https://{mirror}']\ncapabilities = ['pull', 'resolve']\nca = '../../ca.crt'\n\
          client = [['../../client.crt', '../../client.key']]\n"
     );
-    fs::write(own.join("hosts.toml"), toml).unwrap();
+    fs::write(host_directory.join("hosts.toml"), toml).unwrap();
     [
-        ours,
+        own_settings,
         Settings {
             hosts_dir: Some(directory),
             guard,
@@ -87,9 +91,9 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
     ]
 }
 
-/// What the mirror answers. It has two seconds for that, which a machine that is busy with other tests does not always
-/// grant; a registry that remembers nothing of a slow mirror asks again.
-async fn answered(settings: &Settings, reference: &str) -> Result<Found, Error> {
+/// Fetches an image by the mirror. The mirror has two seconds to answer, which may be too short on a busy machine. So each try
+/// uses a new client, which does not remember that the mirror was slow.
+async fn fetch_by_mirror(settings: &Settings, reference: &str) -> Result<Found, Error> {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let registry = Registry::load(settings.clone(), registry_metrics()).unwrap();
@@ -101,7 +105,7 @@ async fn answered(settings: &Settings, reference: &str) -> Result<Found, Error> 
 }
 
 #[tokio::test]
-async fn a_mirror_answers_for_a_registry_that_is_gone() {
+async fn mirror_answers_for_an_unreachable_registry() {
     let Some(upstream) = Distribution::start().await else {
         return;
     };
@@ -110,17 +114,17 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
     for settings in settings(&upstream, &address) {
         for image in &images {
             for target in [format!(":{}", image.tag), format!("@{}", image.digest)] {
-                let reference = format!("{GONE}/{REPO}{target}");
-                let found = answered(&settings, &reference).await.unwrap();
-                assert_eq!(found.support, image.support, "{reference}");
+                let reference = format!("{UNREACHABLE}/{REPO}{target}");
+                let fetched = fetch_by_mirror(&settings, &reference).await.unwrap();
+                assert_eq!(fetched.support, image.support, "{reference}");
             }
         }
-        let absent = answered(&settings, &format!("{GONE}/{REPO}:absent"))
+        let absent = fetch_by_mirror(&settings, &format!("{UNREACHABLE}/{REPO}:absent"))
             .await
             .unwrap_err();
         assert!(
             matches!(absent, Error::Unexpected(_)),
-            "the registry itself has not said so: {absent}"
+            "only the registry itself could say so: {absent}"
         );
     }
     let [mut unauthenticated, _] = settings(&upstream, &address);
@@ -130,7 +134,10 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
     }
     let unauthenticated = Registry::load(unauthenticated, registry_metrics()).unwrap();
     let error = unauthenticated
-        .fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None)
+        .fetch(
+            &format!("{UNREACHABLE}/{REPO}:buildkit").parse().unwrap(),
+            None,
+        )
         .await
         .unwrap_err();
     assert!(

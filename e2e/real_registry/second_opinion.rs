@@ -1,5 +1,7 @@
-//! Where an image runs, as `oci-client` reads its documents: another author's types for manifests, indexes and configs,
-//! and a mapping to nodes that shares nothing with the one under test but the names of the nodes.
+//! Platforms of an image, as `oci-client` reads them.
+//!
+//! The types for manifests, indexes and configs are another author's. The mapping to nodes shares only the names of the nodes
+//! with the code under test.
 
 use std::pin::Pin;
 
@@ -10,10 +12,10 @@ use oci_client::manifest::{ImageIndexEntry, OciImageManifest, OciManifest};
 use oci_client::secrets::RegistryAuth;
 use tolerarch_core::image::PlatformSet;
 
-type Opinion<'a> = Pin<Box<dyn Future<Output = Option<PlatformSet>> + Send + 'a>>;
+type PlatformsFuture<'a> = Pin<Box<dyn Future<Output = Option<PlatformSet>> + Send + 'a>>;
 
-/// The nodes on which an image runs; `None` if it is none.
-pub(crate) fn nodes<'a>(client: &'a Client, image: &'a Reference) -> Opinion<'a> {
+/// Returns the nodes on which an image runs, or `None` if the manifest is not an image.
+pub(crate) fn nodes<'a>(client: &'a Client, image: &'a Reference) -> PlatformsFuture<'a> {
     Box::pin(async move {
         let (manifest, _) = client
             .pull_manifest(image, &RegistryAuth::Anonymous)
@@ -22,28 +24,28 @@ pub(crate) fn nodes<'a>(client: &'a Client, image: &'a Reference) -> Opinion<'a>
         match manifest {
             OciManifest::Image(manifest) => nodes_of_image(client, image, &manifest).await,
             OciManifest::ImageIndex(index) => {
-                let mut all = PlatformSet::EMPTY;
-                let mut unnamed = 0;
-                // Of the entries without a platform every node takes the first, whether that runs there or not.
-                let is_taken = |entry: &&ImageIndexEntry| {
-                    unnamed += usize::from(entry.platform.is_none());
-                    entry.platform.is_some() || unnamed == 1
+                let mut union = PlatformSet::EMPTY;
+                let mut entries_without_platform = 0;
+                // Every node chooses the first entry without a platform, whether it runs there or not.
+                let may_be_chosen = |entry: &&ImageIndexEntry| {
+                    entries_without_platform += usize::from(entry.platform.is_none());
+                    entry.platform.is_some() || entries_without_platform == 1
                 };
                 for entry in index
                     .manifests
                     .iter()
                     .filter(|entry| is_image(entry))
-                    .filter(is_taken)
+                    .filter(may_be_chosen)
                 {
-                    all = all.union(nodes_of_entry(client, image, entry).await);
+                    union = union.union(nodes_of_entry(client, image, entry).await);
                 }
-                Some(all)
+                Some(union)
             }
         }
     })
 }
 
-/// Attestations are manifests for `unknown/unknown`.
+/// Returns whether an entry is an image. Attestations are manifests for `unknown/unknown`.
 fn is_image(entry: &ImageIndexEntry) -> bool {
     entry
         .platform
@@ -72,7 +74,7 @@ async fn nodes_of_entry(
     nodes(client, &part).await.unwrap_or_default()
 }
 
-/// `oci-client` knows no variant in a config.
+/// Reads the platform of a config. `oci-client` has no variant there.
 async fn nodes_of_image(
     client: &Client,
     image: &Reference,
@@ -98,7 +100,7 @@ async fn nodes_of_image(
     ))
 }
 
-/// The nodes of this name, none if there are none: a windows or amd64/v3 image.
+/// Returns the nodes with this platform. There are none for some platforms, such as windows or amd64/v3.
 fn named(os: &str, architecture: &str, variant: &str) -> PlatformSet {
     let name = match variant {
         "" => format!("{os}/{architecture}"),

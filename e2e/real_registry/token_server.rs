@@ -1,5 +1,5 @@
-//! A token server for a real registry, as distribution's token specification has it (`spec/auth/jwt`): JSON Web Tokens
-//! that are signed with ES256 and bring the certificate of their key along.
+//! A token server for a real registry, by distribution's token specification (`spec/auth/jwt`). Its JSON Web Tokens are signed
+//! with ES256, and contain the certificate of the signing key.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,25 +11,25 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use testregistry::{Auth, Pki, Registry, Request};
 
-/// What registry and server agree on.
+/// Service and issuer in the configuration of both registry and token server.
 pub(crate) const SERVICE: &str = "registry.test";
 pub(crate) const ISSUER: &str = "token.test";
 
-/// The one user there is, and the password.
+/// The only user.
 pub(crate) const USER: &str = "user";
 pub(crate) const PASSWORD: &str = "password";
 
-/// How long a token is good, in seconds.
+/// Lifetime of a token, in seconds.
 const LIFE: u64 = 300;
 
-/// A server that gives tokens to the one user there is.
+/// A server that issues tokens to the only user.
 pub(crate) struct TokenServer {
     server: Registry,
     url: String,
 }
 
 impl TokenServer {
-    /// One that also gives them by POST, in the OAuth2 form, or does not.
+    /// Starts a server that issues tokens by GET, and with `by_post` also by POST in the OAuth2 form.
     pub(crate) async fn start(by_post: bool) -> Self {
         Self::start_with(Arc::new(Pki::new()), |auth| {
             if by_post { auth.oauth() } else { auth }
@@ -37,7 +37,7 @@ impl TokenServer {
         .await
     }
 
-    /// One with a certificate of this authority, changed in this way.
+    /// Starts a server with a certificate of this authority. `change` adapts how it authenticates.
     pub(crate) async fn start_with(pki: Arc<Pki>, change: impl FnOnce(Auth) -> Auth) -> Self {
         let server = Registry::builder().pki(pki).start().await;
         let signer = server.pki().leaf(&[ISSUER]);
@@ -64,15 +64,15 @@ impl TokenServer {
         self.server.pki()
     }
 
-    /// The requests since the last call.
-    pub(crate) fn seen(&self) -> Vec<Request> {
+    /// Returns the requests since the last call.
+    pub(crate) fn take_requests(&self) -> Vec<Request> {
         let requests = self.server.requests();
         self.server.forget_requests();
         requests
     }
 }
 
-/// A token that grants what these scopes ask for.
+/// Returns a token that grants these scopes.
 fn token(key: &EcdsaKeyPair, certificate: &str, scopes: &[String]) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -90,14 +90,14 @@ fn token(key: &EcdsaKeyPair, certificate: &str, scopes: &[String]) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// `repository:team/app:pull,push` as a claim.
+/// Returns a scope such as `repository:team/app:pull,push` as a claim.
 fn access(scope: &str) -> Option<Value> {
     let (kind, rest) = scope.split_once(':')?;
     let (name, actions) = rest.rsplit_once(':')?;
     Some(json!({"type": kind, "name": name, "actions": actions.split(',').collect::<Vec<_>>()}))
 }
 
-/// What stands in a PEM file.
+/// Decodes the content of a PEM file.
 fn der(pem: &str) -> Vec<u8> {
     STANDARD
         .decode(

@@ -1,4 +1,4 @@
-//! tolerarch in front of a real registry: its registry client alone, and the whole of it over HTTPS.
+//! tolerarch with a real registry: the registry client alone, and the whole webhook over HTTPS.
 
 use serde_json::json;
 use tolerarch::config::Config;
@@ -11,12 +11,12 @@ use super::distribution::Distribution;
 use crate::support::https::{Client, NAME};
 use crate::support::review::{Verdict, pod, post, review};
 
-/// Counts what no test looks at.
+/// Returns metrics that no test reads.
 pub(crate) fn registry_metrics() -> RegistryMetrics {
     RegistryMetrics::register(&Metrics::new([]).unwrap()).unwrap()
 }
 
-/// A client of this registry.
+/// Returns a client of this registry.
 pub(crate) fn registry(of: &Distribution) -> Registry {
     let settings = HostSettings {
         ca_file: Some(of.directory.path().join("ca.crt")),
@@ -29,16 +29,17 @@ pub(crate) fn registry(of: &Distribution) -> Registry {
     Registry::new([(of.address.clone(), settings)], guard, registry_metrics()).unwrap()
 }
 
-/// A webhook that asks this registry, in this process, until the test ends.
+/// A webhook in this process, which runs until the test ends.
 pub(crate) struct Webhook(Client);
 
 impl Webhook {
-    pub(crate) async fn start(before: &Distribution) -> Self {
-        Self::start_before(before, &[&before.address]).await
+    /// Starts a webhook that trusts this registry.
+    pub(crate) async fn start(registry: &Distribution) -> Self {
+        Self::start_with(registry, &[&registry.address]).await
     }
 
-    /// A webhook that asks servers at these addresses, with certificates of the registry's authority.
-    pub(crate) async fn start_before(registry: &Distribution, addresses: &[&str]) -> Self {
+    /// Starts a webhook that trusts servers at these addresses. Their certificates are of the registry's authority.
+    pub(crate) async fn start_with(registry: &Distribution, addresses: &[&str]) -> Self {
         let directory = registry.directory.path();
         let certificates = tempfile::tempdir_in(directory).unwrap().keep();
         registry.pki.leaf(&[NAME]).write(&certificates).unwrap();
@@ -67,12 +68,12 @@ impl Webhook {
         Self(client)
     }
 
-    /// The verdict over a Pod with this image.
+    /// Returns the verdict on a Pod with this image.
     pub(crate) async fn review(&self, image: &str) -> Verdict {
         self.review_in("shop", image).await
     }
 
-    /// The verdict over a Pod of this namespace with this image.
+    /// Returns the verdict on a Pod of this namespace with this image.
     pub(crate) async fn review_in(&self, namespace: &str, image: &str) -> Verdict {
         let mut review = review("u-1", &pod(&[image]));
         review["request"]["namespace"] = namespace.into();

@@ -1,5 +1,5 @@
-//! Servers and tools that other people wrote: what the tools push is served by each server, and `tolerarch inspect` says of it
-//! what the tools and containerd's own library say. `e2e/zoo/install` makes what this runs.
+//! Servers and tools of other projects. Each server serves what the tools push, and `tolerarch inspect` agrees with the tools and
+//! with containerd's library. `e2e/zoo/install` builds the programs.
 
 mod agreement;
 mod depot;

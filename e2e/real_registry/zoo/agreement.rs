@@ -1,4 +1,4 @@
-//! Each server with each image: what `tolerarch inspect` says is what crane and containerd say.
+//! Each server with each image: `tolerarch inspect` agrees with crane and containerd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,18 +10,18 @@ use tokio::process::Command;
 
 use super::depot::{Depot, Image, REPO};
 use super::servers::Server;
-use super::tools::are_there;
+use super::tools::are_installed;
 use crate::real_registry::token_server::TokenServer;
 
-/// distribution of today, and Debian's.
-const TODAYS: &str = "registry";
+/// The current distribution, and Debian's older one.
+const CURRENT: &str = "registry";
 const DEBIANS: &str = "docker-registry";
 
-/// What `tolerarch inspect` says of these images, as the server's settings have it.
+/// Runs `tolerarch inspect` on these images with the server's settings, and returns its answers.
 pub(crate) async fn inspect(server: &Server, names: &[String]) -> Vec<Value> {
     let file = |name: &str| server.directory.path().join(name);
     fs::write(file("docker.json"), server.docker_config().to_string()).unwrap();
-    let known: Vec<_> = server
+    let docker_configs: Vec<_> = server
         .private
         .then(|| file("docker.json"))
         .into_iter()
@@ -29,7 +29,7 @@ pub(crate) async fn inspect(server: &Server, names: &[String]) -> Vec<Value> {
     let config = json!({
         "network": {"allow": ["127.0.0.0/8"]},
         "registries": {"hosts": server.hosts},
-        "credentials": {"dockerConfigs": known},
+        "credentials": {"dockerConfigs": docker_configs},
         "lookup": {"timeout": "20s"},
     });
     // JSON is YAML.
@@ -40,26 +40,26 @@ pub(crate) async fn inspect(server: &Server, names: &[String]) -> Vec<Value> {
         .arg(file("tolerarch.yaml"))
         .args(names);
     let output = tolerarch.output().await.unwrap();
-    let mut said: Value = serde_json::from_slice(&output.stdout)
+    let mut report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    let Value::Array(images) = said["images"].take() else {
-        panic!("{said}")
+    let Value::Array(images) = report["images"].take() else {
+        panic!("{report}")
     };
     images
 }
 
-/// All that is said otherwise, of images in this repository of a server.
-pub(crate) async fn judge(depot: &Depot, server: &Server, repo: &str) {
+/// Checks that tolerarch, crane and containerd agree on each image in this repository of a server.
+pub(crate) async fn check_agreement(depot: &Depot, server: &Server, repo: &str) {
     let repo = format!("{}/{repo}", server.address);
     let by_tag = |image: &Image| format!("{repo}:{}", image.tag);
     let by_digest = |image: &Image| format!("{repo}@{}", image.digest);
-    let mut faults = String::new();
-    // One command for each: what a tag has led to is known, and not asked for again.
+    let mut differences = String::new();
+    // One command for tags and one for digests, as a command does not look up an image again that it has looked up by tag.
     for name in [&by_tag as &dyn Fn(&Image) -> String, &by_digest] {
-        // Two tools may make the same of something.
+        // Two tools may make an image with the same digest.
         let names: BTreeSet<String> = depot.images.iter().map(name).collect();
         let names: Vec<String> = names.into_iter().collect();
-        let said: BTreeMap<&String, Value> =
+        let inspected: BTreeMap<&String, Value> =
             names.iter().zip(inspect(server, &names).await).collect();
         for image in &depot.images {
             let Image {
@@ -68,36 +68,39 @@ pub(crate) async fn judge(depot: &Depot, server: &Server, repo: &str) {
                 containerd,
                 ..
             } = image;
-            let said = &said[&name(image)];
-            let platforms = said["platforms"].as_array().into_iter().flatten();
-            let ours: BTreeSet<String> = platforms
+            let inspected = &inspected[&name(image)];
+            let listed = inspected["platforms"].as_array().into_iter().flatten();
+            let platforms_of_inspect: BTreeSet<String> = listed
                 .filter_map(Value::as_str)
                 .map(str::to_owned)
                 .collect();
-            if said["digest"] != digest.as_str() || ours != *crane || ours != *containerd {
-                faults += &format!(
-                    "{}: crane: {crane:?}, containerd: {containerd:?}, ours: {ours:?}, {}, {}, {}\n",
+            if inspected["digest"] != digest.as_str()
+                || platforms_of_inspect != *crane
+                || platforms_of_inspect != *containerd
+            {
+                differences += &format!(
+                    "{}: crane: {crane:?}, containerd: {containerd:?}, tolerarch: {platforms_of_inspect:?}, {}, {}, {}\n",
                     name(image),
-                    said["digest"],
-                    said["reason"],
-                    said["error"]
+                    inspected["digest"],
+                    inspected["reason"],
+                    inspected["error"]
                 );
             }
         }
     }
-    assert!(faults.is_empty(), "\n{faults}");
+    assert!(differences.is_empty(), "\n{differences}");
 }
 
-/// The depot, if these servers are there as well.
+/// Returns the depot if these servers are installed, too.
 async fn depot(servers: &[&str]) -> Option<&'static Depot> {
-    if !are_there(servers) {
+    if !are_installed(servers) {
         return None;
     }
     Depot::get().await
 }
 
 #[tokio::test]
-async fn the_tools_of_the_zoo_make_images_of_every_kind() {
+async fn tools_of_the_zoo_make_images_of_every_kind() {
     let Some(depot) = depot(&[]).await else {
         return;
     };
@@ -131,59 +134,59 @@ async fn the_tools_of_the_zoo_make_images_of_every_kind() {
 
 #[tokio::test]
 async fn distribution_for_everybody() {
-    for program in [TODAYS, DEBIANS] {
+    for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
         };
-        judge(
+        check_agreement(
             depot,
             &Server::open(program, &depot.content, &depot.home).await,
             REPO,
         )
         .await;
-        judge(depot, &Server::trusted(program, depot).await, REPO).await;
+        check_agreement(depot, &Server::trusted(program, depot).await, REPO).await;
     }
 }
 
 #[tokio::test]
 async fn distribution_with_a_certificate_that_signs_itself() {
-    for program in [TODAYS, DEBIANS] {
+    for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
         };
-        judge(depot, &Server::self_signed(program, depot).await, REPO).await;
+        check_agreement(depot, &Server::self_signed(program, depot).await, REPO).await;
     }
 }
 
 #[tokio::test]
 async fn distribution_with_a_password() {
-    for program in [TODAYS, DEBIANS] {
+    for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
         };
-        judge(depot, &Server::with_password(program, depot).await, REPO).await;
+        check_agreement(depot, &Server::with_password(program, depot).await, REPO).await;
     }
 }
 
 #[tokio::test]
 async fn distribution_with_tokens_from_another_port() {
-    for program in [TODAYS, DEBIANS] {
+    for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
         };
         for by_post in [true, false] {
             let tokens = TokenServer::start(by_post).await;
-            judge(
+            check_agreement(
                 depot,
                 &Server::with_tokens(program, depot, &tokens).await,
                 REPO,
             )
             .await;
         }
-        let anyones =
+        let anonymous_tokens =
             TokenServer::start_with(Arc::new(Pki::new()), testregistry::Auth::or_anonymous).await;
-        let server = Server::with_tokens(program, depot, &anyones).await;
-        judge(
+        let server = Server::with_tokens(program, depot, &anonymous_tokens).await;
+        check_agreement(
             depot,
             &Server {
                 private: false,
@@ -197,12 +200,12 @@ async fn distribution_with_tokens_from_another_port() {
 
 #[tokio::test]
 async fn distribution_as_a_cache() {
-    for program in [TODAYS, DEBIANS] {
+    for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
         };
-        let upstream = Server::open(TODAYS, &depot.content, &depot.home).await;
-        judge(
+        let upstream = Server::open(CURRENT, &depot.content, &depot.home).await;
+        check_agreement(
             depot,
             &Server::cache_of(program, depot, &upstream).await,
             REPO,
@@ -216,8 +219,8 @@ async fn go_containerregistry() {
     let Some(depot) = depot(&[]).await else {
         return;
     };
-    let from = Server::open(TODAYS, &depot.content, &depot.home).await;
-    judge(depot, &Server::crane(depot, &from).await, REPO).await;
+    let from = Server::open(CURRENT, &depot.content, &depot.home).await;
+    check_agreement(depot, &Server::crane(depot, &from).await, REPO).await;
 }
 
 #[tokio::test]
@@ -225,10 +228,10 @@ async fn distribution_in_front_of_an_s3_with_and_without_tls() {
     let Some(depot) = depot(&["moto_server", "nginx"]).await else {
         return;
     };
-    let from = Server::open(TODAYS, &depot.content, &depot.home).await;
+    let from = Server::open(CURRENT, &depot.content, &depot.home).await;
     for tls in [true, false] {
-        let server = Server::with_s3(TODAYS, depot, &from, tls).await;
-        judge(depot, &server, REPO).await;
+        let server = Server::with_s3(CURRENT, depot, &from, tls).await;
+        check_agreement(depot, &server, REPO).await;
         let single = format!("{}/{REPO}:single-amd64", server.address);
         let requests = inspect(&server, &[single]).await.remove(0)["requests"].to_string();
         assert!(

@@ -1,29 +1,29 @@
-//! Images of many tools, in the directory of a registry. `making` makes them.
+//! Images of many tools, in the directory of a registry. The module `making` makes them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The repository of all images. It lies where a front like that of registry.k8s.io sends clients for `zoo`.
+/// Repository of all images. A front like that of registry.k8s.io redirects requests for `zoo` to this repository.
 pub(crate) const REPO: &str = "artifacts-prod/images/zoo";
 
-/// The nodes that containerd's library is asked about.
+/// Platforms for which containerd's library looks for an image.
 pub(crate) const NODES: &str = "linux/amd64,linux/arm64";
 
-/// The images, as they lie there.
+/// The directory with its images.
 pub(crate) struct Depot {
-    /// What distribution has in its directory.
+    /// Root directory of distribution's storage.
     pub(crate) content: PathBuf,
-    /// Where tools find no login.
+    /// Home directory for tools, without credentials.
     pub(crate) home: PathBuf,
     pub(crate) images: Vec<Image>,
 }
 
-/// An image, and what others say of it.
+/// An image, with the answers of other tools.
 pub(crate) struct Image {
     pub(crate) tag: String,
     pub(crate) digest: String,
-    /// The platforms in what crane reads.
+    /// Platforms in the manifest or config that crane reads.
     pub(crate) crane: BTreeSet<String>,
-    /// Of [`NODES`], those for which containerd finds an image.
+    /// Platforms of [`NODES`] for which containerd finds an image.
     pub(crate) containerd: BTreeSet<String>,
 }

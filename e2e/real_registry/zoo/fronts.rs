@@ -1,26 +1,26 @@
-//! What stands in front of registries: a domain that moved, a terminator of TLS of which the registry does not know, and a
-//! front like that of registry.k8s.io.
+//! Servers in front of registries: a domain that moved, a TLS proxy in front of a registry without TLS, and a front like that of
+//! registry.k8s.io.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use testregistry::{Auth, Pki};
 
-use super::agreement::judge;
+use super::agreement::check_agreement;
 use super::depot::{Depot, REPO};
 use super::nginx::{Nginx, certificate};
 use super::servers::{Server, distribution, filesystem};
-use super::tools::{are_there, command};
+use super::tools::{are_installed, command};
 use crate::real_registry::token_server::{ISSUER, PASSWORD, SERVICE, TokenServer};
 
 async fn depot() -> Option<&'static Depot> {
-    if !are_there(&["nginx"]) {
+    if !are_installed(&["nginx"]) {
         return None;
     }
     Depot::get().await
 }
 
-/// An nginx on another host than this server, which it needs not know of.
+/// Puts an nginx on another host in front of this server.
 async fn in_front(depot: &Depot, of: Server, pki: &Pki, locations: &str) -> Server {
     let directory = tempfile::tempdir().unwrap();
     let front = Nginx::start(&depot.home, pki, "127.0.0.2", directory.path(), |_| {
@@ -31,7 +31,7 @@ async fn in_front(depot: &Depot, of: Server, pki: &Pki, locations: &str) -> Serv
     hosts[&front.address] = json!({"caFile": directory.path().join("ca.crt")});
     let mut processes = of.processes;
     processes.push(front.process);
-    // The server's own directory is needed for as long as it runs.
+    // The server needs its directory as long as it runs.
     let _ = of.directory.keep();
     Server {
         address: front.address,
@@ -52,7 +52,7 @@ async fn a_domain_that_moved() {
             server.address
         );
         let front = in_front(depot, server, &Pki::new(), &location).await;
-        judge(depot, &front, REPO).await;
+        check_agreement(depot, &front, REPO).await;
     }
 }
 
@@ -75,10 +75,10 @@ async fn a_domain_that_moved_to_where_a_token_is_wanted() {
         &location,
     )
     .await;
-    judge(depot, &front, REPO).await;
+    check_agreement(depot, &front, REPO).await;
 }
 
-/// `/v2/` is answered, everything else is sent on, with a prefix before the name.
+/// The front answers `/v2/` itself. It redirects everything else, with a prefix before the name.
 #[tokio::test]
 async fn a_front_like_that_of_registry_k8s_io() {
     let Some(depot) = depot().await else { return };
@@ -96,7 +96,7 @@ async fn a_front_like_that_of_registry_k8s_io() {
             server.address
         );
         let front = in_front(depot, server, &Pki::new(), &locations).await;
-        judge(depot, &front, "zoo").await;
+        check_agreement(depot, &front, "zoo").await;
     }
 }
 
@@ -108,7 +108,7 @@ async fn tls_of_which_the_registry_does_not_know() {
     let directory = tempfile::tempdir().unwrap();
     certificate(&pki, directory.path());
     let front_directory = tempfile::tempdir_in(directory.path()).unwrap().keep();
-    // The registry is told the address of its front, and that it has no TLS.
+    // The registry is configured with the front's address and without TLS.
     let address = super::tools::free_address("127.0.0.1");
     let front = Nginx::start(&depot.home, &pki, "127.0.0.1", &front_directory, |_| {
         format!(
@@ -142,5 +142,5 @@ async fn tls_of_which_the_registry_does_not_know() {
         processes,
         directory,
     };
-    judge(depot, &server, REPO).await;
+    check_agreement(depot, &server, REPO).await;
 }

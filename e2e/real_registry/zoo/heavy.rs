@@ -1,4 +1,4 @@
-//! Servers that take long to install and to start, and so are run only when somebody asks for them.
+//! Servers that take long to install and to start. Their tests are ignored by default.
 
 mod pulp;
 
@@ -13,17 +13,17 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::agreement::{inspect, judge};
+use super::agreement::{check_agreement, inspect};
 use super::depot::{Depot, REPO};
 use super::servers::Server;
-use super::tools::{are_there, command, free_address};
+use super::tools::{are_installed, command, free_address};
 use crate::real_registry::token_server::SERVICE;
 use crate::support::https;
 
-/// The first start compiles it, which takes minutes on a busy machine.
+/// Maximum time of a start. The first start compiles Keycloak, which takes minutes on a busy machine.
 const START: Duration = Duration::from_secs(300);
 
-/// A token server: tokens by GET only, for those who know the password of the realm in `e2e/zoo/keycloak.json`.
+/// A token server. It issues tokens by GET only, for the user of the realm in `e2e/zoo/keycloak.json`.
 pub(crate) struct Keycloak {
     process: Child,
     pub(crate) address: String,
@@ -82,14 +82,14 @@ impl Keycloak {
         format!("https://{}/realms/zoo", self.address)
     }
 
-    /// The certificate that its tokens are signed with.
+    /// Returns the certificate of the key that signs its tokens.
     async fn signer(&self, pki: &Pki) -> String {
         let client = https::Client::secure(self.address.parse().unwrap(), pki);
         let answer = client
             .get("/realms/zoo/protocol/openid-connect/certs")
             .await;
-        let said: Value = serde_json::from_slice(&answer.body).unwrap();
-        let mut keys = said["keys"].as_array().unwrap().iter();
+        let key_set: Value = serde_json::from_slice(&answer.body).unwrap();
+        let mut keys = key_set["keys"].as_array().unwrap().iter();
         let key = keys.find(|key| key["use"] == "sig").unwrap();
         let certificate = key["x5c"][0].as_str().unwrap();
         format!("-----BEGIN CERTIFICATE-----\n{certificate}\n-----END CERTIFICATE-----\n")
@@ -100,7 +100,7 @@ impl Keycloak {
 #[ignore = "needs e2e/zoo/install-heavy"]
 async fn keycloak_in_front_of_distribution() {
     assert!(
-        are_there(&["docker-registry", "kc.sh"]),
+        are_installed(&["docker-registry", "kc.sh"]),
         "run e2e/zoo/install-heavy"
     );
     let depot = Depot::get().await.expect("what e2e/zoo/install makes");
@@ -126,26 +126,26 @@ async fn keycloak_in_front_of_distribution() {
         private: true,
         ..server
     };
-    judge(depot, &server, REPO).await;
+    check_agreement(depot, &server, REPO).await;
 
     let name = [format!("{}/{REPO}:crane", server.address)];
-    let wrong = Server {
+    let wrong_password = Server {
         password: "wrong",
         ..server
     };
-    let said = inspect(&wrong, &name).await.remove(0);
-    assert_eq!(said["reason"], "denied", "{said}");
-    // Without a user its answer is 400, not the 401 of other token servers.
-    let anybody = Server {
+    let inspected = inspect(&wrong_password, &name).await.remove(0);
+    assert_eq!(inspected["reason"], "denied", "{inspected}");
+    // Without a user it answers 400, where other token servers answer 401.
+    let anonymous = Server {
         private: false,
-        ..wrong
+        ..wrong_password
     };
-    let said = inspect(&anybody, &name).await.remove(0);
-    assert_eq!(said["reason"], "denied", "{said}");
+    let inspected = inspect(&anonymous, &name).await.remove(0);
+    assert_eq!(inspected["reason"], "denied", "{inspected}");
     assert!(
-        said["error"]
+        inspected["error"]
             .to_string()
             .contains("token server answered 400"),
-        "{said}"
+        "{inspected}"
     );
 }

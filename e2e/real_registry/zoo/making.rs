@@ -1,4 +1,4 @@
-//! Makes the images as the tools of the day do, once for all tests of a run.
+//! Makes the images by current tools, once for all tests of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::depot::{Depot, Image, NODES, REPO};
 use super::servers::Server;
-use super::tools::{are_there, command, run, tool};
+use super::tools::{are_installed, command, run, tool};
 
 const TOOLS: [&str; 9] = [
     "registry",
@@ -25,14 +25,14 @@ const TOOLS: [&str; 9] = [
 ];
 
 impl Depot {
-    /// The depot of this run; `None`, and a word about it, where there are no tools to make it with.
+    /// Returns the depot of this run. If a tool is not installed, prints that and returns `None`.
     pub(crate) async fn get() -> Option<&'static Self> {
         static DEPOT: OnceCell<Option<Depot>> = OnceCell::const_new();
         DEPOT.get_or_init(Self::make).await.as_ref()
     }
 
     async fn make() -> Option<Self> {
-        if !are_there(&TOOLS) {
+        if !are_installed(&TOOLS) {
             return None;
         }
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("zoo");
@@ -49,13 +49,13 @@ impl Depot {
             home,
             images: Vec::new(),
         };
-        depot.images = depot.look(&registry.address).await;
+        depot.images = depot.inspect_images(&registry.address).await;
         assert!(depot.images.len() >= 12, "{}", depot.images.len());
         Some(depot)
     }
 
-    /// What others say of the images.
-    async fn look(&self, address: &str) -> Vec<Image> {
+    /// Returns the images, with the answers of crane and containerd.
+    async fn inspect_images(&self, address: &str) -> Vec<Image> {
         let repo = format!("{address}/{REPO}");
         let mut images = Vec::new();
         for tag in tool(&self.home, "crane", &["ls", &repo]).await.lines() {
@@ -77,14 +77,15 @@ impl Depot {
             .into_iter()
             .chain(digests)
             .collect();
-        let said = tool(&self.home, "containerd-platforms", &arguments).await;
-        let said: BTreeMap<String, BTreeSet<String>> = serde_json::from_str(&said).unwrap();
+        let json = tool(&self.home, "containerd-platforms", &arguments).await;
+        let platforms: BTreeMap<String, BTreeSet<String>> = serde_json::from_str(&json).unwrap();
         for image in &mut images {
-            image.containerd = said.get(&image.digest).cloned().unwrap_or_default();
+            image.containerd = platforms.get(&image.digest).cloned().unwrap_or_default();
         }
         images
     }
 
+    /// Returns the platforms of an image as crane reads them.
     async fn crane(&self, name: &str) -> BTreeSet<String> {
         let manifest = tool(&self.home, "crane", &["manifest", name]).await;
         let manifest: Value = serde_json::from_str(&manifest).unwrap();
@@ -108,7 +109,7 @@ impl Depot {
     }
 }
 
-/// Each tool pushes what it is for.
+/// Pushes the images, each by the tool that is made for it.
 async fn push(home: &Path, address: &str) {
     let repo = format!("{address}/{REPO}");
     let to = |tag: &str| format!("{repo}:{tag}");
@@ -197,7 +198,7 @@ async fn push(home: &Path, address: &str) {
         "hello",
     ])
     .await;
-    // Leaves the tag `sha256-…`, an index of what belongs to the image.
+    // This also pushes the tag `sha256-…`, an index of the artifacts that refer to the image.
     let by_tag = ["--distribution-spec", "v1.1-referrers-tag"];
     let attach = [
         "attach",

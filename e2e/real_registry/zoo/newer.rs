@@ -1,5 +1,5 @@
-//! `tolerarch report --newer` of a repository with 2,000 tags, at distribution of today and at Debian's: one lists them page
-//! by page, the other all at once.
+//! `tolerarch report --newer` for a repository with 2,000 tags. The current distribution lists them page by page, and Debian's lists
+//! them all at once.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::servers::Server;
-use super::tools::are_there;
+use super::tools::are_installed;
 use crate::real_registry::distribution::{Distribution, REPO};
 
 #[path = "../../binary/cli/cluster.rs"]
@@ -21,7 +21,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Pushes an image for a platform, and returns its entry of an index.
+/// Pushes an image for an architecture, and returns its index entry.
 async fn image(to: &Distribution, architecture: &str, tag: Option<&str>) -> Value {
     let platform = json!({"os": "linux", "architecture": architecture});
     let mut config = platform.clone();
@@ -34,7 +34,7 @@ async fn image(to: &Distribution, architecture: &str, tag: Option<&str>) -> Valu
     entry
 }
 
-/// Makes a tag of another one, as the registry stores it.
+/// Copies a tag in the registry's storage.
 fn copy_tag(content: &Path, from: &str, to: &str) {
     let tags = content.join(format!(
         "docker/registry/v2/repositories/{REPO}/_manifests/tags"
@@ -48,13 +48,13 @@ fn copy_tag(content: &Path, from: &str, to: &str) {
     }
 }
 
-/// The version of a number: of each minor one there are ten.
+/// Returns the version with this number. Each minor version has ten patch versions.
 fn version(number: usize) -> String {
     format!("1.{}.{}", number / 10, number % 10)
 }
 
-/// Makes 2,000 tags; those from this number on are for both platforms.
-async fn fill(first: usize) -> Option<Distribution> {
+/// Makes 2,000 tags. Versions from `first_multi_arch` on are for both platforms.
+async fn fill(first_multi_arch: usize) -> Option<Distribution> {
     let registry = Distribution::start().await?;
     let amd64 = image(&registry, "amd64", Some("0-amd64")).await;
     let arm64 = image(&registry, "arm64", None).await;
@@ -62,7 +62,11 @@ async fn fill(first: usize) -> Option<Distribution> {
     registry.manifest(&index, Some("0-both")).await;
     let content = registry.directory.path().join("content");
     for number in 0..1990 {
-        let from = if number < first { "0-amd64" } else { "0-both" };
+        let from = if number < first_multi_arch {
+            "0-amd64"
+        } else {
+            "0-both"
+        };
         copy_tag(&content, from, &version(number));
     }
     for tag in ["1.0-alpine", "1.1-alpine"] {
@@ -82,14 +86,14 @@ async fn fill(first: usize) -> Option<Distribution> {
     Some(registry)
 }
 
-/// What the report says of newer tags of these images of a server.
+/// Returns the newer tags that the report has for these images of a server.
 async fn newer(server: &Server, tags: &[&str]) -> Vec<Value> {
     let mut pods = Vec::new();
-    for (place, tag) in tags.iter().enumerate() {
+    for (rank, tag) in tags.iter().enumerate() {
         let image = format!("{}/{REPO}:{tag}", server.address);
-        for number in 0..tags.len() - place {
+        for number in 0..tags.len() - rank {
             pods.push(json!({
-                "metadata": {"name": format!("app-{place}-{number}"), "namespace": "shop"},
+                "metadata": {"name": format!("app-{rank}-{number}"), "namespace": "shop"},
                 "spec": {"containers": [{"name": "app", "image": image}]},
                 "status": {"phase": "Running"},
             }));
@@ -124,9 +128,9 @@ async fn newer(server: &Server, tags: &[&str]) -> Vec<Value> {
         ])
         .arg(file);
     let output = report.output().await.unwrap();
-    let said: Value = serde_json::from_slice(&output.stdout)
+    let report_json: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    said["newer"].as_array().unwrap().clone()
+    report_json["newer"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
@@ -136,7 +140,7 @@ async fn newer_tags_are_found_among_two_thousand() {
     };
     let content = registry.directory.path().join("content");
     for program in ["docker-registry", "registry"] {
-        if !are_there(&[program]) {
+        if !are_installed(&[program]) {
             continue;
         }
         let server = Server::open(program, &content, registry.directory.path()).await;
@@ -148,16 +152,16 @@ async fn newer_tags_are_found_among_two_thousand() {
         ];
         let images: Vec<&str> = images.iter().map(String::as_str).collect();
         let newer = newer(&server, &images[..2]).await;
-        for (one, may_be_nearer) in newer.iter().zip([true, false]) {
-            assert_eq!(one["tags"], 2000, "{program}: {one}");
-            assert_eq!(one["complete"], true, "{program}: {one}");
-            assert_eq!(one["nearest"], version(1234), "{program}: {one}");
-            assert_eq!(one["newest"], version(1989), "{program}: {one}");
-            assert_eq!(one["mayBeNearer"], may_be_nearer, "{program}: {one}");
+        for (image, may_be_nearer) in newer.iter().zip([true, false]) {
+            assert_eq!(image["tags"], 2000, "{program}: {image}");
+            assert_eq!(image["complete"], true, "{program}: {image}");
+            assert_eq!(image["nearest"], version(1234), "{program}: {image}");
+            assert_eq!(image["newest"], version(1989), "{program}: {image}");
+            assert_eq!(image["mayBeNearer"], may_be_nearer, "{program}: {image}");
         }
         assert_eq!(newer.len(), 2);
         let alpine = self::newer(&server, &images[2..]).await;
-        assert_eq!(alpine.len(), 1, "one of them lacks nothing");
+        assert_eq!(alpine.len(), 1, "the other image lacks nothing");
         assert_eq!(alpine[0]["nearest"], "1.2-alpine", "{program}");
         assert_eq!(alpine[0]["newest"], "1.10-alpine", "{program}");
         assert_eq!(alpine[0]["mayBeNearer"], false, "{program}");

@@ -16,8 +16,8 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// At this host, with these locations, which may depend on its address. Its files go into `directory`. Locations
-    /// with `limit_req zone=minute` get one request a minute in all.
+    /// Starts nginx on this host, with its files in `directory`. `locations` returns the locations for its address. All locations
+    /// with `limit_req zone=minute` together let one request a minute pass.
     pub(crate) async fn start(
         home: &Path,
         pki: &Pki,
@@ -54,7 +54,7 @@ impl Nginx {
     }
 }
 
-/// The certificate of a server in this directory, beside its authority.
+/// Writes a certificate and its authority to this directory, and returns the paths as distribution's configuration names them.
 pub(crate) fn certificate(pki: &Pki, directory: &Path) -> Value {
     pki.leaf(&["127.0.0.1", "127.0.0.2"])
         .write(directory)

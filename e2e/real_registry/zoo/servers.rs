@@ -1,4 +1,4 @@
-//! Registries: distribution of today and of Debian, each in several rooms, and go-containerregistry's.
+//! Registries: the current distribution and Debian's, each with several configurations, and go-containerregistry's.
 
 use std::fs;
 use std::path::Path;
@@ -21,25 +21,25 @@ use crate::real_registry::distribution::{HTPASSWD, listening};
 use crate::real_registry::token_server::{ISSUER, PASSWORD, SERVICE, TokenServer, USER};
 use crate::support::soon;
 
-/// A running registry, with what tolerarch is told of it.
+/// A running registry, with tolerarch's settings for it.
 pub(crate) struct Server {
     pub(crate) address: String,
-    /// Below `registries.hosts`.
+    /// Value of `registries.hosts`.
     pub(crate) hosts: Value,
-    /// Whether a password is needed.
+    /// Whether the registry requires a password.
     pub(crate) private: bool,
-    /// What tolerarch takes for it.
+    /// Password that tolerarch sends.
     pub(crate) password: &'static str,
     pub(crate) processes: Vec<Child>,
     pub(crate) directory: TempDir,
 }
 
-/// Where distribution keeps what it has.
+/// Returns distribution's settings for storage in this directory.
 pub(crate) fn filesystem(content: &Path) -> Value {
     json!({"filesystem": {"rootdirectory": content}})
 }
 
-/// Starts distribution, of this name, with these parts over its configuration.
+/// Starts distribution with `parts` merged into its configuration, and returns its process and address.
 pub(crate) async fn distribution(
     program: &mut Command,
     directory: &Path,
@@ -59,7 +59,7 @@ pub(crate) async fn distribution(
     let file = directory.join("config.yml");
     // JSON is YAML.
     fs::write(&file, config.to_string()).unwrap();
-    // What is meant for podman it would take for a part of its configuration.
+    // distribution reads variables of this prefix as configuration, and this one is for podman.
     program
         .arg("serve")
         .arg(file)
@@ -74,7 +74,7 @@ pub(crate) async fn distribution(
 }
 
 impl Server {
-    /// One for everybody, without TLS.
+    /// Starts distribution without TLS and authentication.
     pub(crate) async fn open(program: &str, content: &Path, home: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let parts = json!({"storage": filesystem(content)});
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// One with TLS, and these parts over its configuration.
+    /// Starts distribution with TLS, with `more` merged into its configuration.
     pub(crate) async fn secure(
         program: &str,
         depot: &Depot,
@@ -126,15 +126,21 @@ impl Server {
         }
     }
 
-    /// With a certificate of an authority.
+    /// Starts distribution with a certificate of an authority.
     pub(crate) async fn trusted(program: &str, depot: &Depot) -> Self {
         Self::secure(program, depot, &Pki::new(), |_| json!({})).await
     }
 
-    /// With a certificate that signs itself, made as distribution's guide says.
+    /// Starts distribution with a self-signed certificate, made by the commands of distribution's guide.
     pub(crate) async fn self_signed(program: &str, depot: &Depot) -> Self {
-        let making = tempfile::tempdir().unwrap();
-        let file = |name: &str| making.path().join(name).display().to_string();
+        let certificate_directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            certificate_directory
+                .path()
+                .join(name)
+                .display()
+                .to_string()
+        };
         let key = file("domain.key");
         let certificate = file("domain.crt");
         let names = "subjectAltName = DNS:myregistry.domain.com, IP:127.0.0.1";
@@ -160,15 +166,15 @@ impl Server {
         let tls = json!({"certificate": certificate, "key": key});
         let http = json!({"addr": "127.0.0.1:0", "tls": tls});
         let server = Self::secure(program, depot, &Pki::new(), |_| json!({"http": http})).await;
-        let kept = server.directory.path().join("domain.crt");
-        fs::copy(&certificate, &kept).unwrap();
+        let ca_file = server.directory.path().join("domain.crt");
+        fs::copy(&certificate, &ca_file).unwrap();
         Self {
-            hosts: json!({&server.address: {"caFile": kept}}),
+            hosts: json!({&server.address: {"caFile": ca_file}}),
             ..server
         }
     }
 
-    /// For those who know the password.
+    /// Starts distribution with a password.
     pub(crate) async fn with_password(program: &str, depot: &Depot) -> Self {
         let auth = |directory: &Path| {
             let file = directory.join("htpasswd");
@@ -181,7 +187,7 @@ impl Server {
         }
     }
 
-    /// For those who have a token of this server, at another port of the same host.
+    /// Starts distribution with tokens of this server, which is at another port of the same host.
     pub(crate) async fn with_tokens(program: &str, depot: &Depot, tokens: &TokenServer) -> Self {
         let auth = |directory: &Path| {
             json!({"auth": {"token": {
@@ -193,7 +199,7 @@ impl Server {
         };
         let mut server = Self::secure(program, depot, &tokens.pki(), auth).await;
         server.hosts[tokens.address()] = server.hosts[&server.address].clone();
-        // Ports of an address may be anybody's, unlike those of a name.
+        // Two ports of an IP address may have different owners, unlike those of a name.
         server.hosts[&server.address]["tokenHosts"] = json!([tokens.address()]);
         Self {
             private: true,
@@ -201,7 +207,7 @@ impl Server {
         }
     }
 
-    /// A pull-through cache of another one.
+    /// Starts distribution as a pull-through cache of another server.
     pub(crate) async fn cache_of(program: &str, depot: &Depot, upstream: &Self) -> Self {
         let proxy = |directory: &Path| {
             json!({
@@ -212,7 +218,7 @@ impl Server {
         Self::secure(program, depot, &Pki::new(), proxy).await
     }
 
-    /// go-containerregistry's, filled by crane.
+    /// Starts go-containerregistry's registry, and fills it by crane.
     pub(crate) async fn crane(depot: &Depot, from: &Self) -> Self {
         let mut crane = command("crane", &depot.home);
         crane
@@ -235,7 +241,7 @@ impl Server {
         server
     }
 
-    /// distribution with its blobs in an S3, to which it sends its clients; with TLS, or without.
+    /// Starts distribution with its blobs in an S3 with or without TLS. distribution redirects clients there.
     pub(crate) async fn with_s3(program: &str, depot: &Depot, from: &Self, tls: bool) -> Self {
         let pki = Arc::new(Pki::new());
         let s3 = S3::start(depot, tls.then_some(&*pki)).await;
@@ -243,7 +249,7 @@ impl Server {
             "s3": {
                 "accesskey": "zoo", "secretkey": "zoo", "region": "us-east-1", "bucket": "registry",
                 "regionendpoint": s3.url, "forcepathstyle": true, "secure": tls,
-                // What it does not trust is not what is tested.
+                // Trust between distribution and the S3 is not tested.
                 "skipverify": true,
             },
             "redirect": {"disable": false},
@@ -268,14 +274,14 @@ impl Server {
         super::tools::run(crane.args(["copy", "--all-tags", &from, &to])).await;
     }
 
-    /// A file in the format of docker's, with the password.
+    /// Returns a Docker configuration with the password.
     pub(crate) fn docker_config(&self) -> Value {
         let auth = STANDARD.encode(format!("{USER}:{}", self.password));
         json!({"auths": {&self.address: {"auth": auth}}})
     }
 }
 
-/// An S3, perhaps behind TLS.
+/// A running S3, with TLS by nginx if there is a PKI.
 struct S3 {
     address: String,
     url: String,
@@ -290,7 +296,7 @@ impl S3 {
         let (host, port) = address.split_once(':').unwrap();
         let mut program = command("moto_server", &depot.home);
         let process = serve(program.args(["-H", host, "-p", port]), &address).await;
-        // Without a word about who asks, which it does not look at.
+        // The S3 does not check signatures, so the request has none.
         let mut bucket = TcpStream::connect(&address).await.unwrap();
         let request =
             format!("PUT /registry HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");

@@ -1,22 +1,22 @@
-//! Three namespaces at one registry, of which two have repositories that nginx throttles, that fail, or that lead elsewhere.
+//! Three namespaces that share a registry. Repositories of two of them are throttled, fail, or redirect to another host.
 
 use super::nginx::Nginx;
-use super::tools::are_there;
+use super::tools::are_installed;
 use crate::real_registry::distribution::{Distribution, REPO};
 use crate::real_registry::images;
 use crate::real_registry::webhook::Webhook;
 
-/// A registry behind nginx, in which each repository of two levels has the same images.
+/// A registry behind nginx. Every repository whose name has two levels has the same images.
 struct Front {
     webhook: Webhook,
     address: String,
-    /// They end with the test.
+    /// Processes that end with the test.
     _running: (Distribution, [Nginx; 2]),
 }
 
 impl Front {
     async fn start() -> Option<Self> {
-        if !are_there(&["nginx"]) {
+        if !are_installed(&["nginx"]) {
             return None;
         }
         let distribution = Distribution::start().await?;
@@ -48,7 +48,7 @@ impl Front {
         );
         let nginx = Nginx::start(home, &distribution.pki, "127.0.0.1", &files, |_| locations).await;
         let addresses = [&*nginx.address, &*elsewhere.address];
-        let webhook = Webhook::start_before(&distribution, &addresses).await;
+        let webhook = Webhook::start_with(&distribution, &addresses).await;
         let address = nginx.address.clone();
         Some(Self {
             webhook,
@@ -57,7 +57,7 @@ impl Front {
         })
     }
 
-    /// The reason for a Pod of this namespace with an image of this repository.
+    /// Returns the reason for a Pod of this namespace with an image of this repository.
     async fn reason(&self, namespace: &str, repository: &str) -> String {
         let image = format!("{}/{repository}:buildkit", self.address);
         self.webhook.review_in(namespace, &image).await.reason
@@ -65,11 +65,11 @@ impl Front {
 }
 
 #[tokio::test]
-async fn one_throttled_repository_pauses_no_other_one() {
+async fn throttled_repository_pauses_no_other() {
     let Some(front) = Front::start().await else {
         return;
     };
-    // nginx lets the first request pass, for the index, and throttles those for its manifests.
+    // nginx lets the first request pass, which is for the index. It throttles the requests for its manifests.
     assert_eq!(front.reason("a", "limited/app").await, "throttled");
     assert_eq!(front.reason("a", "sent/app").await, "throttled");
     for number in 0..20 {
@@ -82,8 +82,7 @@ async fn one_throttled_repository_pauses_no_other_one() {
 }
 
 #[tokio::test]
-async fn however_many_repositories_of_two_namespaces_are_throttled_those_of_a_third_one_are_answered()
- {
+async fn throttled_namespaces_do_not_affect_another() {
     let Some(front) = Front::start().await else {
         return;
     };
@@ -107,7 +106,7 @@ async fn however_many_repositories_of_two_namespaces_are_throttled_those_of_a_th
 }
 
 #[tokio::test]
-async fn however_often_repositories_of_two_namespaces_fail_a_third_one_is_answered() {
+async fn failing_namespaces_do_not_affect_another() {
     for project in ["fails", "moved"] {
         let Some(front) = Front::start().await else {
             return;

@@ -1,4 +1,4 @@
-//! Programs, as `e2e/zoo/install` or Debian installed them.
+//! Programs that `e2e/zoo/install` or Debian installed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,28 +14,29 @@ use tolerarch_support::environment::Environment;
 
 use crate::support::until;
 
-/// Where `e2e/zoo/install` puts what it makes.
+/// Returns the directory of the programs that `e2e/zoo/install` builds.
 fn zoo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/zoo")
 }
 
-/// The path of a program of the zoo or of the system.
+/// Returns the path of a program of the zoo or of the system.
 fn find(name: &str) -> Option<PathBuf> {
     let environment = Environment::of_process();
     let path = environment.get("PATH").unwrap_or_default();
-    let own =
+    let zoo_directories =
         ["bin", "venv/bin", "keycloak/bin", "pulp/bin"].map(|directory| zoo().join(directory));
-    // Where nginx is, and not in everybody's PATH.
-    let all = own
+    // nginx is in /usr/sbin, which is not in the PATH of every user.
+    let directories = zoo_directories
         .into_iter()
         .chain(std::env::split_paths(&path))
         .chain(["/usr/sbin".into()]);
-    all.map(|directory| directory.join(name))
+    directories
+        .map(|directory| directory.join(name))
         .find(|file| file.is_file())
 }
 
-/// Whether these programs are there. If not, says so; in CI that is a failure.
-pub(crate) fn are_there(names: &[&str]) -> bool {
+/// Returns whether these programs are installed. If not, prints the missing ones; in CI the test fails.
+pub(crate) fn are_installed(names: &[&str]) -> bool {
     let missing: BTreeSet<&str> = names
         .iter()
         .copied()
@@ -52,12 +53,12 @@ pub(crate) fn are_there(names: &[&str]) -> bool {
             .is_none_or(|ci| ci != "true"),
         "{text}"
     );
-    // Not by a macro, whose output the test harness keeps to itself.
+    // The test harness captures the output of macros.
     std::io::stderr().write_all(text.as_bytes()).unwrap();
     false
 }
 
-/// A command that sees no login and no proxy of whoever runs the tests, with `home` for what it keeps.
+/// Returns a command that uses `home` for its files, and no credentials of the user who runs the tests.
 pub(crate) fn command(name: &str, home: &Path) -> Command {
     let mut command = Command::new(find(name).unwrap_or_else(|| panic!("no {name}")));
     command
@@ -67,7 +68,7 @@ pub(crate) fn command(name: &str, home: &Path) -> Command {
     command
 }
 
-/// Runs a tool to its good end, and gives what it wrote.
+/// Runs a tool that has to succeed, and returns its standard output.
 pub(crate) async fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -80,12 +81,12 @@ pub(crate) async fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Runs a tool with these arguments.
+/// Runs a tool of this name with these arguments.
 pub(crate) async fn tool<A: AsRef<OsStr>>(home: &Path, name: &str, arguments: &[A]) -> String {
     run(command(name, home).args(arguments)).await
 }
 
-/// Starts a server whose output nobody reads, and waits until its port takes connections.
+/// Starts a server without output, and waits until its port accepts connections.
 pub(crate) async fn serve(command: &mut Command, address: &str) -> Child {
     let quiet = command
         .stdin(Stdio::null())
@@ -96,12 +97,12 @@ pub(crate) async fn serve(command: &mut Command, address: &str) -> Child {
     process
 }
 
-/// An address of this host that is free now, below the ports that the kernel gives to clients, so that it stays free.
+/// Returns an address of this host with a free port. The port is below those that the kernel gives to clients, so it stays free.
 pub(crate) fn free_address(host: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Other runs on the same machine start elsewhere.
+        // Other runs on the same machine begin at another port.
         let address = format!(
             "{host}:{}",
             10_000 + (std::process::id() * 41 + next) % 20_000

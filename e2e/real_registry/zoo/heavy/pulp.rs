@@ -1,4 +1,4 @@
-//! Pulp: its API server answers for manifests, and sends clients for blobs to its content server at another port.
+//! Pulp. Its API server serves manifests, and redirects requests for blobs to its content server at another port.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,14 +9,14 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::super::agreement::{inspect, judge};
+use super::super::agreement::{check_agreement, inspect};
 use super::super::depot::{Depot, REPO};
 use super::super::servers::Server;
-use super::super::tools::{are_there, command, free_address, run, serve};
+use super::super::tools::{are_installed, command, free_address, run, serve};
 use crate::real_registry::token_server::{PASSWORD, USER};
 use crate::support::until;
 
-/// Its programs, with the settings that they read.
+/// Programs of Pulp, with the file of their settings.
 struct Pulp<'a> {
     depot: &'a Depot,
     settings: PathBuf,
@@ -130,7 +130,7 @@ PUBLIC_KEY_PATH = "{public}"
     }
 }
 
-/// PostgreSQL, which refuses to run as root, at a socket in the directory.
+/// Starts PostgreSQL at a socket in the directory. It runs as the user `postgres`, as it refuses to run as root.
 async fn database(directory: &TempDir) -> Child {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL of Debian");
     let programs = versions
@@ -150,7 +150,7 @@ async fn database(directory: &TempDir) -> Child {
     let data = directory.path().join("database");
     fs::create_dir(&data).unwrap();
     chown(&data, Some(user), Some(group)).unwrap();
-    let as_its_user = |program: &str| {
+    let as_postgres = |program: &str| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
         command
@@ -161,8 +161,8 @@ async fn database(directory: &TempDir) -> Child {
             .kill_on_drop(true);
         command
     };
-    run(as_its_user("initdb").args(["--auth=trust", "--username=postgres"])).await;
-    let mut server = as_its_user("postgres");
+    run(as_postgres("initdb").args(["--auth=trust", "--username=postgres"])).await;
+    let mut server = as_postgres("postgres");
     server.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
     server.arg(format!("unix_socket_directories={}", data.display()));
     let quiet = server
@@ -181,7 +181,7 @@ async fn database(directory: &TempDir) -> Child {
 #[ignore = "needs e2e/zoo/install-heavy"]
 async fn pulp_with_its_blobs_at_another_port() {
     assert!(
-        are_there(&["pulpcore-api", "registry"]),
+        are_installed(&["pulpcore-api", "registry"]),
         "run e2e/zoo/install-heavy"
     );
     let depot = Depot::get().await.expect("what e2e/zoo/install makes");
@@ -197,21 +197,21 @@ async fn pulp_with_its_blobs_at_another_port() {
     crane.env("DOCKER_CONFIG", server.directory.path());
     run(crane.args(["copy", "--jobs=1", "--all-tags", &source, &target])).await;
 
-    judge(depot, &server, REPO).await;
+    check_agreement(depot, &server, REPO).await;
     let all_private = "from pulp_container.app.models import ContainerDistribution as D; D.objects.update(private=True)";
     pulp.manage(&["shell", "-c", all_private]).await;
     let name = [format!("{}/{REPO}:crane", server.address)];
-    let said = inspect(&server, &name).await.remove(0);
-    assert_eq!(said["reason"], "denied", "{said}");
+    let inspected = inspect(&server, &name).await.remove(0);
+    assert_eq!(inspected["reason"], "denied", "{inspected}");
     let server = Server {
         private: true,
         ..server
     };
-    judge(depot, &server, REPO).await;
-    let wrong = Server {
+    check_agreement(depot, &server, REPO).await;
+    let wrong_password = Server {
         password: "wrong",
         ..server
     };
-    let said = inspect(&wrong, &name).await.remove(0);
-    assert_eq!(said["reason"], "denied", "{said}");
+    let inspected = inspect(&wrong_password, &name).await.remove(0);
+    assert_eq!(inspected["reason"], "denied", "{inspected}");
 }
