@@ -12,7 +12,7 @@ const RUN: [[&str; 4]; 11] = [
         "distribution, Docker's own, 3 and 2.8",
         "nothing",
         "-",
-        "agreement::distribution_for_everybody",
+        "agreement::distribution_without_authentication",
     ],
     [
         "… with a password",
@@ -27,10 +27,10 @@ const RUN: [[&str; 4]; 11] = [
         "agreement::distribution_with_tokens_from_another_port",
     ],
     [
-        "… with a certificate that signs itself",
+        "… with a self-signed certificate",
         "`caFile`: that certificate",
         "-",
-        "agreement::distribution_with_a_certificate_that_signs_itself",
+        "agreement::distribution_with_a_self_signed_certificate",
     ],
     [
         "… as a pull-through cache",
@@ -42,7 +42,7 @@ const RUN: [[&str; 4]; 11] = [
         "… with its blobs in an S3",
         "nothing; without TLS `plainHttp` of the S3",
         "the S3",
-        "agreement::distribution_in_front_of_an_s3_with_and_without_tls",
+        "agreement::distribution_with_its_blobs_in_an_s3",
     ],
     [
         "go-containerregistry, `crane registry serve`",
@@ -54,13 +54,13 @@ const RUN: [[&str; 4]; 11] = [
         "nginx that sends clients to another host, also as registry.k8s.io does",
         "nothing",
         "that host, and where it has its tokens",
-        "fronts::a_front_like_that_of_registry_k8s_io",
+        "fronts::front_like_that_of_registry_k8s_io",
     ],
     [
         "nginx with TLS in front of a registry that names `http://` in its challenge",
         "nothing",
         "-",
-        "fronts::tls_of_which_the_registry_does_not_know",
+        "fronts::registry_behind_a_tls_proxy",
     ],
     [
         "Keycloak as the token server of distribution",

@@ -133,7 +133,7 @@ async fn tools_of_the_zoo_make_images_of_every_kind() {
 }
 
 #[tokio::test]
-async fn distribution_for_everybody() {
+async fn distribution_without_authentication() {
     for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
@@ -149,7 +149,7 @@ async fn distribution_for_everybody() {
 }
 
 #[tokio::test]
-async fn distribution_with_a_certificate_that_signs_itself() {
+async fn distribution_with_a_self_signed_certificate() {
     for program in [CURRENT, DEBIANS] {
         let Some(depot) = depot(&[program]).await else {
             return;
@@ -224,7 +224,7 @@ async fn go_containerregistry() {
 }
 
 #[tokio::test]
-async fn distribution_in_front_of_an_s3_with_and_without_tls() {
+async fn distribution_with_its_blobs_in_an_s3() {
     let Some(depot) = depot(&["moto_server", "nginx"]).await else {
         return;
     };

@@ -43,7 +43,7 @@ async fn in_front(depot: &Depot, of: Server, pki: &Pki, locations: &str) -> Serv
 }
 
 #[tokio::test]
-async fn a_domain_that_moved() {
+async fn moved_domain_is_followed() {
     let Some(depot) = depot().await else { return };
     for status in [301, 302, 307, 308] {
         let server = Server::trusted("registry", depot).await;
@@ -57,7 +57,7 @@ async fn a_domain_that_moved() {
 }
 
 #[tokio::test]
-async fn a_domain_that_moved_to_where_a_token_is_wanted() {
+async fn moved_domain_with_tokens_is_followed() {
     let Some(depot) = depot().await else { return };
     let tokens = TokenServer::start_with(Arc::new(Pki::new()), Auth::or_anonymous).await;
     let server = Server::with_tokens("registry", depot, &tokens).await;
@@ -80,7 +80,7 @@ async fn a_domain_that_moved_to_where_a_token_is_wanted() {
 
 /// The front answers `/v2/` itself. It redirects everything else, with a prefix before the name.
 #[tokio::test]
-async fn a_front_like_that_of_registry_k8s_io() {
+async fn front_like_that_of_registry_k8s_io() {
     let Some(depot) = depot().await else { return };
     let tokens = TokenServer::start_with(Arc::new(Pki::new()), Auth::or_anonymous).await;
     let plain = Server::trusted("registry", depot).await;
@@ -101,7 +101,7 @@ async fn a_front_like_that_of_registry_k8s_io() {
 }
 
 #[tokio::test]
-async fn tls_of_which_the_registry_does_not_know() {
+async fn registry_behind_a_tls_proxy() {
     let Some(depot) = depot().await else { return };
     let pki = Arc::new(Pki::new());
     let tokens = TokenServer::start_with(pki.clone(), |auth| auth).await;

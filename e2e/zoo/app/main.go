@@ -1,4 +1,4 @@
-// What ko makes an image of.
+// Command app is the program of which ko makes an image.
 package main
 
 func main() {
