@@ -37,15 +37,15 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     let before = replicas.resident()?;
     let cpu = replicas.cpu_seconds()?;
     let begun = Instant::now();
-    let mut kept = Vec::new();
-    while kept.len() < count {
-        let some = (0..AT_ONCE.min(count - kept.len())).map(|_| replicas.connect(0));
-        kept.extend(try_join_all(some).await?);
+    let mut connections = Vec::new();
+    while connections.len() < count {
+        let some = (0..AT_ONCE.min(count - connections.len())).map(|_| replicas.connect(0));
+        connections.extend(try_join_all(some).await?);
     }
     let opened = begun.elapsed();
     let cpu = replicas.cpu_seconds()? - cpu;
     // Each connection is used once.
-    for connection in &mut kept {
+    for connection in &mut connections {
         connection.review(&request).await?;
     }
     let after = replicas.resident()?;
@@ -71,6 +71,6 @@ pub(crate) async fn run(part: usize) -> Result<()> {
         show(&alone),
         show(&beside)
     );
-    drop(kept);
+    drop(connections);
     Ok(())
 }

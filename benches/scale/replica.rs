@@ -61,12 +61,12 @@ impl Replicas {
 
     /// Returns the memory of the largest replica, in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
-        let all = self
+        let sizes = self
             .servers
             .iter()
             .map(Server::resident)
             .collect::<Result<Vec<f64>>>()?;
-        Ok(all.into_iter().fold(0.0, f64::max))
+        Ok(sizes.into_iter().fold(0.0, f64::max))
     }
 
     /// Returns the CPU seconds of all replicas so far.

@@ -20,7 +20,7 @@ async fn each_image_has_its_platforms_by_tag_and_by_digest() {
             distribution.reference(&image.digest),
             both,
         ] {
-            let found = registry
+            let fetched = registry
                 .fetch(&reference.parse().unwrap(), None)
                 .await
                 .unwrap();
@@ -29,7 +29,7 @@ async fn each_image_has_its_platforms_by_tag_and_by_digest() {
                 support: image.support,
                 lacks_parts: false,
             };
-            assert_eq!(found, expected, "{}: {reference}", image.tag);
+            assert_eq!(fetched, expected, "{}: {reference}", image.tag);
         }
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
         let head = registry.head(&tag, None).await.unwrap();

@@ -77,11 +77,11 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
 
     let tag = "one-platform";
     let entries = vec![entry_for(&amd64, "linux/amd64")];
-    let one = Support::Index(nodes(&["linux/amd64"]));
+    let amd64_only = Support::Index(nodes(&["linux/amd64"]));
     add(
         tag,
         &index(to, OCI_INDEX, entries, tag).await,
-        one,
+        amd64_only,
         "platform-missing",
     );
 

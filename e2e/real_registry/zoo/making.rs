@@ -158,12 +158,12 @@ async fn push(home: &Path, address: &str) {
 
     let plain = format!("reg={address},tls=disabled");
     let regctl = async |arguments: &[&str]| {
-        let all: Vec<&str> = ["--host", &plain]
+        let all_arguments: Vec<&str> = ["--host", &plain]
             .iter()
             .chain(arguments)
             .copied()
             .collect();
-        tool(home, "regctl", &all).await;
+        tool(home, "regctl", &all_arguments).await;
     };
     regctl(&[
         "image",
@@ -271,11 +271,11 @@ async fn push(home: &Path, address: &str) {
             "--dest-tls-verify=false",
             "--format",
         ];
-        let all: Vec<&str> = flags
+        let all_arguments: Vec<&str> = flags
             .into_iter()
             .chain([format, from.as_str(), copied.as_str()])
             .collect();
-        tool(home, "skopeo", &all).await;
+        tool(home, "skopeo", &all_arguments).await;
     }
 
     let mut ko = command("ko", home);
