@@ -104,7 +104,7 @@ pub fn place<'a>(
     placement
 }
 
-/// Renders a member of the spec as JSON: `null` if nothing is left.
+/// Renders a member of the spec as JSON; `null` if the member is empty.
 fn member<T: Serialize + Default + PartialEq>(value: &T) -> String {
     if *value == T::default() {
         return "null".to_owned();

@@ -72,7 +72,7 @@ pub struct Pod<'a> {
 
 /// Path of a field, such as `spec.containers[0].image`, whose type makes a value no Pod for the API server.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} has another type than it should")]
+#[error("{0} has the wrong type")]
 pub struct PodError(String);
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
@@ -184,7 +184,7 @@ kept! {
 }
 
 impl<'a> Pod<'a> {
-    /// Reads a Pod of a list or a file. An error names a field that has another type than it should.
+    /// Reads a Pod of a list or a file. An error names a field that has the wrong type.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
         let Object(mut pod) = match serde_path_to_error::deserialize::<_, Object<Self>>(value) {
             Ok(pod) => pod,

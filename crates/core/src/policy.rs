@@ -50,7 +50,7 @@ pub enum Mode {
     Observe,
 }
 
-/// A group of nodes behind taints.
+/// A group of nodes with taints, and the tolerations for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The pool's name, as annotations of Pods name it.
@@ -357,6 +357,15 @@ impl Policy {
         }
     }
 
+    /// Returns the platforms of all pools.
+    pub fn pool_platforms(&self) -> PlatformSet {
+        let mut platforms = PlatformSet::EMPTY;
+        for pool in &self.pools {
+            platforms |= pool.platforms;
+        }
+        platforms
+    }
+
     /// Returns the policy for a Pod that exists. Such a Pod can get no node selector, so the policy has no pools whose
     /// nodes are selected by labels.
     pub fn for_existing(&self) -> Cow<'_, Self> {
@@ -494,8 +503,7 @@ impl<'a> Verdicts<'a, '_> {
         if self.policy.pools.iter().any(|pool| self.is_eligible(pool)) {
             return Vec::new();
         }
-        let pools = &self.policy.pools;
-        let wanted: PlatformSet = pools.iter().map(|pool| pool.platforms).collect();
+        let wanted = self.policy.pool_platforms();
         // A list would be slow: a Pod may name one image thousands of times, with different tags beside one digest.
         let mut listed = HashSet::new();
         let mut blockers = Vec::new();

@@ -93,7 +93,7 @@ pub enum ReviewError {
         column: usize,
     },
     /// The path of a field with a wrong type: `request.uid`.
-    #[error("{0} of the AdmissionReview has another type than it should")]
+    #[error("{0} of the AdmissionReview has the wrong type")]
     Value(String),
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
@@ -222,13 +222,11 @@ fn read<'a, O>(
 impl<O> Request<'_, O> {
     /// Returns the kind of the object whose template is created or updated.
     fn template_kind(&self) -> Option<TemplateKind> {
-        let operations = ["CREATE", "UPDATE"];
-        for kind in TemplateKind::ALL {
-            if self.is(&operations, kind.group(), kind.resource(), kind.name()) {
-                return Some(kind);
-            }
-        }
-        None
+        let mut kinds = TemplateKind::ALL.into_iter();
+        kinds.find(|kind| {
+            let operations = ["CREATE", "UPDATE"];
+            self.is(&operations, kind.group(), kind.resource(), kind.name())
+        })
     }
 
     /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.

@@ -58,8 +58,8 @@ pub struct FailedImage {
     pub evidence: Evidence,
     /// Namespace of the Pod that failed.
     pub namespace: String,
-    /// IDs of nodes on which only the image explains the failure, and nothing that the Pod itself sets. With two nodes, the
-    /// failure counts in all namespaces.
+    /// IDs of nodes on which the image itself has failed, rather than settings of the Pod. With two nodes, the failure
+    /// counts in all namespaces.
     #[serde(default)]
     pub nodes: Vec<String>,
 }
@@ -186,18 +186,24 @@ impl Lessons {
     /// Renders the text for [`Lessons::of_text`], with the oldest entry first. The text has at most half of the bytes that
     /// are read. If the entries take more, the oldest entries of the namespace with the most bytes are left out.
     pub fn to_text(&self) -> String {
-        let mut items: Vec<Item<'_>> = self.0.values().filter_map(Item::of).collect();
-        items.sort_by_key(|item| item.entry.since);
         let mut bytes = BRACKETS;
-        for item in &items {
-            bytes += item.bytes();
+        let mut items = Vec::new();
+        for entry in self.0.values() {
+            if let Some(item) = Item::of(entry) {
+                bytes += item.bytes();
+                items.push(item);
+            }
         }
+        items.sort_by_key(|item| item.entry.since);
         while bytes > WRITTEN
             && let Some(index) = oldest_of_the_largest(&items)
         {
             bytes -= items.remove(index).bytes();
         }
-        let texts: Vec<&str> = items.iter().map(|item| &*item.text).collect();
+        let mut texts = Vec::new();
+        for item in &items {
+            texts.push(item.text.as_str());
+        }
         format!("[{}]", texts.join(","))
     }
 
@@ -205,8 +211,8 @@ impl Lessons {
         self.0.is_empty()
     }
 
-    /// Returns the failure of an image for Pods of a namespace: on all platforms where the image has failed, since the
-    /// first failure.
+    /// Returns the failure of an image for Pods of a namespace. It has all platforms where the image has failed, and the
+    /// time of the first failure.
     pub fn failure(&self, digest: &Digest, namespace: &str, now: Timestamp) -> Option<Failure> {
         let first = Key::Image(*digest, String::new(), String::new());
         let mut failure: Option<Failure> = None;
@@ -320,8 +326,8 @@ impl Lessons {
         }
     }
 
-    /// Evicts an entry if there is no room for one more of this namespace: the oldest entry of the namespace if that has
-    /// its share, or else the oldest of the namespace with the most entries.
+    /// Evicts an entry if there is no room for another one of this namespace. If the namespace has its share, its oldest
+    /// entry is evicted, or else the oldest entry of the namespace with the most.
     fn make_room(&mut self, namespace: &str) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for entry in self.0.values() {

@@ -158,7 +158,7 @@ impl Budget {
             let arrived = first.len() + all.len();
             let next = tokio::select! {
                 biased;
-                // Eviction comes first: else a body that always has a frame would be read to its end after its eviction.
+                // Eviction is polled first. Otherwise a body that always has a frame would be read to its end.
                 () = reservation.evicted() => return Err(ReadError::BudgetExhausted),
                 next = body.frame() => next,
                 () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),

@@ -3,8 +3,8 @@
 //!
 //! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and a permit of the
 //! total. So no work holds a shared permit while it waits for its tenant's. Each kind is granted in the order of requests.
-//! The last quarter of a host's permits, and of the total, is for namespaces without other work there: even if the work of
-//! some namespaces takes long, others get a permit.
+//! The last quarter of a host's permits, and of the total, is for namespaces without other work there. So others get a
+//! permit even if the work of some namespaces takes long.
 //!
 //! With the defaults (`lookup.concurrency` 64, `lookup.perRegistry` 16), for at most `lookup.timeout`:
 //!

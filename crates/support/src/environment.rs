@@ -12,8 +12,12 @@ impl Environment {
     }
 
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        let (_, value) = self.0.iter().find(|(variable, _)| variable == name)?;
-        Some(value)
+        for (variable, value) in &self.0 {
+            if variable == name {
+                return Some(value);
+            }
+        }
+        None
     }
 
     /// Returns the value of a variable; `None` if it is absent or not UTF-8.

@@ -116,7 +116,7 @@ fn within<T: Send + 'static>(
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
         Err(RecvTimeoutError::Disconnected) => {
-            Err(io::Error::other("internal error: reading it broke off"))
+            Err(io::Error::other("internal error: reading it panicked"))
         }
         Err(RecvTimeoutError::Timeout) => {
             HANGS.lock().push((path.to_owned(), thread));

@@ -83,7 +83,7 @@ enum Exempt {
 /// A variable of the environment that names no usable proxy. The error omits the value, which may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS, or socks5://host:port"
+    "{0} names no usable proxy; write http://host:port, https://host:port for a proxy with TLS, or socks5://host:port"
 )]
 pub struct ProxyError(&'static str);
 

@@ -1,6 +1,6 @@
 //! One task for each key at a time, which later callers join. The task continues even if no caller waits any more. A cache
 //! that loads each value once (quick_cache's `get_or_insert_async`, moka's `try_get_with`) does so in the future of its
-//! first caller: if that future is dropped, another caller starts again, or none. Such a cache does not count callers
+//! first caller. If that future is dropped, another caller starts again, or none. Such a cache does not count callers
 //! either.
 
 use std::collections::HashMap;

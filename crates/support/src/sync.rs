@@ -1,4 +1,4 @@
-//! A mutex that a panic does not poison. The guarded value is valid after every statement, so a caller that panics must
-//! not make later callers panic too.
+//! A mutex that a panic does not poison. Guarded values are valid after every statement, so a panic of one caller need not
+//! make later callers panic.
 
 pub use parking_lot::Mutex;

@@ -531,12 +531,12 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         ),
         (
             b"apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n".to_vec(),
-            "malformed: spec.containers has another type",
+            "malformed: spec.containers has the wrong type",
         ),
         (
             b"apiVersion: v1\nkind: Pod\nspec: {volumes: [{name: a, image: {reference: [a]}}]}\n"
                 .to_vec(),
-            "malformed: spec.volumes[0].image.reference has another type",
+            "malformed: spec.volumes[0].image.reference has the wrong type",
         ),
         (
             review("object", json!({"spec": {"containers": [{"image": 7}]}})),
@@ -548,7 +548,7 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         ),
         (
             review("namespace", json!(7)),
-            "request.namespace of the AdmissionReview has another type",
+            "request.namespace of the AdmissionReview has the wrong type",
         ),
         (
             b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(),

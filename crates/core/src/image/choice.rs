@@ -1,6 +1,6 @@
-//! The entry of an index that a node chooses, as containerd chooses it (`images.Manifest` in `core/images/image.go`): the
-//! best match in the node's order of preference, the first of equal matches, and an entry without a platform last. A node
-//! pulls only the entry that it has chosen.
+//! The entry of an index that a node chooses, as containerd does (`images.Manifest` in `core/images/image.go`). A node takes
+//! the best match in its order of preference, and the first of equal matches. An entry without a platform comes last. A
+//! node pulls only the entry that it has chosen.
 
 use super::PlatformSet;
 use super::platform::{KNOWN, NODES, Platform};

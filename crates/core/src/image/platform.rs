@@ -41,7 +41,7 @@ type Text<'a> = std::borrow::Cow<'a, str>;
 pub enum ParsePlatformError {
     #[error("a platform is os/architecture, for example linux/arm64")]
     Form,
-    #[error("no known platform of nodes; known are {}", PlatformSet::ALL)]
+    #[error("unknown platform; the known platforms are {}", PlatformSet::ALL)]
     Unknown,
 }
 

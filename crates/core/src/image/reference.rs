@@ -42,7 +42,7 @@ pub enum ReferenceError {
     /// A name that ends in a number, which DNS has not, or an address in an unusual spelling. Most nodes resolve neither.
     /// But a URL reads `127.1` as `127.0.0.1`, so that the operator's rule for that address would not match.
     #[error(
-        "the registry host is no name, nor an address as it is usually written: 127.0.0.1, [::1]"
+        "the registry host is neither a name nor an address in its usual form, such as 127.0.0.1 or [::1]"
     )]
     Address,
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]

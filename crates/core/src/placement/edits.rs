@@ -7,9 +7,9 @@ use crate::policy::Pool;
 
 /// Maximum bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub const ANNOTATION_BYTES: usize = 256 << 10;
-/// Maximum bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`). 16 KiB of them are
-/// reserved for the rest of the request, for fields that the API server or later webhooks add, and for encryption at
-/// rest. The limit of API requests, 3 MiB, is looser.
+/// Maximum bytes of a Pod as it is stored. A request to etcd may have 1.5 MiB (`--max-request-bytes`). This leaves 16 KiB
+/// for the rest of the request, for fields that the API server or later webhooks add, and for encryption at rest. The
+/// limit of API requests is higher: 3 MiB.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const OVERHEAD: usize = 128;

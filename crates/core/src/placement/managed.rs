@@ -1,6 +1,6 @@
 //! Managed constraints and preferences, and how they are removed from a Pod and added to it. Terms of an affinity are
-//! alternatives, so a term of its own would bypass the user's terms. Hence each term gets the managed requirements, and a
-//! term is added only if there is none.
+//! alternatives, so a separate managed term would bypass the user's terms. Hence each term gets the managed requirements,
+//! and a term is added only if there is none.
 
 use super::preference::Preferred;
 use crate::pod::{ARCH_KEY, Expression, NodeSelector, Scheduling, Term, names_architecture};

@@ -105,11 +105,16 @@ fn users_keys<'p>(
     pools: &[Pool],
 ) -> Option<Vec<Text<'p>>> {
     let Scheduling { selector, affinity } = Scheduling::of(pod)?;
-    let mut keys: Vec<Text<'p>> = selector.into_keys().collect();
-    keys.retain(|key| !managed.iter().any(|managed| *key == **managed));
-    let required = affinity.nodes.required.into_iter();
-    for term in required.flat_map(|required| required.terms) {
-        keys.extend(term.into_keys());
+    let mut keys: Vec<Text<'p>> = Vec::new();
+    for key in selector.into_keys() {
+        if !managed.iter().any(|managed| key == **managed) {
+            keys.push(key);
+        }
+    }
+    if let Some(required) = affinity.nodes.required {
+        for term in required.terms {
+            keys.extend(term.into_keys());
+        }
     }
     let preferences = managed_preferences(preferred, pools);
     for weighted in affinity.nodes.preferred {

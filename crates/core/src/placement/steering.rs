@@ -210,8 +210,8 @@ fn confine(ownership: &Ownership<'_>, verdicts: &Verdicts<'_, '_>) -> Confinemen
     }
 }
 
-/// Returns the requirements of an earlier pass that stay because an image is unknown; `None` if none is, or if the known
-/// images run on none of the required nodes.
+/// Returns the requirements of an earlier pass that stay because an image is unknown. `None` if no image is unknown, or if
+/// the known images run on none of the required nodes.
 fn lasting_confinement(required: &str, verdicts: &Verdicts<'_, '_>) -> Option<Confinement> {
     let possible = verdicts.possible_if_unknown()?;
     let by_labels = names(required).any(|name| name.contains('='));

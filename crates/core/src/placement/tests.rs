@@ -115,7 +115,7 @@ fn managed_tolerations_follow_from_the_annotation() {
     );
     let fewer = ownership.record(&pools, &[&pools[1]]).unwrap();
     assert_eq!(fewer, ("tolerarch.io/pools", "gpu".to_owned()));
-    // A pool of another configuration stays named, and its tolerations are not touched.
+    // A pool of another configuration stays named, and its tolerations stay unchanged.
     let configured = &pools[1..2];
     let ownership = Ownership::of(&pod, configured);
     assert_eq!(ownership.tolerations, [0]);

@@ -221,13 +221,11 @@ impl<'p> Expression<'p> {
 
     /// Renders the values for an annotation: `arm64` for an architecture, `key=value` for any other label.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        let prefix = if self.key == *ARCH_KEY {
-            String::new()
-        } else {
-            [self.key(), "="].concat()
-        };
-        let values = self.values.iter().flatten();
-        values.map(move |value| [prefix.as_str(), value.as_str()].concat())
+        let mut prefix = String::new();
+        if self.key != *ARCH_KEY {
+            prefix = [self.key(), "="].concat();
+        }
+        self.values().map(move |value| [&prefix, value].concat())
     }
 
     /// Returns whether both expressions constrain the same node label. The two labels for architectures count as one.

@@ -71,7 +71,10 @@ impl Toleration<'_> {
 
     /// Returns whether a taint's value is less (`Lt`) or greater (`Gt`) than the value of this toleration.
     fn is_met_by(&self, value: &str) -> bool {
-        let (Some(value), Some(limit)) = (number(value), number(self.value.as_str())) else {
+        let Some(value) = number(value) else {
+            return false;
+        };
+        let Some(limit) = number(self.value.as_str()) else {
             return false;
         };
         match self.operator() {
@@ -228,26 +231,30 @@ mod tests {
                 taint: Taint { key, value, effect },
                 tolerates,
             } = case;
-            let own = Toleration::deserialize(&toleration).unwrap();
-            let ours = own.tolerates(&key, &value, &effect);
-            (
-                format!("{toleration} {key}={value}:{effect}"),
-                ours,
-                tolerates,
-            )
+            let decoded = Toleration::deserialize(&toleration).unwrap();
+            let result = decoded.tolerates(&key, &value, &effect);
+            let name = format!("{toleration} {key}={value}:{effect}");
+            (name, result, tolerates)
         });
         conformance::assert_agreement(answers);
     }
 
     #[test]
-    fn finds_its_own_again_however_it_is_written() {
-        let own = t(r#"{"key":"arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}"#);
-        assert!(own.same(&t(
-            r#"{"key":"arch","value":"arm64","effect":"NoSchedule","future":1}"#
-        )));
-        assert!(!own.same(&t(r#"{"key":"arch","value":"arm64"}"#)));
-        assert!(!own.same(&t(
-            r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#
-        )));
+    fn equal_toleration_is_recognised_in_another_form() {
+        let managed =
+            t(r#"{"key":"arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}"#);
+        for (other, expected) in [
+            (
+                r#"{"key":"arch","value":"arm64","effect":"NoSchedule","future":1}"#,
+                true,
+            ),
+            (r#"{"key":"arch","value":"arm64"}"#, false),
+            (
+                r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#,
+                false,
+            ),
+        ] {
+            assert_eq!(managed.same(&t(other)), expected, "{other}");
+        }
     }
 }

@@ -61,8 +61,8 @@ impl PlacementRules {
         self.require != Require::Off || !self.pod_labels.is_empty()
     }
 
-    /// Returns the cluster's platforms within `nodes`, except for architectures of which `nodes` lacks a platform: the
-    /// labels of nodes only tell architectures apart.
+    /// Returns the platforms of those architectures whose platforms in the cluster are all in `nodes`. The labels of nodes
+    /// name only architectures.
     pub(super) fn within(&self, nodes: PlatformSet) -> PlatformSet {
         let lacking = self.platforms.difference(nodes);
         self.platforms.without_architectures_of(lacking)

@@ -19,8 +19,8 @@ pub fn json(data: &[u8]) -> bool {
     is_read
 }
 
-/// Asserts that serde_json reads the same value if the fast reader reads the JSON, and returns whether it does. The fast
-/// reader may also read other text, as it checks only where the values end that it skips.
+/// Asserts that serde_json reads the same value if the fast reader reads the JSON. Returns whether the fast reader does and
+/// the text is JSON: the fast reader may also read other text, as it does not check the values that it skips.
 pub fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
     let Ok(read) = json::read::<T>(json) else {
         return false;

@@ -25,7 +25,8 @@ pub struct IndexedPod {
     pub name: Box<str>,
     /// The controller of the Pod if it is a ReplicaSet or a Job, which usually have an owner.
     pub between: Option<Arc<Workload>>,
-    /// The owner above the controller, by its name or as listed in the cluster; else the controller, or else the Pod.
+    /// The owner above the controller, which follows from the controller's name or from the cluster. Without one: the
+    /// controller, or the Pod itself.
     pub workload: Arc<Workload>,
     /// Index of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,

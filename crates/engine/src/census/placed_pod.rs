@@ -69,7 +69,7 @@ impl<'p> PlacedPod<'p> {
         allowed
     }
 
-    /// Returns whether the Pod's own node selector or affinity leaves it no choice, whatever its images support.
+    /// Returns whether the Pod's own node selector or affinity leaves the Pod no choice, even if all images ran everywhere.
     pub(super) fn is_bound(self) -> bool {
         self.possible_targets().is_empty()
     }

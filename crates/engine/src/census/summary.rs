@@ -109,6 +109,10 @@ impl NamespaceTotal {
 
 impl Summary<'_> {
     pub fn all(&self) -> Amount {
-        self.totals.iter().map(|(_, amount, _)| amount).sum()
+        let mut all = Amount::default();
+        for (_, amount, _) in &self.totals {
+            all.add(*amount);
+        }
+        all
     }
 }

@@ -126,7 +126,7 @@ impl Examined {
             state.is_open &= !contradicted.contains(&pool);
             pools.push(state);
         }
-        let wanted: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
+        let wanted = policy.pool_platforms();
         let mut states: Vec<ImageState> = Vec::new();
         for image in images {
             let name = shortened(image.given);

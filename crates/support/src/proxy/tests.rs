@@ -114,7 +114,10 @@ fn unusable_proxy_is_an_error_without_its_value() {
     let error = proxies(&[("HTTPS_PROXY", ""), ("https_proxy", "::::")])
         .unwrap_err()
         .to_string();
-    assert!(error.starts_with("https_proxy is no proxy"), "{error}");
+    assert!(
+        error.starts_with("https_proxy names no usable proxy"),
+        "{error}"
+    );
     assert!(
         proxies(&[])
             .unwrap()

@@ -18,8 +18,8 @@ pub(super) struct Source<'a> {
     pub(super) text: &'a str,
     /// Position after the part that has been read.
     pub(super) at: usize,
-    /// The marks of all blocks. Finding them all at once, many bytes at a time, is much faster: the processor can search
-    /// for the next string before it has found the end of the last one.
+    /// The marks of all blocks. They are found in one pass, many bytes at a time, which is much faster: the processor need
+    /// not wait for the end of one string to search for the next.
     marks: Vec<Marks>,
     /// The block of the next special character, unless the rest of the block has none.
     block: usize,
@@ -38,7 +38,7 @@ struct Marks {
 }
 
 impl<'a> Source<'a> {
-    /// Finds the marks of the text. [`NotRead`] if it has control characters, of which JSON has only blanks.
+    /// Finds the marks of the text. [`NotRead`] if it has control characters: outside of strings they would be blanks.
     pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];

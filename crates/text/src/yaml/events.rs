@@ -1,8 +1,11 @@
 //! Events of YAML from libyaml's scanner, which go-yaml has as well. Unlike the specification, the scanner ignores
 //! indentation within flow collections and quoted texts, and accepts tabs as white space.
 //!
-//! Three forms that go-yaml reads are refused: a plain text in a flow collection that ends in a colon (`[a:, b]`), a tag
-//! directly before a bracket or a comma (`[!!str, b]`), and the escape `\'` in a double-quoted text.
+//! Three forms that go-yaml reads are refused:
+//!
+//! - a plain text in a flow collection that ends in a colon (`[a:, b]`),
+//! - a tag directly before a bracket or a comma (`[!!str, b]`),
+//! - the escape `\'` in a double-quoted text.
 
 use std::io::{BufReader, Chain, Read};
 use std::ops::Range;
@@ -193,7 +196,7 @@ impl<'t> Events<'t> {
                 let line = self.text.matches('\n').count() + 1;
                 Err(Fault {
                     line,
-                    message: "not YAML: a tag (!) with a comma right behind it".to_owned(),
+                    message: "not YAML: a tag (!) directly before a comma".to_owned(),
                 })
             }
         }

@@ -80,11 +80,16 @@ impl Node {
         let Data::Map(members) = &self.data else {
             return None;
         };
-        let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
-        match member.data {
-            Data::Null => None,
-            _ => Some(member),
+        for (key, member) in members.iter().rev() {
+            if key.text != name {
+                continue;
+            }
+            return match member.data {
+                Data::Null => None,
+                _ => Some(member),
+            };
         }
+        None
     }
 
     pub fn at(&self, path: &[&str]) -> Option<&Self> {

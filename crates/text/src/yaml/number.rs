@@ -28,8 +28,8 @@ fn float(number: &Number) -> Option<f64> {
     }
 }
 
-/// Returns a number as sigs.k8s.io/yaml writes it into a field of a text: a float with the precision of 32 bits, and with
-/// an exponent if that is below -4 or above 5 (`strconv.FormatFloat(number, 'g', -1, 32)`).
+/// Returns a number as sigs.k8s.io/yaml writes it into a text field. A float has the precision of 32 bits, and an exponent
+/// if that is below -4 or above 5 (`strconv.FormatFloat(number, 'g', -1, 32)`).
 pub(super) fn as_text(number: &Number) -> String {
     let Some(float) = float(number) else {
         return number.to_string();

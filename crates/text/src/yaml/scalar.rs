@@ -96,8 +96,8 @@ fn binary(text: &str) -> Result<Data, &'static str> {
 fn number(text: &str) -> Option<Number> {
     let sign = if text.starts_with('-') { "-" } else { "" };
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') || unsigned.starts_with("._")
-    {
+    let may_begin = |c: char| c.is_ascii_digit() || c == '.';
+    if !unsigned.starts_with(may_begin) || unsigned.starts_with("._") {
         return None;
     }
     let digits = unsigned.replace('_', "");
@@ -109,7 +109,8 @@ fn number(text: &str) -> Option<Number> {
         _ => (&*digits, 10),
     };
     if whole.bytes().all(|b| b.is_ascii_alphanumeric()) {
-        if let Ok(number) = i64::from_str_radix(&format!("{sign}{whole}"), radix) {
+        let signed = format!("{sign}{whole}");
+        if let Ok(number) = i64::from_str_radix(&signed, radix) {
             return Some(number.into());
         }
         if text.starts_with(|c: char| c.is_ascii_digit())

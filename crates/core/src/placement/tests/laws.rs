@@ -196,12 +196,11 @@ fn allowed(form: &str, images: &[Outcome], unknown: &[&'static str]) -> Option<V
     if form == "off" {
         return is_known.then(|| ARCHITECTURES.to_vec());
     }
-    let known = |arch: &&str| {
-        images
-            .iter()
-            .all(|image| image.is_err() || supports(image, arch))
+    let may_run = |arch: &&str| {
+        let mut images = images.iter();
+        images.all(|image| image.is_err() || supports(image, arch))
     };
-    let mut shared: Vec<&str> = ARCHITECTURES.into_iter().filter(known).collect();
+    let mut shared: Vec<&str> = ARCHITECTURES.into_iter().filter(may_run).collect();
     shared.retain(|arch| is_known || unknown.contains(arch));
     (!shared.is_empty()).then_some(shared)
 }

@@ -1,5 +1,5 @@
 //! A brute-force model of the nodes that a Pod fits. It follows the API's documentation (k8s.io/api core/v1 `types.go`),
-//! not the code that it checks: a node is a name and labels, and the model tries every node of a small cluster.
+//! not the code that it checks. A node is a name and labels, and the model tries every node of a small cluster.
 
 use serde_json::{Value, json};
 

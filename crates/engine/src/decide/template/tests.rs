@@ -899,7 +899,7 @@ async fn preferences_of_a_pod_template_stay() {
     }
 }
 
-/// A share counts a PodTemplate by its name, whatever owns it.
+/// A share counts a PodTemplate by its name, and not by its owner.
 #[tokio::test]
 async fn pod_template_is_its_own_workload_for_a_share() {
     let bench = Bench::new().await;
