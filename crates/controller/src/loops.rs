@@ -171,12 +171,12 @@ mod tests {
 
     use super::*;
     use crate::testing::context;
-    use tolerarch_engine::decide::testing::Bench;
+    use tolerarch_engine::decide::testing::TestEngine;
     use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
     #[tokio::test]
-    async fn work_restarts_when_the_settings_change() {
-        let bench = Bench::new().await;
+    async fn work_begins_anew_when_the_settings_change_and_leaves_no_fault() {
+        let bench = TestEngine::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
         let settings = watch::Sender::new(ControllerSettings {
@@ -204,8 +204,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn busy_namespace_does_not_delay_changes_of_others() {
-        let bench = Bench::new().await;
+    async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
+        let bench = TestEngine::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
         let context = context(

@@ -68,7 +68,7 @@ mod tests {
     use crate::ControllerSettings;
     use crate::pace::Pace;
     use crate::testing::context;
-    use tolerarch_engine::decide::testing::Bench;
+    use tolerarch_engine::decide::testing::TestEngine;
     use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
     use tolerarch_support::testing::Log;
 
@@ -80,7 +80,7 @@ mod tests {
         let pod = json!({"metadata": metadata, "spec": {"containers": [{"image": "nginx"}]}});
         objects.put("/api/v1/namespaces/team/pods/web", pod.clone());
         let pod = StoredPod::of_value(&pod).unwrap();
-        let bench = Bench::new().await;
+        let bench = TestEngine::new().await;
         let lists = Lists::start().await;
         let context = context(
             &bench,

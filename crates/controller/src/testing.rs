@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Duration;
 
 use crate::{Context, ControllerMetrics, ControllerSettings, LOOPS, Leadership, Learner, Recorder};
-use tolerarch_engine::decide::testing::Bench;
+use tolerarch_engine::decide::testing::TestEngine;
 use tolerarch_kubernetes::cluster::OwnedName;
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 use tolerarch_support::health::Reported;
@@ -32,7 +32,7 @@ pub(crate) fn learner(objects: &Objects) -> Arc<Learner> {
 
 /// Returns the context of a leader's loop, in a cluster with these lists and objects.
 pub(crate) fn context(
-    bench: &Bench,
+    bench: &TestEngine,
     lists: &Lists,
     objects: &Objects,
     settings: &watch::Sender<ControllerSettings>,

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::testing::{PATIENCE, context, run};
 use crate::{ControllerMetrics, ControllerSettings, Elector};
-use tolerarch_engine::decide::testing::{BOTH, Bench};
+use tolerarch_engine::decide::testing::{BOTH, TestEngine};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
@@ -31,7 +31,7 @@ fn pod(namespace: &str, name: &str, image: &str) -> Value {
 
 /// Runs it under a leader until the metrics are so.
 async fn until(
-    bench: &Bench,
+    bench: &TestEngine,
     lists: &Lists,
     census: Duration,
     what: impl Fn(&str, &watch::Sender<ControllerSettings>) -> bool,
@@ -78,7 +78,7 @@ async fn until(
 
 #[tokio::test]
 async fn the_cluster_is_counted_by_what_images_support() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     let single = bench.image("single", &BOTH[..1]);
@@ -132,7 +132,7 @@ async fn the_cluster_is_counted_by_what_images_support() {
 /// Also what is added later, and what could not be read at first.
 #[tokio::test]
 async fn the_cluster_is_counted_again_and_again() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
@@ -152,7 +152,7 @@ async fn the_cluster_is_counted_again_and_again() {
 /// Other pools may be open by then.
 #[tokio::test]
 async fn the_cluster_is_counted_after_a_reload() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));

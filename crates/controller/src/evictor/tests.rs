@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::context;
 use crate::{ControllerMetrics, ControllerSettings};
 use tolerarch_engine::decide::Snapshot;
-use tolerarch_engine::decide::testing::Bench;
+use tolerarch_engine::decide::testing::TestEngine;
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
@@ -118,7 +118,7 @@ async fn pods_elsewhere_take_no_turns_of_an_owner() {
 /// A disruption budget may hold each of them back for an hour.
 #[tokio::test(start_paused = true)]
 async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,
@@ -163,7 +163,7 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
 
 #[tokio::test(start_paused = true)]
 async fn an_eviction_without_a_place_takes_no_turn() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let objects = Objects::start().await;
     let context = context(
         &bench,
@@ -190,7 +190,7 @@ async fn an_eviction_without_a_place_takes_no_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,

@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{PATIENCE, context, learner, run};
 use crate::{ControllerMetrics, Elector, Leadership};
 use tolerarch_core::policy::Policy;
-use tolerarch_engine::decide::testing::{BOTH, Bench};
+use tolerarch_engine::decide::testing::{BOTH, TestEngine};
 use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::Lists;
@@ -29,14 +29,14 @@ fn failed_image(digest: &str) -> Lesson {
 
 /// A cluster with a registry, and a controller that leads.
 struct World {
-    bench: Bench,
+    bench: TestEngine,
     lists: Lists,
     objects: Objects,
 }
 
 impl World {
     async fn new() -> Self {
-        let bench = Bench::new().await;
+        let bench = TestEngine::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
         for (name, mode) in [("team", "on"), ("out", "off")] {

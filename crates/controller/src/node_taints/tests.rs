@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::testing::{PATIENCE, context, run};
 use crate::{ControllerMetrics, ControllerSettings, Elector, NodeTaint};
-use tolerarch_engine::decide::testing::Bench;
+use tolerarch_engine::decide::testing::TestEngine;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{Node, ObjectName, OwnedName, Taint};
@@ -95,7 +95,12 @@ impl World {
             leadership: elector.leadership(),
             cluster: Arc::new(self.nodes.cluster()),
             metrics: self.counts.clone(),
-            ..context(&Bench::new().await, &self.nodes, &objects, &self.settings)
+            ..context(
+                &TestEngine::new().await,
+                &self.nodes,
+                &objects,
+                &self.settings,
+            )
         };
         let reached = async {
             while !what() {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::testing::{PATIENCE, context, run};
 use crate::{ControllerMetrics, ControllerSettings, Elector, Recorder};
-use tolerarch_engine::decide::testing::{BOTH, Bench};
+use tolerarch_engine::decide::testing::{BOTH, TestEngine};
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;
 use tolerarch_kubernetes::cluster::ObjectName;
@@ -21,7 +21,7 @@ const CONFIGURATION: &str =
 
 /// A cluster with a registry, and a controller that leads.
 struct World {
-    bench: Bench,
+    bench: TestEngine,
     lists: Lists,
     objects: Objects,
     metrics: Metrics,
@@ -36,7 +36,7 @@ impl World {
             timeout: second,
             ..CacheSettings::default()
         };
-        let bench = Bench::with_cache(Credentials::default(), cache).await;
+        let bench = TestEngine::with_cache(Credentials::default(), cache).await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});

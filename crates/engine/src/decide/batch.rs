@@ -113,18 +113,18 @@ mod tests {
 
     use super::*;
     use crate::decide::Wait;
-    use crate::decide::testing::{BOTH, Bench, pod};
+    use crate::decide::testing::{BOTH, TestEngine, pod};
     use tolerarch_core::pod::Pod;
     use tolerarch_core::reason::Reason;
 
     #[tokio::test]
     async fn cached_image_needs_no_permit_even_after_the_end() {
-        let bench = Bench::new().await;
-        let cached = bench.image("cached", &BOTH);
-        let hanging = bench.image("hanging", &BOTH);
-        let late = bench.image("late", &BOTH);
-        bench.remote.repo("hanging").fault(Some(Fault::hang()));
-        let snapshot = bench.current.load_full();
+        let engine = TestEngine::new().await;
+        let cached = engine.image("cached", &BOTH);
+        let hanging = engine.image("hanging", &BOTH);
+        let late = engine.image("late", &BOTH);
+        engine.remote.repo("hanging").fault(Some(Fault::hang()));
+        let snapshot = engine.current.load_full();
         let one_at_a_time = || {
             let settings = LookupSettings {
                 concurrency: 1,
@@ -144,7 +144,7 @@ mod tests {
         let limits = one_at_a_time();
         assert_eq!(examine(&cached, &limits).await, Reason::Tolerated);
         let mut hangs = pin!(examine(&hanging, &limits));
-        while bench.remote.requests().len() < 2 {
+        while engine.remote.requests().len() < 2 {
             assert!(poll!(hangs.as_mut()).is_pending());
             yield_now().await;
         }
@@ -158,15 +158,15 @@ mod tests {
             examine(&late, &ended).await,
             Reason::Unknown(LookupError::BudgetExceeded)
         );
-        assert_eq!(bench.remote.requests().len(), 2);
+        assert_eq!(engine.remote.requests().len(), 2);
     }
 
     #[tokio::test]
     async fn only_images_of_the_given_usages_are_looked_up() {
-        let bench = Bench::new().await;
-        let wanted = bench.image("wanted", &BOTH);
-        let other = bench.image("other", &BOTH);
-        let snapshot = bench.current.load_full();
+        let engine = TestEngine::new().await;
+        let wanted = engine.image("wanted", &BOTH);
+        let other = engine.image("other", &BOTH);
+        let snapshot = engine.current.load_full();
         let limits = BatchLimits::new(&LookupSettings::default());
         let mut pod = pod(&[&wanted, &other]);
         pod["spec"]["initContainers"] = json!([{"image": wanted}]);
@@ -180,6 +180,6 @@ mod tests {
             2,
             "as an init container and as a container"
         );
-        assert_eq!(bench.remote.requests().len(), 1);
+        assert_eq!(engine.remote.requests().len(), 1);
     }
 }

@@ -19,13 +19,13 @@ use tolerarch_support::metrics::Metrics;
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
 /// A snapshot with the default pool, and its test registry.
-pub struct Bench {
+pub struct TestEngine {
     pub remote: Remote,
     pub current: Current,
     pub metrics: Metrics,
 }
 
-impl Bench {
+impl TestEngine {
     pub async fn new() -> Self {
         Self::with(Credentials::default()).await
     }

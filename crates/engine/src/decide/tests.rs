@@ -2,7 +2,7 @@ use serde_json::json;
 use testregistry::{Auth, Fault};
 
 use super::lookup::IMAGES;
-use super::testing::{BOTH, Bench, pod};
+use super::testing::{BOTH, TestEngine, pod};
 use super::*;
 use crate::lessons::{Evidence, FailedImage, Lesson, RecreatingOwner, node_id};
 use tolerarch_core::policy::Override;
@@ -15,18 +15,18 @@ use tolerarch_support::testing::StoppedClock;
 #[tokio::test]
 async fn pull_secrets_are_read_only_for_uncached_images() {
     let api = ApiServer::start().await;
-    let bench = Bench::with(with_cluster(&api, &[])).await;
-    let cached = bench.image("cached", &BOTH);
-    assert_eq!(bench.reason(&[&cached]).await, "tolerated");
+    let engine = TestEngine::with(with_cluster(&api, &[])).await;
+    let cached = engine.image("cached", &BOTH);
+    assert_eq!(engine.reason(&[&cached]).await, "tolerated");
     let with_secret = |images: &[&str]| {
         let mut pod = pod(images);
         pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
         pod
     };
-    let reason = bench.decide(&with_secret(&[&cached, &cached])).await;
+    let reason = engine.decide(&with_secret(&[&cached, &cached])).await;
     assert_eq!((reason, api.requests()), ("tolerated", 0));
-    let fresh = bench.image("fresh", &BOTH);
-    let reason = bench.decide(&with_secret(&[&cached, &fresh])).await;
+    let fresh = engine.image("fresh", &BOTH);
+    let reason = engine.decide(&with_secret(&[&cached, &fresh])).await;
     assert_eq!((reason, api.requests()), ("tolerated", 1));
 }
 
@@ -41,12 +41,12 @@ async fn refused_lookup_names_pull_secrets_without_a_credential() {
         200,
         &secret(json!({"auths": {"a.b": {"username": "canary", "password": "canary"}}})),
     );
-    let bench = Bench::with(with_cluster(&api, &[])).await;
-    let image = bench.image("fresh", &BOTH);
-    bench.remote.repo("fresh").fault(Some(Fault::status(401)));
+    let engine = TestEngine::with(with_cluster(&api, &[])).await;
+    let image = engine.image("fresh", &BOTH);
+    engine.remote.repo("fresh").fault(Some(Fault::status(401)));
     let mut created = pod(&[&image]);
     created["spec"]["imagePullSecrets"] = json!([{"name": "empty"}, {"name": "other"}]);
-    let snapshot = bench.current.load_full();
+    let snapshot = engine.current.load_full();
     let pod = Pod::of_value(&created).unwrap();
     let wait = Wait::Until {
         deadline: Instant::now() + Duration::from_secs(60),
@@ -57,7 +57,7 @@ async fn refused_lookup_names_pull_secrets_without_a_credential() {
         "pull secret \"empty\" gives no credential: it has no entry for any registry".to_owned(),
         format!(
             "pull secret \"other\" has no entry for {}",
-            bench.remote.address()
+            engine.remote.address()
         ),
     ];
     assert_eq!(decision.reason.as_str(), "denied");
@@ -75,15 +75,15 @@ async fn refused_lookup_names_pull_secrets_without_a_credential() {
 #[tokio::test]
 async fn tags_are_listed_only_with_pull_secrets_of_the_pod() {
     let api = ApiServer::start().await;
-    let bench = Bench::with(with_cluster(&api, &[])).await;
-    let auths = json!({bench.remote.address(): {"username": "ci", "password": "canary"}});
+    let engine = TestEngine::with(with_cluster(&api, &[])).await;
+    let auths = json!({engine.remote.address(): {"username": "ci", "password": "canary"}});
     let pull = secret("dockerconfigjson", &json!({"auths": auths}));
     api.answer("shop", "pull", 200, &pull);
-    let image = bench.image("private", &BOTH);
-    let repo = bench.remote.repo("private");
+    let image = engine.image("private", &BOTH);
+    let repo = engine.remote.repo("private");
     repo.require(Auth::basic("ci", "canary"));
     let limits = BatchLimits::new(&LookupSettings::default());
-    let snapshot = bench.current.load_full();
+    let snapshot = engine.current.load_full();
     let reference = image.parse().unwrap();
     let mut with_secret = pod(&[&image]);
     with_secret["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
@@ -104,11 +104,11 @@ async fn tags_are_listed_only_with_pull_secrets_of_the_pod() {
 async fn pull_secret_is_awaited_only_until_the_deadline() {
     let api = ApiServer::start().await;
     api.answer("shop", "pull", 0, &json!(""));
-    let bench = Bench::with(with_cluster(&api, &[])).await;
-    let mut created = pod(&[&bench.image("fresh", &BOTH)]);
+    let engine = TestEngine::with(with_cluster(&api, &[])).await;
+    let mut created = pod(&[&engine.image("fresh", &BOTH)]);
     created["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
     let pod = Pod::of_value(&created).unwrap();
-    let snapshot = bench.current.load_full();
+    let snapshot = engine.current.load_full();
     let _clock = StoppedClock::stop();
     let image = pod.images().remove(0).image.unwrap();
     let second = Duration::from_secs(1);
@@ -122,50 +122,50 @@ async fn pull_secret_is_awaited_only_until_the_deadline() {
 
 #[tokio::test]
 async fn equal_images_are_looked_up_once() {
-    let bench = Bench::new().await;
-    let multi = bench.image("multi", &BOTH);
-    assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
-    assert_eq!(bench.remote.requests().len(), 1);
-    assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
-    assert_eq!(bench.remote.requests().len(), 1);
+    let engine = TestEngine::new().await;
+    let multi = engine.image("multi", &BOTH);
+    assert_eq!(engine.reason(&[multi.as_str(); 100]).await, "tolerated");
+    assert_eq!(engine.remote.requests().len(), 1);
+    assert_eq!(engine.reason(&[multi.as_str(); 100]).await, "tolerated");
+    assert_eq!(engine.remote.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn different_images_are_looked_up_concurrently() {
-    let bench = Bench::new().await;
-    let images = ["a", "b", "c"].map(|name| bench.image(name, &BOTH));
+    let engine = TestEngine::new().await;
+    let images = ["a", "b", "c"].map(|name| engine.image(name, &BOTH));
     for name in ["a", "b", "c"] {
-        bench.remote.repo(name).fault(Some(Fault::hang()));
+        engine.remote.repo(name).fault(Some(Fault::hang()));
     }
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
     tokio::select! {
-        reason = bench.reason(&images) => panic!("they hang: {reason}"),
-        () = bench.remote.wait_until(|seen| seen.len() == 3) => {}
+        reason = engine.reason(&images) => panic!("they hang: {reason}"),
+        () = engine.remote.wait_until(|seen| seen.len() == 3) => {}
     }
 }
 
 #[tokio::test]
 async fn too_many_images_are_not_looked_up() {
-    let bench = Bench::new().await;
+    let engine = TestEngine::new().await;
     let images: Vec<String> = (0..=IMAGES)
-        .map(|i| format!("{}/app:{i}", bench.remote.address()))
+        .map(|i| format!("{}/app:{i}", engine.remote.address()))
         .collect();
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    assert_eq!(bench.reason(&images).await, "too-many-images");
-    assert_eq!(bench.remote.requests().len(), 0);
+    assert_eq!(engine.reason(&images).await, "too-many-images");
+    assert_eq!(engine.remote.requests().len(), 0);
 }
 
 #[tokio::test]
 async fn decisive_image_ends_the_wait_for_the_others() {
-    let bench = Bench::new().await;
-    let hanging = bench.image("hanging", &BOTH);
-    let amd = bench.image("amd", &["linux/amd64"]);
-    bench.remote.repo("hanging").fault(Some(Fault::hang()));
+    let engine = TestEngine::new().await;
+    let hanging = engine.image("hanging", &BOTH);
+    let amd = engine.image("amd", &["linux/amd64"]);
+    engine.remote.repo("hanging").fault(Some(Fault::hang()));
     // The clock stands still, so the budget does not end the wait.
     let _clock = StoppedClock::stop();
-    assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
+    assert_eq!(engine.reason(&[&hanging, &amd]).await, "platform-missing");
     assert_eq!(
-        bench.reason(&[&hanging, "Bad Image"]).await,
+        engine.reason(&[&hanging, "Bad Image"]).await,
         "image-invalid"
     );
 }
@@ -173,9 +173,9 @@ async fn decisive_image_ends_the_wait_for_the_others() {
 #[tokio::test]
 async fn override_replaces_the_lookup() {
     let api = ApiServer::start().await;
-    let bench = Bench::with(with_cluster(&api, &[])).await;
-    let snapshot = bench.current.load_full();
-    let host = bench.remote.address().to_string();
+    let engine = TestEngine::with(with_cluster(&api, &[])).await;
+    let snapshot = engine.current.load_full();
+    let host = engine.remote.address().to_string();
     let override_of = |images: &str, platforms: &[&str]| Override {
         images: format!("{host}/{images}").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(platforms),
@@ -188,54 +188,57 @@ async fn override_replaces_the_lookup() {
         overrides,
         ..snapshot.policy.clone()
     };
-    bench.current.store(Arc::new(Snapshot {
+    engine.current.store(Arc::new(Snapshot {
         policy,
         ..Snapshot::clone(&snapshot)
     }));
     let image = |name: &str| format!("{host}/team/{name}");
     let app = image("app:1");
     let legacy = image("legacy-app");
-    assert_eq!(bench.reason(&[&app]).await, "tolerated");
-    assert_eq!(bench.reason(&[&app, &legacy]).await, "platform-missing");
+    assert_eq!(engine.reason(&[&app]).await, "tolerated");
+    assert_eq!(engine.reason(&[&app, &legacy]).await, "platform-missing");
     // An override applies even to images that are never pulled, and such images do not count as looked up.
     let mut pod = pod(&[app.as_str()]);
     pod["spec"]["containers"] = (0..=IMAGES)
         .map(|at| json!({"image": image(&format!("app:{at}")), "imagePullPolicy": "Never"}))
         .collect();
     pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
-    assert_eq!(bench.decide(&pod).await, "tolerated");
-    assert_eq!((bench.remote.requests().len(), api.requests()), (0, 0));
+    assert_eq!(engine.decide(&pod).await, "tolerated");
+    assert_eq!((engine.remote.requests().len(), api.requests()), (0, 0));
     // An override that closes every pool decides without the other images.
-    bench.remote.repo("hanging").fault(Some(Fault::hang()));
+    engine.remote.repo("hanging").fault(Some(Fault::hang()));
     assert_eq!(
-        bench.reason(&[&format!("{host}/hanging"), &legacy]).await,
+        engine.reason(&[&format!("{host}/hanging"), &legacy]).await,
         "platform-missing"
     );
-    assert_eq!(bench.remote.requests().len(), 0);
+    assert_eq!(engine.remote.requests().len(), 0);
 }
 
 /// The architectures for the node affinity follow only from all images.
 #[tokio::test]
 async fn steering_awaits_every_image() {
-    let bench = Bench::new().await;
-    let arm = bench.image("arm", &["linux/arm64"]);
-    let amd = bench.image("amd", &["linux/amd64"]);
-    let both = bench.image("both", &BOTH);
+    let engine = TestEngine::new().await;
+    let arm = engine.image("arm", &["linux/arm64"]);
+    let amd = engine.image("amd", &["linux/amd64"]);
+    let both = engine.image("both", &BOTH);
     let rules = json!({"placement": {"require": "affinity", "whenUnknown": ["linux/amd64"]}});
-    bench.decide_by(tolerarch_core::testing::policy(&rules));
-    assert_eq!(bench.reason(&[&amd, &both]).await, "placed");
-    assert_eq!(bench.reason(&[&amd, &arm]).await, "no-common-platform");
-    assert_eq!(bench.reason(&[&both, "Bad Image", &amd]).await, "placed");
-    assert_eq!(bench.reason(&["Bad Image", &arm]).await, "platform-missing");
+    engine.decide_by(tolerarch_core::testing::policy(&rules));
+    assert_eq!(engine.reason(&[&amd, &both]).await, "placed");
+    assert_eq!(engine.reason(&[&amd, &arm]).await, "no-common-platform");
+    assert_eq!(engine.reason(&[&both, "Bad Image", &amd]).await, "placed");
+    assert_eq!(
+        engine.reason(&["Bad Image", &arm]).await,
+        "platform-missing"
+    );
 }
 
 #[tokio::test]
 async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
-    let bench = Bench::new().await;
-    let lies = bench.image("lies", &BOTH);
-    let other = bench.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]);
-    let digest = bench.remote.repo("lies").digest_of("v1").unwrap();
-    let pinned = bench.remote.repo("lies").reference(&digest);
+    let engine = TestEngine::new().await;
+    let lies = engine.image("lies", &BOTH);
+    let other = engine.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]);
+    let digest = engine.remote.repo("lies").digest_of("v1").unwrap();
+    let pinned = engine.remote.repo("lies").reference(&digest);
     let fails = |namespace: &str, is_for_all: bool| {
         let mut failed = Lessons::default();
         let image = FailedImage {
@@ -250,9 +253,9 @@ async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
             },
         };
         failed.record(Lesson::Image(image), Timestamp::now());
-        bench.learn(failed);
+        engine.learn(failed);
     };
-    assert_eq!(bench.reason(&[&lies]).await, "tolerated");
+    assert_eq!(engine.reason(&[&lies]).await, "tolerated");
     for (namespace, is_for_all, reason) in [
         ("shop", false, "failed-there"),
         ("other", true, "failed-there"),
@@ -261,24 +264,24 @@ async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
         fails(namespace, is_for_all);
         for image in [&lies, &pinned] {
             assert_eq!(
-                bench.reason(&[image, &other]).await,
+                engine.reason(&[image, &other]).await,
                 reason,
                 "{namespace} {is_for_all}"
             );
         }
-        assert_eq!(bench.reason(&[&other]).await, "tolerated");
+        assert_eq!(engine.reason(&[&other]).await, "tolerated");
     }
     // A failure does not matter for an image that is only mounted.
     fails("shop", true);
     let mut volume = pod(&[&other]);
     volume["spec"]["volumes"] = json!([{"name": "v", "image": {"reference": lies}}]);
-    assert_eq!(bench.decide(&volume).await, "tolerated");
+    assert_eq!(engine.decide(&volume).await, "tolerated");
     // A required affinity leaves the architecture out. An override counts more than the recorded failure.
     let mut policy = Policy::default();
     policy.placement.require = tolerarch_core::policy::Require::Affinity;
-    bench.decide_by(policy.clone());
+    engine.decide_by(policy.clone());
     fails("shop", true);
-    let snapshot = bench.current.load_full();
+    let snapshot = engine.current.load_full();
     let created = pod(&[&lies]);
     let pod = Pod::of_value(&created).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
@@ -301,15 +304,15 @@ async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
         images: lies.trim_end_matches(":v1").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(&BOTH),
     }];
-    bench.decide_by(policy);
+    engine.decide_by(policy);
     fails("shop", true);
-    assert_eq!(bench.reason(&[&lies]).await, "tolerated");
+    assert_eq!(engine.reason(&[&lies]).await, "tolerated");
 }
 
 #[tokio::test]
 async fn pods_of_a_recreating_owner_stay_unchanged() {
-    let bench = Bench::new().await;
-    let image = bench.image("app", &BOTH);
+    let engine = TestEngine::new().await;
+    let image = engine.image("app", &BOTH);
     let owned = |kind: &str, controller: bool| {
         let mut pod = pod(&[&image]);
         pod["metadata"]["ownerReferences"] =
@@ -326,18 +329,18 @@ async fn pods_of_a_recreating_owner_stay_unchanged() {
         }),
         Timestamp::now(),
     );
-    assert_eq!(bench.decide(&owned("Broker", true)).await, "tolerated");
-    bench.learn(lessons);
+    assert_eq!(engine.decide(&owned("Broker", true)).await, "tolerated");
+    engine.learn(lessons);
     assert_eq!(
-        bench.decide(&owned("Broker", true)).await,
+        engine.decide(&owned("Broker", true)).await,
         "owner-recreates"
     );
     for other in [owned("Broker", false), owned("Other", true), pod(&[&image])] {
-        assert_eq!(bench.decide(&other).await, "tolerated", "{other}");
+        assert_eq!(engine.decide(&other).await, "tolerated", "{other}");
     }
     // Commands look up the images all the same.
     let created = owned("Broker", true);
-    let snapshot = bench.current.load_full();
+    let snapshot = engine.current.load_full();
     let pod = Pod::of_value(&created).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
     let examined = snapshot

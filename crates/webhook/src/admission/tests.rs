@@ -8,19 +8,19 @@ use tower_service::Service;
 use super::*;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::Snapshot;
-use tolerarch_engine::decide::testing::{BOTH, Bench as Deciding, pod};
+use tolerarch_engine::decide::testing::{BOTH, TestEngine, pod};
 use tolerarch_support::testing::StoppedClock;
 use tolerarch_text::escape::SHOWN;
 
 /// A webhook in front of a registry in this process, with the default pool.
 struct Bench {
-    deciding: Deciding,
+    deciding: TestEngine,
     webhook: Arc<Webhook>,
 }
 
 impl Bench {
     async fn new() -> Self {
-        let deciding = Deciding::new().await;
+        let deciding = TestEngine::new().await;
         let reviews = ReviewMetrics::register(&deciding.metrics).unwrap();
         let webhook = Webhook::new(deciding.current.clone(), reviews);
         Self { deciding, webhook }

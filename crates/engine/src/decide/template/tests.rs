@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::decide::testing::Bench;
+use crate::decide::testing::TestEngine;
 use tokio::time::Instant;
 use tolerarch_core::review::{self, Subject};
 
@@ -49,13 +49,13 @@ fn body(after: &Value, before: Option<&Value>) -> String {
 
 /// The reason, and the DaemonSet's template as it is stored after the review.
 async fn decide(
-    bench: &Bench,
+    engine: &TestEngine,
     policy: &Policy,
     after: &Value,
     before: Option<&Value>,
 ) -> (String, Value) {
     decide_object(
-        bench,
+        engine,
         policy,
         &daemon_set(after),
         before.map(daemon_set).as_ref(),
@@ -65,7 +65,7 @@ async fn decide(
 
 /// The same as [`decide`] for whole objects.
 async fn decide_object(
-    bench: &Bench,
+    engine: &TestEngine,
     policy: &Policy,
     after: &Value,
     before: Option<&Value>,
@@ -75,7 +75,7 @@ async fn decide_object(
     let Subject::Template(change) = &review.subject else {
         panic!("{body}")
     };
-    let snapshot = bench.current.load_full();
+    let snapshot = engine.current.load_full();
     let wait = Wait::Until {
         deadline: Instant::now() + snapshot.budget,
         review: None,
@@ -98,13 +98,13 @@ async fn decide_object(
 
 /// The same as [`decide`] for PodTemplates.
 async fn decide_pod_template(
-    bench: &Bench,
+    engine: &TestEngine,
     policy: &Policy,
     after: &Value,
     before: Option<&Value>,
 ) -> (String, Value) {
     decide_object(
-        bench,
+        engine,
         policy,
         &pod_template(after),
         before.map(pod_template).as_ref(),
@@ -124,14 +124,14 @@ fn template(image: &str, spec: Value) -> Value {
 
 #[tokio::test]
 async fn new_template_gets_the_additions_of_its_pods() {
-    let bench = Bench::new().await;
-    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     let policy = policy(
         json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
     );
 
-    let (reason, stored) = decide(&bench, &policy, &template(&both, json!({})), None).await;
+    let (reason, stored) = decide(&engine, &policy, &template(&both, json!({})), None).await;
     assert_eq!(reason, "tolerated");
     assert_eq!(stored["spec"]["tolerations"], json!([own()]));
     assert_eq!(
@@ -141,7 +141,7 @@ async fn new_template_gets_the_additions_of_its_pods() {
     );
     assert!(stored["spec"].get("affinity").is_none());
 
-    let (reason, stored) = decide(&bench, &policy, &template(&amd64, json!({})), None).await;
+    let (reason, stored) = decide(&engine, &policy, &template(&amd64, json!({})), None).await;
     assert_eq!(reason, "placed");
     assert_eq!(
         stored["metadata"]["annotations"],
@@ -152,7 +152,7 @@ async fn new_template_gets_the_additions_of_its_pods() {
         daemon_sets: false,
         ..policy
     };
-    let (reason, stored) = decide(&bench, &off, &template(&both, json!({})), None).await;
+    let (reason, stored) = decide(&engine, &off, &template(&both, json!({})), None).await;
     assert_eq!(
         (reason.as_str(), stored),
         ("not-applicable", template(&both, json!({})))
@@ -161,9 +161,9 @@ async fn new_template_gets_the_additions_of_its_pods() {
 
 #[tokio::test]
 async fn update_without_change_keeps_managed_additions() {
-    let bench = Bench::new().await;
-    let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let image = engine.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     for (require, image) in [
         ("off", &image),
         ("affinity", &amd64),
@@ -174,10 +174,10 @@ async fn update_without_change_keeps_managed_additions() {
             image,
             json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
         );
-        let (_, before) = decide(&bench, &policy, &users, None).await;
+        let (_, before) = decide(&engine, &policy, &users, None).await;
         assert_ne!(before, users);
 
-        let (reason, stored) = decide(&bench, &policy, &before, Some(&before)).await;
+        let (reason, stored) = decide(&engine, &policy, &before, Some(&before)).await;
         assert_eq!(stored, before, "{require}: sent with the additions");
         assert_eq!(
             reason,
@@ -188,7 +188,7 @@ async fn update_without_change_keeps_managed_additions() {
             }
         );
 
-        let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+        let (reason, stored) = decide(&engine, &policy, &users, Some(&before)).await;
         assert_eq!(stored, before, "{require}: sent without the additions");
         assert_eq!(
             reason,
@@ -201,7 +201,7 @@ async fn update_without_change_keeps_managed_additions() {
 
         let mut marked = users.clone();
         marked["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
-        let (_, stored) = decide(&bench, &policy, &marked, Some(&before)).await;
+        let (_, stored) = decide(&engine, &policy, &marked, Some(&before)).await;
         assert_eq!(
             stored, before,
             "{require}: server-side apply keeps annotations, and replaces lists"
@@ -212,13 +212,13 @@ async fn update_without_change_keeps_managed_additions() {
             .as_object_mut()
             .unwrap()
             .remove("annotations");
-        let (_, stored) = decide(&bench, &policy, &unmarked, Some(&before)).await;
+        let (_, stored) = decide(&engine, &policy, &unmarked, Some(&before)).await;
         assert_eq!(
             stored, before,
             "{require}: a tool that manages annotations, and no lists"
         );
 
-        let (reason, stored) = decide(&bench, &policy, &users, Some(&users)).await;
+        let (reason, stored) = decide(&engine, &policy, &users, Some(&users)).await;
         assert_eq!(
             (reason.as_str(), stored),
             ("not-applicable", users),
@@ -229,8 +229,8 @@ async fn update_without_change_keeps_managed_additions() {
 
 #[tokio::test]
 async fn managed_toleration_keeps_its_place_before_a_later_one() {
-    let bench = Bench::new().await;
-    let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let engine = TestEngine::new().await;
+    let image = engine.image("agent", &["linux/amd64", "linux/arm64"]);
     let policy = policy(json!({}));
     let gpu = json!({"key": "gpu", "operator": "Exists"});
     let spot = json!({"key": "spot", "operator": "Exists"});
@@ -239,21 +239,21 @@ async fn managed_toleration_keeps_its_place_before_a_later_one() {
     let mut users = template(&image, json!({"tolerations": [gpu, spot]}));
     users["metadata"]["annotations"] = json!({"a": "b"});
 
-    let (_, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+    let (_, stored) = decide(&engine, &policy, &users, Some(&before)).await;
     assert_eq!(stored, before);
 }
 
 #[tokio::test]
 async fn changed_template_is_decided_again() {
-    let bench = Bench::new().await;
-    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     let policy = policy(json!({}));
-    let (_, before) = decide(&bench, &policy, &template(&both, json!({})), None).await;
+    let (_, before) = decide(&engine, &policy, &template(&both, json!({})), None).await;
 
     let mut after = before.clone();
     after["spec"]["containers"][0]["image"] = json!(amd64);
-    let (reason, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+    let (reason, stored) = decide(&engine, &policy, &after, Some(&before)).await;
     assert_eq!(
         (reason.as_str(), &stored["spec"]["tolerations"]),
         ("retracted", &json!([]))
@@ -268,7 +268,7 @@ async fn changed_template_is_decided_again() {
     restarted["metadata"]["annotations"] =
         json!({"kubectl.kubernetes.io/restartedAt": "2026-11-22T10:00:00Z"});
     let (reason, stored) = decide(
-        &bench,
+        &engine,
         &policy,
         &restarted,
         Some(&template(&both, json!({}))),
@@ -282,15 +282,15 @@ async fn changed_template_is_decided_again() {
 
 #[tokio::test]
 async fn unknown_image_keeps_managed_additions() {
-    let bench = Bench::new().await;
-    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("agent", &["linux/amd64", "linux/arm64"]);
     let unknown = both.replace("v1", "v2");
     let policy = policy(json!({}));
-    let (_, before) = decide(&bench, &policy, &template(&both, json!({})), None).await;
+    let (_, before) = decide(&engine, &policy, &template(&both, json!({})), None).await;
 
     let mut after = before.clone();
     after["spec"]["containers"][0]["image"] = json!(unknown);
-    let (reason, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+    let (reason, stored) = decide(&engine, &policy, &after, Some(&before)).await;
     assert_eq!(
         (reason.as_str(), stored),
         ("not-found", after.clone()),
@@ -298,7 +298,7 @@ async fn unknown_image_keeps_managed_additions() {
     );
 
     let (reason, stored) = decide(
-        &bench,
+        &engine,
         &policy,
         &template(&unknown, json!({})),
         Some(&before),
@@ -312,7 +312,7 @@ async fn unknown_image_keeps_managed_additions() {
 
     let gpu = json!({"key": "gpu", "operator": "Exists"});
     let users = template(&unknown, json!({"tolerations": [gpu]}));
-    let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+    let (reason, stored) = decide(&engine, &policy, &users, Some(&before)).await;
     assert_eq!(reason, "tolerated");
     assert_eq!(
         stored["spec"]["tolerations"],
@@ -321,7 +321,8 @@ async fn unknown_image_keeps_managed_additions() {
     );
 
     let never = template(&unknown, json!({}));
-    let (reason, stored) = decide(&bench, &policy, &never, Some(&template(&both, json!({})))).await;
+    let (reason, stored) =
+        decide(&engine, &policy, &never, Some(&template(&both, json!({})))).await;
     assert_eq!(
         (reason.as_str(), stored),
         ("not-found", never),
@@ -391,15 +392,15 @@ fn managed(template: &Value) -> (bool, Vec<&str>) {
 
 #[tokio::test]
 async fn unknown_image_keeps_additions_that_known_images_allow() {
-    let bench = Bench::new().await;
-    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
-    let arm64 = bench.image("edge", &["linux/arm64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
+    let arm64 = engine.image("edge", &["linux/arm64"]);
     let unknown = both.replace("v1", "v2");
     let nothing = || template(&both, json!({}));
     let policy = policy(json!({"placement": {"require": "affinity"}}));
-    let (_, opened) = decide(&bench, &policy, &nothing(), None).await;
-    let (_, required) = decide(&bench, &policy, &template(&amd64, json!({})), None).await;
+    let (_, opened) = decide(&engine, &policy, &nothing(), None).await;
+    let (_, required) = decide(&engine, &policy, &template(&amd64, json!({})), None).await;
     let open = (true, vec![]);
     let only = |arch| (false, vec![arch]);
     let closed = (false, vec![]);
@@ -435,13 +436,13 @@ async fn unknown_image_keeps_additions_that_known_images_allow() {
         ] {
             for sent in SENT {
                 let after = sent.template(&users, before);
-                let (_, stored) = decide(&bench, &policy, &after, Some(before)).await;
+                let (_, stored) = decide(&engine, &policy, &after, Some(before)).await;
                 assert_eq!(
                     managed(&stored),
                     *expected,
                     "{images:?} {sent:?} after {before}"
                 );
-                let (_, again) = decide(&bench, &policy, &stored, Some(&stored)).await;
+                let (_, again) = decide(&engine, &policy, &stored, Some(&stored)).await;
                 assert_eq!(again, stored, "a second pass");
             }
         }
@@ -451,9 +452,9 @@ async fn unknown_image_keeps_additions_that_known_images_allow() {
 /// The pool has two tolerations, and the user has one of them, written in another form.
 #[tokio::test]
 async fn equal_toleration_of_the_user_stays() {
-    let bench = Bench::new().await;
-    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     let arch = json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"});
     let team = json!({"key": "team", "operator": "Exists"});
     let policy = policy(json!({"pools": [
@@ -461,19 +462,19 @@ async fn equal_toleration_of_the_user_stays() {
     ]}));
     let users_own = json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"});
     let users = template(&both, json!({"tolerations": [users_own]}));
-    let (_, before) = decide(&bench, &policy, &users, None).await;
+    let (_, before) = decide(&engine, &policy, &users, None).await;
     assert_eq!(
         before["spec"]["tolerations"],
         json!([users_own, arch, team])
     );
     for sent in SENT {
         let after = sent.template(&users, &before);
-        let (_, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+        let (_, stored) = decide(&engine, &policy, &after, Some(&before)).await;
         assert_eq!(stored, before, "{sent:?}: nothing is rolled out");
 
         let mut other = after.clone();
         other["spec"]["containers"][0]["image"] = json!(amd64);
-        let (_, stored) = decide(&bench, &policy, &other, Some(&before)).await;
+        let (_, stored) = decide(&engine, &policy, &other, Some(&before)).await;
         assert_eq!(
             stored["spec"]["tolerations"],
             json!([users_own]),
@@ -482,7 +483,7 @@ async fn equal_toleration_of_the_user_stays() {
 
         let mut other = after.clone();
         other["spec"]["priorityClassName"] = json!("high");
-        let (_, stored) = decide(&bench, &policy, &other, Some(&before)).await;
+        let (_, stored) = decide(&engine, &policy, &other, Some(&before)).await;
         assert_eq!(
             stored["spec"]["tolerations"], before["spec"]["tolerations"],
             "{sent:?}"
@@ -493,21 +494,21 @@ async fn equal_toleration_of_the_user_stays() {
 /// docs/uninstall.md removes managed additions in this way.
 #[tokio::test]
 async fn share_of_zero_removes_additions_with_the_next_rollout() {
-    let bench = Bench::new().await;
+    let engine = TestEngine::new().await;
     let users = template(
-        &bench.image("agent", &["linux/amd64", "linux/arm64"]),
+        &engine.image("agent", &["linux/amd64", "linux/arm64"]),
         json!({}),
     );
-    let (_, before) = decide(&bench, &policy(json!({})), &users, None).await;
+    let (_, before) = decide(&engine, &policy(json!({})), &users, None).await;
     assert_eq!(managed(&before), (true, vec![]));
     let closed = policy(json!({"pools": [{
         "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()], "share": 0,
     }]}));
-    let (_, stored) = decide(&bench, &closed, &before, Some(&before)).await;
+    let (_, stored) = decide(&engine, &closed, &before, Some(&before)).await;
     assert_eq!(stored, before, "nothing is rolled out");
     let mut restarted = before.clone();
     restarted["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = json!("now");
-    let (reason, stored) = decide(&bench, &closed, &restarted, Some(&before)).await;
+    let (reason, stored) = decide(&engine, &closed, &restarted, Some(&before)).await;
     assert_eq!(
         (reason.as_str(), managed(&stored)),
         ("retracted", (false, vec![]))
@@ -516,16 +517,16 @@ async fn share_of_zero_removes_additions_with_the_next_rollout() {
 
 #[tokio::test]
 async fn opted_out_observed_or_large_template_stays_unchanged() {
-    let bench = Bench::new().await;
-    let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let engine = TestEngine::new().await;
+    let image = engine.image("agent", &["linux/amd64", "linux/arm64"]);
     let policy = policy(json!({}));
     let users = template(&image, json!({}));
-    let (_, before) = decide(&bench, &policy, &users, None).await;
+    let (_, before) = decide(&engine, &policy, &users, None).await;
 
     let mut out = users.clone();
     out["metadata"]["labels"]["tolerarch.io/mode"] = json!("off");
     assert_eq!(
-        decide(&bench, &policy, &out, Some(&before)).await,
+        decide(&engine, &policy, &out, Some(&before)).await,
         ("opted-out".to_owned(), out)
     );
 
@@ -534,31 +535,31 @@ async fn opted_out_observed_or_large_template_stays_unchanged() {
         ..policy.clone()
     };
     assert_eq!(
-        decide(&bench, &observing, &users, Some(&before)).await,
+        decide(&engine, &observing, &users, Some(&before)).await,
         ("observed".to_owned(), users.clone())
     );
 
     let mut large = users.clone();
     large["metadata"]["annotations"] = json!({"a": "x".repeat(300 << 10)});
-    let (_, stored) = decide(&bench, &policy, &large, Some(&large)).await;
+    let (_, stored) = decide(&engine, &policy, &large, Some(&large)).await;
     assert_eq!(stored, large);
 }
 
 #[tokio::test]
 async fn long_annotations_cost_little() {
-    let bench = Bench::new().await;
+    let engine = TestEngine::new().await;
     let policy = policy(json!({}));
     let pools = |from: u32| {
         let names: Vec<String> = (from..from + 30_000).map(|name| name.to_string()).collect();
         names.join(",")
     };
     let long = |from: u32| {
-        let mut template = template(&bench.image("agent", &["linux/amd64"]), json!({}));
+        let mut template = template(&engine.image("agent", &["linux/amd64"]), json!({}));
         template["metadata"]["annotations"] = json!({"tolerarch.io/pools": pools(from)});
         template
     };
     // A quadratic comparison would take minutes.
-    let (_, stored) = decide(&bench, &policy, &long(50_000), Some(&long(10_000))).await;
+    let (_, stored) = decide(&engine, &policy, &long(50_000), Some(&long(10_000))).await;
     assert!(
         stored["metadata"]["annotations"]["tolerarch.io/pools"]
             .as_str()
@@ -628,15 +629,15 @@ proptest! {
         let policy = policy(json!({"placement": {"require": require}, "pools": [pool]}));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (before, stored, users, less) = runtime.block_on(async {
-            let bench = Bench::new().await;
+            let engine = TestEngine::new().await;
             let platforms: &[&str] = if is_small { &["linux/amd64"] } else { &["linux/amd64", "linux/arm64"] };
-            let users = template(&bench.image("agent", platforms), spec);
-            let (_, before) = decide(&bench, &policy, &users, None).await;
+            let users = template(&engine.image("agent", platforms), spec);
+            let (_, before) = decide(&engine, &policy, &users, None).await;
             let after = sent.template(&users, &before);
-            let (_, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+            let (_, stored) = decide(&engine, &policy, &after, Some(&before)).await;
             let mut other = after;
-            other["spec"]["containers"][0]["image"] = json!(bench.image("none", &["linux/s390x"]));
-            let (_, less) = decide(&bench, &policy, &other, Some(&before)).await;
+            other["spec"]["containers"][0]["image"] = json!(engine.image("none", &["linux/s390x"]));
+            let (_, less) = decide(&engine, &policy, &other, Some(&before)).await;
             (before, stored, users, less)
         });
         prop_assert_eq!(before, stored);
@@ -676,9 +677,9 @@ fn is_of_owner(template: &Value, users: &Value) -> bool {
 
 #[tokio::test]
 async fn applied_constraints_are_the_owners_even_if_they_look_managed() {
-    let bench = Bench::new().await;
-    let amd64 = bench.image("old", &["linux/amd64"]);
-    let arm64 = bench.image("edge", &["linux/arm64"]);
+    let engine = TestEngine::new().await;
+    let amd64 = engine.image("old", &["linux/amd64"]);
+    let arm64 = engine.image("edge", &["linux/arm64"]);
     let arch = || json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
     let zone = || json!({"key": "zone", "operator": "In", "values": ["a"]});
     let affinity = |terms: Value| {
@@ -705,7 +706,8 @@ async fn applied_constraints_are_the_owners_even_if_they_look_managed() {
             .flat_map(|users| bound.iter().map(move |names| (users, names)))
         {
             let case = format!("{require}: {users}, then {names}");
-            let (_, before) = decide(&bench, &policy, &template(&amd64, users.clone()), None).await;
+            let (_, before) =
+                decide(&engine, &policy, &template(&amd64, users.clone()), None).await;
             assert_eq!(
                 before["metadata"]["annotations"],
                 json!({"tolerarch.io/required": "amd64"})
@@ -718,12 +720,12 @@ async fn applied_constraints_are_the_owners_even_if_they_look_managed() {
             let mut stored = sent(&owners);
             if stored != before {
                 let (old, new) = (applied(&before, users, "1"), applied(&stored, names, "2"));
-                stored = decide_object(&bench, &policy, &new, Some(&old)).await.1;
+                stored = decide_object(&engine, &policy, &new, Some(&old)).await.1;
                 assert!(is_of_owner(&stored, &owners), "{case}: {stored}");
             }
             let old = applied(&stored, names, "2");
             let (_, next) = decide_object(
-                &bench,
+                &engine,
                 &policy,
                 &applied(&sent(&others), names, "3"),
                 Some(&old),
@@ -738,7 +740,7 @@ async fn applied_constraints_are_the_owners_even_if_they_look_managed() {
                 let mut edited = old.clone();
                 edited["spec"]["template"]["spec"]["containers"] =
                     others["spec"]["containers"].clone();
-                let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
+                let (_, next) = decide_object(&engine, &policy, &edited, Some(&old)).await;
                 assert!(
                     is_of_owner(&next, &others),
                     "{case}, then another image from another client: {next}"
@@ -750,8 +752,8 @@ async fn applied_constraints_are_the_owners_even_if_they_look_managed() {
 
 #[tokio::test]
 async fn constraint_in_another_place_is_the_users() {
-    let bench = Bench::new().await;
-    let image = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let image = engine.image("old", &["linux/amd64"]);
     let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
     let terms = json!([{"matchExpressions": [arch]}]);
     let affinity = json!({"affinity": {"nodeAffinity": {
@@ -760,11 +762,11 @@ async fn constraint_in_another_place_is_the_users() {
     let selector = json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}});
     for (require, elsewhere) in [("affinity", &selector), ("nodeSelector", &affinity)] {
         let policy = policy(json!({"placement": {"require": require}}));
-        let (_, before) = decide(&bench, &policy, &template(&image, json!({})), None).await;
+        let (_, before) = decide(&engine, &policy, &template(&image, json!({})), None).await;
         let users = template(&image, elsewhere.clone());
         for sent in [Sent::Applied, Sent::Replaced] {
             let (_, stored) = decide(
-                &bench,
+                &engine,
                 &policy,
                 &sent.template(&users, &before),
                 Some(&before),
@@ -780,9 +782,9 @@ async fn constraint_in_another_place_is_the_users() {
 
 #[tokio::test]
 async fn applied_toleration_is_the_owners() {
-    let bench = Bench::new().await;
-    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     let policy = policy(json!({}));
     let gpu = json!({"key": "gpu", "operator": "Exists"});
     for (first, then) in [
@@ -790,13 +792,13 @@ async fn applied_toleration_is_the_owners() {
         (json!({"tolerations": [gpu]}), json!([gpu, own()])),
     ] {
         let then = json!({"tolerations": then});
-        let (_, before) = decide(&bench, &policy, &template(&both, first.clone()), None).await;
+        let (_, before) = decide(&engine, &policy, &template(&both, first.clone()), None).await;
         // An update that changes nothing, and then one to an image for one architecture.
         let old = applied(&before, &then, "2");
         let others = template(&amd64, then.clone());
         let mut edited = old.clone();
         edited["spec"]["template"]["spec"]["containers"] = others["spec"]["containers"].clone();
-        let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
+        let (_, next) = decide_object(&engine, &policy, &edited, Some(&old)).await;
         assert_eq!(
             managed(&next),
             (false, vec![]),
@@ -804,7 +806,7 @@ async fn applied_toleration_is_the_owners() {
         );
         let mut sent = edited;
         sent["metadata"]["managedFields"][0]["time"] = json!("3");
-        let (_, next) = decide_object(&bench, &policy, &sent, Some(&old)).await;
+        let (_, next) = decide_object(&engine, &policy, &sent, Some(&old)).await;
         assert!(is_of_owner(&next, &others), "by the owner: {next}");
     }
 }
@@ -816,15 +818,15 @@ fn pod_template_policy(mut keys: Value) -> Policy {
 
 #[tokio::test]
 async fn pod_template_gets_the_additions_of_its_pods() {
-    let bench = Bench::new().await;
-    let both = bench.image("web", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("web", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     let policy = pod_template_policy(
         json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
     );
 
     let users = template(&both, json!({}));
-    let (reason, stored) = decide_pod_template(&bench, &policy, &users, None).await;
+    let (reason, stored) = decide_pod_template(&engine, &policy, &users, None).await;
     assert_eq!(reason, "tolerated");
     assert_eq!(stored["spec"]["tolerations"], json!([own()]));
     assert_eq!(
@@ -834,7 +836,7 @@ async fn pod_template_gets_the_additions_of_its_pods() {
     );
 
     let bound = template(&amd64, json!({}));
-    let (reason, stored) = decide_pod_template(&bench, &policy, &bound, None).await;
+    let (reason, stored) = decide_pod_template(&engine, &policy, &bound, None).await;
     assert_eq!(reason, "placed");
     assert_eq!(managed(&stored), (false, vec!["amd64"]));
 
@@ -843,15 +845,15 @@ async fn pod_template_gets_the_additions_of_its_pods() {
         pod_templates: false,
         ..policy
     };
-    let decided = decide_pod_template(&bench, &off, &users, None).await;
+    let decided = decide_pod_template(&engine, &off, &users, None).await;
     assert_eq!(decided, ("not-applicable".to_owned(), users));
 }
 
 #[tokio::test]
 async fn preferences_of_a_pod_template_stay() {
-    let bench = Bench::new().await;
-    let both = bench.image("web", &["linux/amd64", "linux/arm64"]);
-    let amd64 = bench.image("old", &["linux/amd64"]);
+    let engine = TestEngine::new().await;
+    let both = engine.image("web", &["linux/amd64", "linux/arm64"]);
+    let amd64 = engine.image("old", &["linux/amd64"]);
     let unknown = both.replace("v1", "v2");
     let pool = json!({
         "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()],
@@ -864,25 +866,26 @@ async fn preferences_of_a_pod_template_stay() {
         json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [zone]}});
     for spec in [json!({}), json!({"affinity": affinity})] {
         let users = template(&both, spec);
-        let (_, before) = decide_pod_template(&bench, &policy, &users, None).await;
+        let (_, before) = decide_pod_template(&engine, &policy, &users, None).await;
         assert_eq!(
             before["metadata"]["annotations"]["tolerarch.io/preferred"],
             "arm64=9,pool/multi-arch=5"
         );
         for sent in SENT {
             let after = sent.template(&users, &before);
-            let (_, stored) = decide_pod_template(&bench, &policy, &after, Some(&before)).await;
+            let (_, stored) = decide_pod_template(&engine, &policy, &after, Some(&before)).await;
             assert_eq!(stored, before, "{sent:?}: nothing has changed");
 
             let mut other = after.clone();
             other["spec"]["containers"][0]["image"] = json!(unknown);
-            let (_, mut stored) = decide_pod_template(&bench, &policy, &other, Some(&before)).await;
+            let (_, mut stored) =
+                decide_pod_template(&engine, &policy, &other, Some(&before)).await;
             assert_eq!(stored["spec"]["containers"][0]["image"], json!(unknown));
             stored["spec"]["containers"] = before["spec"]["containers"].clone();
             assert_eq!(stored, before, "{sent:?}: an unknown image keeps all");
 
             other["metadata"]["labels"]["tolerarch.io/prefer"] = json!("none");
-            let (_, stored) = decide_pod_template(&bench, &policy, &other, Some(&before)).await;
+            let (_, stored) = decide_pod_template(&engine, &policy, &other, Some(&before)).await;
             assert_eq!(
                 stored["metadata"]["annotations"]["tolerarch.io/preferred"], "pool/multi-arch=5",
                 "{sent:?}"
@@ -890,7 +893,7 @@ async fn preferences_of_a_pod_template_stay() {
 
             let mut other = after;
             other["spec"]["containers"][0]["image"] = json!(amd64);
-            let (_, stored) = decide_pod_template(&bench, &policy, &other, Some(&before)).await;
+            let (_, stored) = decide_pod_template(&engine, &policy, &other, Some(&before)).await;
             assert_eq!(managed(&stored), (false, vec![]), "{sent:?}");
             let affinity = stored["spec"].get("affinity").unwrap_or(&Value::Null);
             let users_affinity = users["spec"].get("affinity").unwrap_or(&Value::Null);
@@ -902,8 +905,8 @@ async fn preferences_of_a_pod_template_stay() {
 /// A share counts a PodTemplate by its name, and not by its owner.
 #[tokio::test]
 async fn pod_template_is_its_own_workload_for_a_share() {
-    let bench = Bench::new().await;
-    let image = bench.image("web", &["linux/amd64", "linux/arm64"]);
+    let engine = TestEngine::new().await;
+    let image = engine.image("web", &["linux/amd64", "linux/arm64"]);
     let pool = json!({
         "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()], "share": 50,
     });
@@ -913,11 +916,11 @@ async fn pod_template_is_its_own_workload_for_a_share() {
         let name = format!("buffer-{at}");
         let mut object = pod_template(&template(&image, json!({})));
         object["metadata"]["name"] = json!(name);
-        let (first, _) = decide_object(&bench, &policy, &object, None).await;
+        let (first, _) = decide_object(&engine, &policy, &object, None).await;
         object["metadata"] = json!({"generateName": name, "ownerReferences": [
             {"kind": "CapacityBuffer", "name": at.to_string(), "controller": true},
         ]});
-        let (second, _) = decide_object(&bench, &policy, &object, None).await;
+        let (second, _) = decide_object(&engine, &policy, &object, None).await;
         assert_eq!(first, second, "{name}");
         *reasons.entry(first).or_insert(0) += 1;
     }
