@@ -232,36 +232,40 @@ async fn steering_awaits_every_image() {
     );
 }
 
+/// Records that the image `lies:v1` has failed on arm64: on two nodes if that counts in all namespaces.
+fn record_failure(engine: &TestEngine, namespace: &str, is_for_all: bool) {
+    let digest = engine.remote.repo("lies").digest_of("v1").unwrap();
+    let nodes: &[&str] = if is_for_all {
+        &["node-1", "node-2"]
+    } else {
+        &[]
+    };
+    let image = FailedImage {
+        digest: Digest::of_text(&digest),
+        architecture: "arm64".to_owned(),
+        evidence: Evidence::ExecFormatError,
+        namespace: namespace.to_owned(),
+        nodes: nodes.iter().map(|name| node_id(name)).collect(),
+    };
+    let mut lessons = Lessons::default();
+    lessons.record(Lesson::Image(image), Timestamp::now());
+    engine.learn(lessons);
+}
+
 #[tokio::test]
-async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
+async fn failed_image_closes_the_pool_where_the_failure_counts() {
     let engine = TestEngine::new().await;
     let lies = engine.image("lies", &BOTH);
     let other = engine.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]);
     let digest = engine.remote.repo("lies").digest_of("v1").unwrap();
     let pinned = engine.remote.repo("lies").reference(&digest);
-    let fails = |namespace: &str, is_for_all: bool| {
-        let mut failed = Lessons::default();
-        let image = FailedImage {
-            digest: Digest::of_text(&digest),
-            architecture: "arm64".to_owned(),
-            evidence: Evidence::ExecFormatError,
-            namespace: namespace.to_owned(),
-            nodes: if is_for_all {
-                ["node-1", "node-2"].map(node_id).to_vec()
-            } else {
-                Vec::new()
-            },
-        };
-        failed.record(Lesson::Image(image), Timestamp::now());
-        engine.learn(failed);
-    };
     assert_eq!(engine.reason(&[&lies]).await, "tolerated");
     for (namespace, is_for_all, reason) in [
         ("shop", false, "failed-there"),
         ("other", true, "failed-there"),
         ("other", false, "tolerated"),
     ] {
-        fails(namespace, is_for_all);
+        record_failure(&engine, namespace, is_for_all);
         for image in [&lies, &pinned] {
             assert_eq!(
                 engine.reason(&[image, &other]).await,
@@ -271,41 +275,55 @@ async fn failed_image_is_kept_off_the_architecture_where_it_failed() {
         }
         assert_eq!(engine.reason(&[&other]).await, "tolerated");
     }
-    // A failure does not matter for an image that is only mounted.
-    fails("shop", true);
+}
+
+#[tokio::test]
+async fn failure_does_not_matter_for_a_mounted_image() {
+    let engine = TestEngine::new().await;
+    let lies = engine.image("lies", &BOTH);
+    let other = engine.image("other", &BOTH);
+    record_failure(&engine, "shop", true);
     let mut volume = pod(&[&other]);
     volume["spec"]["volumes"] = json!([{"name": "v", "image": {"reference": lies}}]);
     assert_eq!(engine.decide(&volume).await, "tolerated");
-    // A required affinity leaves the architecture out. An override counts more than the recorded failure.
+}
+
+#[tokio::test]
+async fn required_affinity_omits_the_architecture_of_a_failure() {
+    let engine = TestEngine::new().await;
+    let lies = engine.image("lies", &BOTH);
     let mut policy = Policy::default();
     policy.placement.require = tolerarch_core::policy::Require::Affinity;
-    engine.decide_by(policy.clone());
-    fails("shop", true);
+    engine.decide_by(policy);
+    record_failure(&engine, "shop", true);
     let snapshot = engine.current.load_full();
     let created = pod(&[&lies]);
     let pod = Pod::of_value(&created).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
-    let decision = snapshot
-        .decide(&snapshot.policy, "shop", &pod, Wait::ForAll(&limits))
-        .await;
-    let required = decision.edits.annotations.get("tolerarch.io/required");
+    let wait = Wait::ForAll(&limits);
+    let decision = snapshot.decide(&snapshot.policy, "shop", &pod, wait).await;
+    assert_eq!(decision.reason.as_str(), "placed");
     assert_eq!(
-        (decision.reason.as_str(), required.unwrap().as_str()),
-        ("placed", "amd64")
+        decision.edits.annotations["tolerarch.io/required"],
+        "amd64"
     );
-    assert!(
-        decision.blockers[0]
-            .cause
-            .to_string()
-            .starts_with("failed on linux/arm64 at 2"),
-        "{decision:?}"
-    );
-    policy.overrides = vec![Override {
+    let cause = decision.blockers[0].cause.to_string();
+    assert!(cause.starts_with("failed on linux/arm64 at 2"), "{cause}");
+}
+
+#[tokio::test]
+async fn override_counts_more_than_a_failure() {
+    let engine = TestEngine::new().await;
+    let lies = engine.image("lies", &BOTH);
+    let overrides = vec![Override {
         images: lies.trim_end_matches(":v1").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(&BOTH),
     }];
-    engine.decide_by(policy);
-    fails("shop", true);
+    engine.decide_by(Policy {
+        overrides,
+        ..Policy::default()
+    });
+    record_failure(&engine, "shop", true);
     assert_eq!(engine.reason(&[&lies]).await, "tolerated");
 }
 
