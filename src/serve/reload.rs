@@ -110,7 +110,7 @@ impl Follower {
             ticks.tick().await;
             let follower = Arc::clone(follower);
             let look = spawn_blocking(move || follower.lock().look());
-            let looked = state.looking(look).await;
+            let looked = state.await_files(look).await;
             // The panic itself has been logged with its location.
             let Ok(outcome) = looked else { return };
             if let Some(outcome) = outcome {

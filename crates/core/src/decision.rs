@@ -56,7 +56,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the outcome: `tolerated`, `placed`, `retracted` or `unchanged`.
-    pub fn done(&self) -> &'static str {
+    pub fn outcome(&self) -> &'static str {
         match self.reason {
             Reason::Tolerated => "tolerated",
             Reason::Placed if self.edits.steers => "placed",

@@ -263,7 +263,7 @@ pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
         answer += &Value::from(&*decision.warnings).to_string();
     }
     answer += r#","auditAnnotations":{"decision":""#;
-    answer += decision.done();
+    answer += decision.outcome();
     answer += r#"","reason":""#;
     answer += decision.reason.as_str();
     answer.push('"');

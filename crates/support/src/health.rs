@@ -67,7 +67,7 @@ impl Reported {
 
     /// Waits for an access to files, and reports a fault while it takes too long. Starting another access instead would
     /// block another thread.
-    pub async fn looking<T>(&self, access: impl Future<Output = T>) -> T {
+    pub async fn await_files<T>(&self, access: impl Future<Output = T>) -> T {
         let mut access = pin!(access);
         if let Ok(result) = timeout(STALLED, &mut access).await {
             return result;

@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 /// Maximum bytes of a value; the rest is written as `…`. A byte becomes at most six (`\u001b`), and an event has at most
 /// 32 fields. So a line has less than 768 KiB, and fits into the queue of lines.
 const LIMIT: usize = 4 << 10;
-/// Maximum characters of a text from a Pod.
-pub const SHOWN: usize = 300;
+/// Maximum characters of a shortened text.
+pub const SHORTENED: usize = 300;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Context {
@@ -113,10 +113,10 @@ pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
 
 /// Truncates a text of a Pod. The API server validates Pods only after webhooks, so such a text may have any length.
 pub fn shortened(text: &str) -> &str {
-    if text.len() <= SHOWN {
+    if text.len() <= SHORTENED {
         return text;
     }
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(SHORTENED) {
         Some((end, _)) => &text[..end],
         None => text,
     }

@@ -240,7 +240,7 @@ impl CertificateWatch {
         let files = self.files.clone();
         let reading = spawn_blocking(move || read(&files));
         // A panic has been logged with its location.
-        let Ok(content) = self.state.looking(reading).await else {
+        let Ok(content) = self.state.await_files(reading).await else {
             return;
         };
         let is_new = match &content {

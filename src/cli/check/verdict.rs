@@ -84,7 +84,7 @@ impl Verdict {
             required: recorded(&decision, pod, REQUIRED_KEY, requires),
             preferred: recorded(&decision, pod, PREFERRED_KEY, prefers),
             place: object.place.clone(),
-            decision: decision.done(),
+            decision: decision.outcome(),
             reason: decision.reason,
             pools: decision
                 .opened

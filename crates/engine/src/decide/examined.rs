@@ -146,7 +146,7 @@ impl Examined {
             skipped = Some(Reason::Malformed);
         }
         Self {
-            decision: decision.done(),
+            decision: decision.outcome(),
             reason: decision.reason,
             warnings: decision.warnings,
             pools,

@@ -303,10 +303,7 @@ async fn required_affinity_omits_the_architecture_of_a_failure() {
     let wait = Wait::ForAll(&limits);
     let decision = snapshot.decide(&snapshot.policy, "shop", &pod, wait).await;
     assert_eq!(decision.reason.as_str(), "placed");
-    assert_eq!(
-        decision.edits.annotations["tolerarch.io/required"],
-        "amd64"
-    );
+    assert_eq!(decision.edits.annotations["tolerarch.io/required"], "amd64");
     let cause = decision.blockers[0].cause.to_string();
     assert!(cause.starts_with("failed on linux/arm64 at 2"), "{cause}");
 }

@@ -62,7 +62,7 @@ async fn hanging_access_to_files_is_reported() {
     state.set_fault("also", true);
     let (end, ended) = oneshot::channel::<u8>();
     let reported = state.clone();
-    let access = tokio::spawn(async move { reported.looking(ended).await });
+    let access = tokio::spawn(async move { reported.await_files(ended).await });
     tokio::time::sleep(STALLED / 2).await;
     assert!(!state.has(UNREAD));
     tokio::time::sleep(STALLED).await;

@@ -88,7 +88,7 @@ impl ReviewMetrics {
         let label = if reason == Reason::Observed {
             "observed"
         } else {
-            decision.done()
+            decision.outcome()
         };
         let Some(index) = Reason::ALL.iter().position(|other| *other == reason) else {
             return;

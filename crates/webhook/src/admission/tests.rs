@@ -10,7 +10,7 @@ use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::decide::testing::{BOTH, TestEngine, pod};
 use tolerarch_support::testing::StoppedClock;
-use tolerarch_text::escape::SHOWN;
+use tolerarch_text::escape::SHORTENED;
 
 /// A webhook in front of a registry in this process, with the default pool.
 struct Bench {
@@ -290,7 +290,7 @@ async fn long_images_are_shortened_for_the_audit_log() {
             .unwrap()
             .chars()
             .count(),
-        SHOWN
+        SHORTENED
     );
 }
 

@@ -20,7 +20,7 @@ fn explained(
     }
     (
         decision.reason,
-        decision.done(),
+        decision.outcome(),
         pod["metadata"]["annotations"]["tolerarch.io/reason"].clone(),
     )
 }

@@ -79,7 +79,7 @@ fn decide_in_one(
         serde_json::from_str(&patch).unwrap()
     };
     let summary = [
-        decision.done(),
+        decision.outcome(),
         decision.reason.as_str(),
         decision.image.unwrap_or_default(),
     ]
