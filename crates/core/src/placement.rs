@@ -85,7 +85,7 @@ pub fn place<'a>(
     let mut selector = None;
     if let Some(steering) = steering::steer(pod, ownership, &verdicts, opened) {
         placement.is_steered = steering.is_steered;
-        placement.is_nowhere = steering.is_nowhere;
+        placement.lacks_common_platform = steering.lacks_common_platform;
         edits.steers = steering.is_addition;
         edits.annotations.extend(steering.annotations);
         if let Some(affinity) = &steering.affinity {

@@ -28,11 +28,15 @@ pub(super) fn by_selector(pool: &Pool) -> String {
 
 /// Explains by the decisive image: `platform-missing: app lacks linux/arm64 (and 2 more images)`. A long image is cut at
 /// its beginning, as its end says more. The text does not depend on this pass's edits, so the next pass writes it again.
-pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'_>]) -> String {
+pub(super) fn by_image(
+    lacks_common_platform: bool,
+    decisive: Blocker<'_>,
+    all: &[Blocker<'_>],
+) -> String {
     // `all` names every platform that the image lacks.
     let complete = all.iter().find(|blocker| blocker.image == decisive.image);
     let Blocker { image, cause } = *complete.unwrap_or(&decisive);
-    let reason = if is_nowhere {
+    let reason = if lacks_common_platform {
         Reason::NoCommonPlatform
     } else {
         cause.into()

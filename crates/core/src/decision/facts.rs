@@ -18,7 +18,7 @@ pub(super) struct Facts<'a, 'i> {
     /// Set if the Pod is steered after this pass, and no pool is open to it by managed tolerations.
     is_only_steered: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
-    is_nowhere: bool,
+    lacks_common_platform: bool,
     /// Set if a pool is open to the Pod: by its images, or because managed tolerations stay.
     is_open: bool,
     /// The closed pool on which all images run, if no pool is open.
@@ -50,12 +50,12 @@ impl<'a, 'i> Facts<'a, 'i> {
         let Placement {
             opened,
             is_steered,
-            is_nowhere,
+            lacks_common_platform,
             edits,
             ..
         } = placement;
         let is_steered = *is_steered;
-        let is_nowhere = *is_nowhere;
+        let lacks_common_platform = *lacks_common_platform;
         let changes_existing = edits.changes_existing();
         let mut preserving_image = None;
         // Additions that stay may change their form: in a Pod only those that steer, in a template tolerations as well.
@@ -73,7 +73,7 @@ impl<'a, 'i> Facts<'a, 'i> {
             adds_steering: edits.steers,
             retracts: !edits.is_empty() && !is_rewritten,
             is_only_steered: is_steered && opened.is_empty(),
-            is_nowhere,
+            lacks_common_platform,
             is_open: placement.is_open || !opened.is_empty(),
             withheld: None,
             is_held_back_tolerated: false,
@@ -85,7 +85,7 @@ impl<'a, 'i> Facts<'a, 'i> {
         }
         if !facts.opens_pool {
             facts.blocker = preserving_image.or_else(|| verdicts.decisive());
-            if facts.blocker.is_none() && (is_steered || is_nowhere) {
+            if facts.blocker.is_none() && (is_steered || lacks_common_platform) {
                 facts.blocker = verdicts.narrowing_image();
             }
         }
@@ -116,7 +116,7 @@ impl<'a, 'i> Facts<'a, 'i> {
             Reason::Placed
         } else if self.is_open || self.is_held_back_tolerated || self.needs_nothing() {
             Reason::AlreadyTolerated
-        } else if self.is_nowhere {
+        } else if self.lacks_common_platform {
             Reason::NoCommonPlatform
         } else if let Some(withheld) = self.withheld {
             match withheld {
@@ -162,7 +162,7 @@ impl<'a, 'i> Facts<'a, 'i> {
         let text = match self.withheld {
             Some(Withheld::ByShare(pool)) => explanation::by_share(pool),
             Some(Withheld::BySelector(pool)) => explanation::by_selector(pool),
-            None => explanation::by_image(self.is_nowhere, self.blocker?, blockers),
+            None => explanation::by_image(self.lacks_common_platform, self.blocker?, blockers),
         };
         Some(text)
     }

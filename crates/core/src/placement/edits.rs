@@ -25,7 +25,7 @@ pub struct Placement<'a> {
     /// Set if a managed addition steers the Pod after this pass.
     pub is_steered: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
-    pub is_nowhere: bool,
+    pub lacks_common_platform: bool,
     pub edits: Edits<'a>,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Steering<'p> {
     /// Set if the edits add a constraint or preference, rather than only remove some.
     pub(super) is_addition: bool,
     /// Set if the Pod would be steered if its images had a platform in common.
-    pub(super) is_nowhere: bool,
+    pub(super) lacks_common_platform: bool,
     /// The node selector, if it changes.
     pub(super) selector: Option<Texts<'p>>,
     /// The affinity, if it changes.
@@ -73,16 +73,16 @@ pub(super) fn steer<'p>(
         annotations.recorded = ownership.required;
     }
     let mut desired = desired_requirements(pod, rules, confinement);
-    let is_nowhere = confinement.nodes == Some(PlatformSet::EMPTY);
+    let lacks_common_platform = confinement.nodes == Some(PlatformSet::EMPTY);
     if prefers {
         annotations.preferred = pod.annotation(PREFERRED_KEY);
         annotations.recorded_preferred = ownership.preferred;
-        if !is_nowhere {
+        if !lacks_common_platform {
             desired.preferred = desired_preferences(pod, ownership, verdicts, opened);
         }
     }
     let is_recorded = has_names(annotations.recorded) || has_names(annotations.recorded_preferred);
-    if desired == Managed::default() && !is_recorded && !is_nowhere {
+    if desired == Managed::default() && !is_recorded && !lacks_common_platform {
         return None;
     }
 
@@ -101,7 +101,7 @@ pub(super) fn steer<'p>(
     let mut steering = Steering {
         is_steered: desired != Managed::default(),
         is_addition: desired.is_added(&current, &after),
-        is_nowhere: is_nowhere && may_require,
+        lacks_common_platform: lacks_common_platform && may_require,
         affinity: None,
         selector: None,
         annotations: annotations.edits(&desired),
