@@ -177,11 +177,11 @@ fn unknown_image_leaves_the_pod_unchanged() {
 fn image_that_lacks_a_platform_decides_before_an_unknown_one() {
     let bare = pod(json!([]), None);
     let amd = runs("amd", &["linux/amd64"]);
-    let gone = unknown(LookupError::NotFound);
+    let missing = unknown(LookupError::NotFound);
     for images in [
-        [gone, amd, both()],
-        [amd, both(), gone],
-        [both(), gone, amd],
+        [missing, amd, both()],
+        [amd, both(), missing],
+        [both(), missing, amd],
     ] {
         assert_eq!(
             decide(&multi_arch(), &bare, &images),
@@ -193,12 +193,12 @@ fn image_that_lacks_a_platform_decides_before_an_unknown_one() {
     policy.pools[0].platforms = set(&["linux/amd64"]);
     let arm = runs("arm", &["linux/arm64"]);
     assert_eq!(
-        decide(&policy, &bare, &[gone, amd, arm]),
+        decide(&policy, &bare, &[missing, amd, arm]),
         unchanged(Reason::PlatformMissing, "arm")
     );
     // The unknown image may open the other pool.
     assert_eq!(
-        decide(&policy, &bare, &[gone, amd]),
+        decide(&policy, &bare, &[missing, amd]),
         unchanged(Reason::Unknown(LookupError::NotFound), "unknown")
     );
 }
@@ -271,7 +271,7 @@ fn later_pass_removes_only_managed_tolerations() {
     let policy = multi_arch();
     let sidecar = [both(), runs("sidecar", &["linux/amd64"])];
     let others = json!([{"key": "early", "operator": "Exists"}, managed(), {"key": "late", "operator": "Exists"}]);
-    let gone: Summary = (
+    let retracted: Summary = (
         Reason::Retracted,
         Some("sidecar".into()),
         vec![1],
@@ -280,7 +280,7 @@ fn later_pass_removes_only_managed_tolerations() {
     );
     assert_eq!(
         decide(&policy, &pod(others.clone(), Some("multi-arch")), &sidecar),
-        gone
+        retracted
     );
     assert_eq!(
         decide(&policy, &pod(others, None), &sidecar),

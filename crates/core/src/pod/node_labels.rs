@@ -366,8 +366,8 @@ mod tests {
         }
         let answers = conformance::cases("fits").into_iter().map(|case| {
             let Case { spec, labels, fits } = case;
-            let ours = fit(&spec, &NodeLabels::shared([&labels]));
-            (format!("{spec} {labels:?}"), ours, Fit::of(fits))
+            let result = fit(&spec, &NodeLabels::shared([&labels]));
+            (format!("{spec} {labels:?}"), result, Fit::of(fits))
         });
         conformance::assert_agreement(answers);
     }

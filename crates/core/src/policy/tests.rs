@@ -156,15 +156,15 @@ fn failed_platform_is_another_cause_than_a_missing_one() {
             since,
         })
     };
-    let lies = ImageSupport {
+    let failed_image = ImageSupport {
         failure: failed(&["linux/arm64", "linux/s390x"]),
         ..both()
     };
     let wants = |image: &ImageSupport<'static>, platforms: &[&str]| {
         image.blocker(set(platforms)).map(|b| b.cause)
     };
-    assert_eq!(wants(&lies, &["linux/amd64"]), None);
-    let cause = wants(&lies, &["linux/amd64", "linux/arm64"]).unwrap();
+    assert_eq!(wants(&failed_image, &["linux/amd64"]), None);
+    let cause = wants(&failed_image, &["linux/amd64", "linux/arm64"]).unwrap();
     assert_eq!(
         cause.to_string(),
         "failed on linux/arm64 at 2027-01-15T08:00:00Z"
@@ -174,11 +174,11 @@ fn failed_platform_is_another_cause_than_a_missing_one() {
         (Some(set(&["linux/arm64"])), Reason::FailedThere)
     );
     // The image lacks one of the platforms apart from the failure.
-    let more = wants(&lies, &["linux/arm64", "linux/ppc64le"]).unwrap();
+    let more = wants(&failed_image, &["linux/arm64", "linux/ppc64le"]).unwrap();
     assert_eq!(more, Cause::Lacks(set(&["linux/arm64", "linux/ppc64le"])));
     let volume = ImageSupport {
         purpose: Purpose::Mount,
-        ..lies
+        ..failed_image
     };
     assert_eq!(wants(&volume, &["linux/arm64"]), None);
     let unknown = ImageSupport {
@@ -189,7 +189,7 @@ fn failed_platform_is_another_cause_than_a_missing_one() {
         wants(&unknown, &["linux/arm64"]),
         Some(Cause::Unknown(LookupError::Denied))
     );
-    let (policy, images) = (two_pools(), [lies]);
+    let (policy, images) = (two_pools(), [failed_image]);
     let verdicts = policy.verdicts(Rank::FIRST, &images);
     assert!(policy.pools.iter().all(|pool| !verdicts.is_open(pool)));
     assert_eq!(verdicts.shared(), Some(set(&["linux/amd64"])));

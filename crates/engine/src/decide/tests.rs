@@ -232,9 +232,9 @@ async fn steering_awaits_every_image() {
     );
 }
 
-/// Records that the image `lies:v1` has failed on arm64: on two nodes if that counts in all namespaces.
+/// Records that the image `failing:v1` has failed on arm64: on two nodes if that counts in all namespaces.
 fn record_failure(engine: &TestEngine, namespace: &str, is_for_all: bool) {
-    let digest = engine.remote.repo("lies").digest_of("v1").unwrap();
+    let digest = engine.remote.repo("failing").digest_of("v1").unwrap();
     let nodes: &[&str] = if is_for_all {
         &["node-1", "node-2"]
     } else {
@@ -255,18 +255,18 @@ fn record_failure(engine: &TestEngine, namespace: &str, is_for_all: bool) {
 #[tokio::test]
 async fn failed_image_closes_the_pool_where_the_failure_counts() {
     let engine = TestEngine::new().await;
-    let lies = engine.image("lies", &BOTH);
+    let failing = engine.image("failing", &BOTH);
     let other = engine.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]);
-    let digest = engine.remote.repo("lies").digest_of("v1").unwrap();
-    let pinned = engine.remote.repo("lies").reference(&digest);
-    assert_eq!(engine.reason(&[&lies]).await, "tolerated");
+    let digest = engine.remote.repo("failing").digest_of("v1").unwrap();
+    let pinned = engine.remote.repo("failing").reference(&digest);
+    assert_eq!(engine.reason(&[&failing]).await, "tolerated");
     for (namespace, is_for_all, reason) in [
         ("shop", false, "failed-there"),
         ("other", true, "failed-there"),
         ("other", false, "tolerated"),
     ] {
         record_failure(&engine, namespace, is_for_all);
-        for image in [&lies, &pinned] {
+        for image in [&failing, &pinned] {
             assert_eq!(
                 engine.reason(&[image, &other]).await,
                 reason,
@@ -280,24 +280,24 @@ async fn failed_image_closes_the_pool_where_the_failure_counts() {
 #[tokio::test]
 async fn failure_does_not_matter_for_a_mounted_image() {
     let engine = TestEngine::new().await;
-    let lies = engine.image("lies", &BOTH);
+    let failing = engine.image("failing", &BOTH);
     let other = engine.image("other", &BOTH);
     record_failure(&engine, "shop", true);
     let mut volume = pod(&[&other]);
-    volume["spec"]["volumes"] = json!([{"name": "v", "image": {"reference": lies}}]);
+    volume["spec"]["volumes"] = json!([{"name": "v", "image": {"reference": failing}}]);
     assert_eq!(engine.decide(&volume).await, "tolerated");
 }
 
 #[tokio::test]
 async fn required_affinity_omits_the_architecture_of_a_failure() {
     let engine = TestEngine::new().await;
-    let lies = engine.image("lies", &BOTH);
+    let failing = engine.image("failing", &BOTH);
     let mut policy = Policy::default();
     policy.placement.require = tolerarch_core::policy::Require::Affinity;
     engine.decide_by(policy);
     record_failure(&engine, "shop", true);
     let snapshot = engine.current.load_full();
-    let created = pod(&[&lies]);
+    let created = pod(&[&failing]);
     let pod = Pod::of_value(&created).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
     let wait = Wait::ForAll(&limits);
@@ -311,9 +311,9 @@ async fn required_affinity_omits_the_architecture_of_a_failure() {
 #[tokio::test]
 async fn override_counts_more_than_a_failure() {
     let engine = TestEngine::new().await;
-    let lies = engine.image("lies", &BOTH);
+    let failing = engine.image("failing", &BOTH);
     let overrides = vec![Override {
-        images: lies.trim_end_matches(":v1").parse().unwrap(),
+        images: failing.trim_end_matches(":v1").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(&BOTH),
     }];
     engine.decide_by(Policy {
@@ -321,7 +321,7 @@ async fn override_counts_more_than_a_failure() {
         ..Policy::default()
     });
     record_failure(&engine, "shop", true);
-    assert_eq!(engine.reason(&[&lies]).await, "tolerated");
+    assert_eq!(engine.reason(&[&failing]).await, "tolerated");
 }
 
 #[tokio::test]

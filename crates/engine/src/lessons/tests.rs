@@ -240,7 +240,7 @@ fn recreating_owner_counts_only_with_its_kind_name_and_namespace() {
     };
     let long = "x".repeat(300);
     assert_eq!(forged("name", "other"), [1, 1]);
-    for (key, lie) in [
+    for (key, invalid) in [
         ("owner", ""),
         ("owner", "a b"),
         ("name", ""),
@@ -248,7 +248,7 @@ fn recreating_owner_counts_only_with_its_kind_name_and_namespace() {
         ("name", "\u{1b}"),
         ("namespace", ""),
     ] {
-        assert_eq!(forged(key, lie), [1, 0], "{key}: {lie}");
+        assert_eq!(forged(key, invalid), [1, 0], "{key}: {invalid}");
     }
 }
 
@@ -260,18 +260,18 @@ fn namespace_cannot_evict_entries_of_others() {
     }
     for of in 0..1000_usize {
         record.record(
-            for_all(100 + of, "hostile"),
+            for_all(100 + of, "flooding"),
             now() + Duration::from_secs(1 + of as u64),
         );
     }
     assert_eq!(record.0.len(), 10 + OF_NAMESPACE);
     assert!(
         is_closed(&record, 1099, "victim", now() + 3 * HOUR)
-            && !is_closed(&record, 100, "hostile", now())
+            && !is_closed(&record, 100, "flooding", now())
     );
     // Nor can many namespaces with few entries each.
     for of in 0..1200_usize {
-        let namespace = format!("hostile-{}", of % 60);
+        let namespace = format!("flooding-{}", of % 60);
         record.record(
             for_all(20_000 + of, &namespace),
             now() + Duration::from_secs(20_000 + of as u64),
@@ -348,7 +348,7 @@ fn entry_counts_only_if_the_controller_could_have_written_it() {
     );
     let read = |value: &Value| Lessons::of_text(&value.to_string(), now());
     assert_eq!(read(&good), record);
-    for (key, lie) in [
+    for (key, invalid) in [
         ("digest", json!("sha256:zz")),
         ("digest", json!(7)),
         ("digest", json!(format!("sha512:{}", "0".repeat(128)))),
@@ -374,11 +374,11 @@ fn entry_counts_only_if_the_controller_could_have_written_it() {
         ),
     ] {
         let mut forged = good.clone();
-        forged[0][key] = lie.clone();
-        assert!(read(&forged).is_empty(), "{key}: {lie}");
+        forged[0][key] = invalid.clone();
+        assert!(read(&forged).is_empty(), "{key}: {invalid}");
         // An invalid entry does not affect others.
         forged.as_array_mut().unwrap().push(good[0].clone());
-        assert_eq!(read(&forged), record, "{key}: {lie}");
+        assert_eq!(read(&forged), record, "{key}: {invalid}");
     }
     for text in [
         "",

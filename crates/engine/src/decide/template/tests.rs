@@ -199,20 +199,20 @@ async fn update_without_change_keeps_managed_additions() {
             }
         );
 
-        let mut marked = users.clone();
-        marked["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
-        let (_, stored) = decide(&engine, &policy, &marked, Some(&before)).await;
+        let mut annotated = users.clone();
+        annotated["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
+        let (_, stored) = decide(&engine, &policy, &annotated, Some(&before)).await;
         assert_eq!(
             stored, before,
             "{require}: server-side apply keeps annotations, and replaces lists"
         );
 
-        let mut unmarked = before.clone();
-        unmarked["metadata"]
+        let mut without_annotations = before.clone();
+        without_annotations["metadata"]
             .as_object_mut()
             .unwrap()
             .remove("annotations");
-        let (_, stored) = decide(&engine, &policy, &unmarked, Some(&before)).await;
+        let (_, stored) = decide(&engine, &policy, &without_annotations, Some(&before)).await;
         assert_eq!(
             stored, before,
             "{require}: a tool that manages annotations, and no lists"
@@ -338,12 +338,17 @@ enum Sent {
     /// By a server-side apply: lists are replaced by the user's, annotations stay.
     Applied,
     /// By a tool that manages annotations and no lists.
-    Unmarked,
+    WithoutAnnotations,
     /// By a tool that replaces everything.
     Replaced,
 }
 
-const SENT: [Sent; 4] = [Sent::Whole, Sent::Applied, Sent::Unmarked, Sent::Replaced];
+const SENT: [Sent; 4] = [
+    Sent::Whole,
+    Sent::Applied,
+    Sent::WithoutAnnotations,
+    Sent::Replaced,
+];
 
 impl Sent {
     fn template(self, users: &Value, before: &Value) -> Value {
@@ -353,7 +358,7 @@ impl Sent {
         {
             sent["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
         }
-        if matches!(self, Self::Whole | Self::Unmarked) {
+        if matches!(self, Self::Whole | Self::WithoutAnnotations) {
             for name in MEMBERS {
                 if !before["spec"][name].is_null() {
                     sent["spec"][name] = before["spec"][name].clone();
