@@ -1,4 +1,4 @@
-//! The protocol against a registry in this process: its answers, its failures, and the number of requests.
+//! Tests of the protocol against a registry in this process: answers, failures, and numbers of requests.
 
 use std::time::Duration;
 
@@ -64,35 +64,23 @@ fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
     )
 }
 
-async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
-    client(remote)
-        .0
-        .fetch(&repo.reference(target).parse().unwrap(), None)
-        .await
-        .map(|found| found.support)
+async fn lookup(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
+    let (client, _dir) = client(remote);
+    let image = repo.reference(target).parse().unwrap();
+    client.fetch(&image, None).await.map(|found| found.support)
 }
 
-/// Does a lookup with a credential of a pull secret. Returns also the sources of the credentials that were presented.
+/// Runs a lookup with a credential of a pull secret. Also returns the kinds of sources of the presented credentials.
 async fn traced<T>(image: &ImageRef, lookup: impl Future<Output = T>) -> (T, Vec<&'static str>) {
     let traces = Traces::default();
-    let outcome = trace::scope(
-        Some(&traces),
-        image,
-        CREDENTIAL.scope("pull secret", lookup),
-    )
-    .await;
-    (
-        outcome,
-        traces
-            .of(image)
-            .requests
-            .iter()
-            .filter_map(|request| request.credential)
-            .collect(),
-    )
+    let lookup = CREDENTIAL.scope("pull secret", lookup);
+    let outcome = trace::scope(Some(&traces), image, lookup).await;
+    let requests = traces.of(image).requests;
+    let sources = requests.iter().filter_map(|request| request.credential);
+    (outcome, sources.collect())
 }
 
-/// Names the kind of an error, in a word; also the kind of a bad manifest.
+/// Returns the support, or the kind of an error in a word. For a bad manifest, that is the kind of its flaw.
 fn kind(result: &Result<Support, Error>) -> String {
     match result {
         Ok(support) => format!("{support:?}"),
@@ -122,7 +110,7 @@ fn word(error: &Error) -> &'static str {
 }
 
 #[tokio::test]
-async fn reads_indexes_lists_and_single_manifests() {
+async fn indexes_lists_and_single_manifests_are_read() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("index"), BOTH);
@@ -147,10 +135,14 @@ async fn reads_indexes_lists_and_single_manifests() {
         ("odd", Support::Index(PlatformSet::EMPTY)),
         ("empty", Support::Index(PlatformSet::EMPTY)),
     ] {
-        assert_eq!(ask(&remote, &repo, tag).await.unwrap(), expected, "{tag}");
+        assert_eq!(
+            lookup(&remote, &repo, tag).await.unwrap(),
+            expected,
+            "{tag}"
+        );
         let digest = repo.digest_of(tag).unwrap();
         assert_eq!(
-            ask(&remote, &repo, &digest).await.unwrap(),
+            lookup(&remote, &repo, &digest).await.unwrap(),
             expected,
             "{tag} by digest"
         );
@@ -158,7 +150,7 @@ async fn reads_indexes_lists_and_single_manifests() {
 }
 
 #[tokio::test]
-async fn documents_that_no_runtime_takes_are_refused() {
+async fn documents_that_runtimes_refuse_are_refused() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let amd64 = repo.entry("linux/amd64");
@@ -190,11 +182,7 @@ async fn documents_that_no_runtime_takes_are_refused() {
         ),
         (
             "both",
-            {
-                let mut d = index(json!([]));
-                d["config"] = config.clone();
-                d
-            },
+            json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [], "config": config}),
             OCI_INDEX,
             "Both",
         ),
@@ -230,7 +218,7 @@ async fn documents_that_no_runtime_takes_are_refused() {
             "Descriptor",
         ),
         (
-            "a digest that steers",
+            "a digest that is a path",
             json!({"config": {"mediaType": OCI_CONFIG, "digest": "sha256:../../x"}}),
             OCI_MANIFEST,
             "Descriptor",
@@ -250,12 +238,16 @@ async fn documents_that_no_runtime_takes_are_refused() {
         ),
     ] {
         repo.manifest(document.to_string(), content_type, Some("v1"));
-        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+        assert_eq!(
+            kind(&lookup(&remote, &repo, "v1").await),
+            expected,
+            "{name}"
+        );
     }
 }
 
 #[tokio::test]
-async fn configs_decide_over_single_manifests() {
+async fn config_decides_the_platform_of_a_single_manifest() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let nowhere = Support::Single(PlatformSet::EMPTY);
@@ -291,7 +283,7 @@ async fn configs_decide_over_single_manifests() {
         let config = repo.blob(config.to_string(), media_type);
         repo.image_of(config, OCI_MANIFEST, Some("v1"));
         assert_eq!(
-            kind(&ask(&remote, &repo, "v1").await),
+            kind(&lookup(&remote, &repo, "v1").await),
             expected,
             "{media_type}"
         );
@@ -299,7 +291,7 @@ async fn configs_decide_over_single_manifests() {
 }
 
 #[tokio::test]
-async fn media_types_are_read_as_leniently_as_the_specification_says() {
+async fn media_types_are_read_leniently() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -311,32 +303,32 @@ async fn media_types_are_read_as_leniently_as_the_specification_says() {
     ] {
         repo.header("content-type", Some(content_type));
         assert_eq!(
-            ask(&remote, &repo, "v1").await.unwrap(),
+            lookup(&remote, &repo, "v1").await.unwrap(),
             Support::Index(platforms(&BOTH)),
             "{content_type}"
         );
     }
     repo.header("content-type", None);
     repo.header("docker-content-digest", None);
-    assert!(ask(&remote, &repo, "v1").await.is_ok());
+    assert!(lookup(&remote, &repo, "v1").await.is_ok());
     repo.header("docker-content-digest", Some("odd"));
-    assert!(ask(&remote, &repo, "v1").await.is_ok());
+    assert!(lookup(&remote, &repo, "v1").await.is_ok());
     repo.header(
         "docker-content-digest",
         Some(&testregistry::sha256(b"other")),
     );
-    assert_eq!(kind(&ask(&remote, &repo, "v1").await), "Digest");
+    assert_eq!(kind(&lookup(&remote, &repo, "v1").await), "Digest");
     let old = remote.repo("team/old");
     old.negotiates(true);
     old.docker_list(Some("v1"), BOTH);
     assert_eq!(
-        ask(&remote, &old, "v1").await.unwrap(),
+        lookup(&remote, &old, "v1").await.unwrap(),
         Support::Index(platforms(&BOTH))
     );
 }
 
 #[tokio::test]
-async fn content_has_to_have_its_digest() {
+async fn content_must_match_its_digest() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let digest = repo.index(Some("v1"), BOTH)["digest"]
@@ -345,7 +337,7 @@ async fn content_has_to_have_its_digest() {
         .to_owned();
     let forged = json!({"schemaVersion": 2, "manifests": []}).to_string();
     repo.fault(Some(Fault::body(forged, OCI_INDEX).only_manifests()));
-    assert_eq!(kind(&ask(&remote, &repo, &digest).await), "Digest");
+    assert_eq!(kind(&lookup(&remote, &repo, &digest).await), "Digest");
     repo.image("linux/amd64", Some("single"));
     repo.fault(Some(
         Fault::body(
@@ -354,11 +346,11 @@ async fn content_has_to_have_its_digest() {
         )
         .only_blobs(),
     ));
-    assert_eq!(kind(&ask(&remote, &repo, "single").await), "Digest");
+    assert_eq!(kind(&lookup(&remote, &repo, "single").await), "Digest");
 }
 
 #[tokio::test]
-async fn statuses_and_broken_answers_are_told_apart() {
+async fn statuses_and_broken_answers_are_classified() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -411,20 +403,21 @@ async fn statuses_and_broken_answers_are_told_apart() {
     ] {
         let name = format!("{fault:?}");
         repo.fault(Some(fault));
-        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+        assert_eq!(
+            kind(&lookup(&remote, &repo, "v1").await),
+            expected,
+            "{name}"
+        );
     }
-    assert!(
-        repo.bytes_sent() < 32 << 20,
-        "{} bytes were taken",
-        repo.bytes_sent()
-    );
+    let sent = repo.bytes_sent();
+    assert!(sent < 32 << 20, "{sent} bytes were read");
     repo.fault(None);
-    assert_eq!(kind(&ask(&remote, &repo, "v2").await), "not-found");
-    assert!(ask(&remote, &repo, "v1").await.is_ok());
+    assert_eq!(kind(&lookup(&remote, &repo, "v2").await), "not-found");
+    assert!(lookup(&remote, &repo, "v1").await.is_ok());
 }
 
 #[tokio::test]
-async fn retry_after_is_read_in_both_forms() {
+async fn retry_after_is_parsed_in_both_forms() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let date = httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(3600));
@@ -438,18 +431,16 @@ async fn retry_after_is_read_in_both_forms() {
         repo.fault(Some(Fault::reply(
             Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value),
         )));
-        let Err(Error::Throttled(after)) = ask(&remote, &repo, "v1").await else {
+        let Err(Error::Throttled(after)) = lookup(&remote, &repo, "v1").await else {
             panic!("throttled")
         };
-        assert!(
-            expected.contains(&after.unwrap_or_default().as_secs()),
-            "{value}: {after:?}"
-        );
+        let seconds = after.unwrap_or_default().as_secs();
+        assert!(expected.contains(&seconds), "{value}: {after:?}");
     }
 }
 
 #[tokio::test]
-async fn the_guard_refuses_before_a_connection_is_made() {
+async fn guard_refuses_before_a_connection_is_made() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -457,11 +448,11 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let named: ImageRef = format!("localhost:{}/team/app:v1", remote.port())
         .parse()
         .unwrap();
-    let carried: ImageRef = format!("[64:ff9b::7f00:1]:{}/team/app:v1", remote.port())
+    let embedded: ImageRef = format!("[64:ff9b::7f00:1]:{}/team/app:v1", remote.port())
         .parse()
         .unwrap();
     let (client, _dir) = client_with(&remote, AddressGuard::default());
-    for image in [&image, &named, &carried] {
+    for image in [&image, &named, &embedded] {
         assert_eq!(
             kind(&client.fetch(image, None).await.map(|found| found.support)),
             "address-not-allowed",
@@ -472,7 +463,7 @@ async fn the_guard_refuses_before_a_connection_is_made() {
 }
 
 #[tokio::test]
-async fn redirects_and_realms_meet_the_guard_too() {
+async fn guard_judges_redirects_and_realms() {
     let remote = Remote::start().await;
     let other = Remote::builder()
         .listen("127.0.0.2:0".parse().unwrap())
@@ -486,31 +477,18 @@ async fn redirects_and_realms_meet_the_guard_too() {
     let repo = remote.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     let elsewhere = format!("https://127.0.0.2:{}", other.port());
+    let image = repo.reference("v1").parse().unwrap();
     repo.redirect_blobs_to(&elsewhere);
-    assert_eq!(
-        kind(
-            &client
-                .fetch(&repo.reference("v1").parse().unwrap(), None)
-                .await
-                .map(|found| found.support)
-        ),
-        "address-not-allowed"
-    );
+    let error = client.fetch(&image, None).await.unwrap_err();
+    assert_eq!(word(&error), "address-not-allowed");
     repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
-    assert_eq!(
-        kind(
-            &client
-                .fetch(&repo.reference("v1").parse().unwrap(), None)
-                .await
-                .map(|found| found.support)
-        ),
-        "address-not-allowed"
-    );
+    let error = client.fetch(&image, None).await.unwrap_err();
+    assert_eq!(word(&error), "address-not-allowed");
     assert_eq!(other.connections(), 0);
 }
 
 #[tokio::test]
-async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
+async fn certificates_are_verified_unless_plain_http_is_configured() {
     let remote = Remote::start().await;
     let untrusted = Remote::start().await;
     let plain = Remote::builder().plain_http().start().await;
@@ -527,22 +505,16 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
         .start()
         .await;
     let (trusting, _dir) = client(&remote);
-    let ask = async |client: &Registry, registry: &Remote| {
-        kind(
-            &client
-                .fetch(
-                    &registry.repo("team/app").reference("v1").parse().unwrap(),
-                    None,
-                )
-                .await
-                .map(|found| found.support),
-        )
+    let lookup = async |client: &Registry, registry: &Remote| {
+        let image = registry.repo("team/app").reference("v1").parse().unwrap();
+        let support = client.fetch(&image, None).await.map(|found| found.support);
+        kind(&support)
     };
-    assert_eq!(ask(&trusting, &untrusted).await, "unreachable");
-    assert_eq!(ask(&trusting, &plain).await, "unreachable");
-    assert_eq!(ask(&client(&expired).0, &expired).await, "unreachable");
+    assert_eq!(lookup(&trusting, &untrusted).await, "unreachable");
+    assert_eq!(lookup(&trusting, &plain).await, "unreachable");
+    assert_eq!(lookup(&client(&expired).0, &expired).await, "unreachable");
     assert_eq!(
-        ask(&client(&plain).0, &plain).await,
+        lookup(&client(&plain).0, &plain).await,
         format!("{:?}", Support::Index(platforms(&BOTH)))
     );
 }

@@ -1,17 +1,18 @@
-//! Costs of the first image of a registry of which nothing is cached, and of the images after it.
+//! Costs of the first image of a registry for which nothing is cached, and of the images after it.
 
 use super::*;
 
-/// Requests since the last call, and the number of connections opened for them.
-struct Asked<'a> {
+/// Counts the requests and connections of two servers.
+struct Counter<'a> {
     remotes: [&'a Remote; 2],
     connections: usize,
 }
 
-impl Asked<'_> {
-    /// Returns the requests in their order, those of the token server between those around it. One lookup sends one
-    /// after the other, so each of them is a round trip; a connection is two more, for TCP and TLS 1.3.
-    fn since(&mut self) -> (String, usize) {
+impl Counter<'_> {
+    /// Returns the requests since the last call, first those of the registry and then those of the token server, and
+    /// the number of connections opened for them. A lookup sends one request after the other, so each is a round trip;
+    /// a connection takes two more, for TCP and TLS 1.3.
+    fn costs(&mut self) -> (String, usize) {
         let words = |remote: &Remote| {
             let words: Vec<String> = remote.requests().iter().map(word).collect();
             remote.forget_requests();
@@ -28,26 +29,21 @@ impl Asked<'_> {
 }
 
 fn word(request: &testregistry::Request) -> String {
-    format!(
-        "{:?}{}",
-        request.kind,
-        if request.method == "POST" {
-            "(POST)"
-        } else {
-            ""
-        }
-    )
-    .to_lowercase()
+    let kind = format!("{:?}", request.kind).to_lowercase();
+    if request.method == "POST" {
+        return format!("{kind}(post)");
+    }
+    kind
 }
 
 type Push = fn(&Repo, &str);
 
-/// Requests and new connections for the first image, for another one of its repository, and for the first one of
-/// another repository.
+/// Requests and new connections for three images: the first one, another one of the same repository, and the first one
+/// of another repository.
 type Costs = [(&'static str, usize); 3];
 
 #[tokio::test]
-async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes() {
+async fn first_image_takes_no_more_requests_than_needed() {
     let password = || Auth::bearer().credentials("user", "password");
     let index = |repo: &Repo, tag: &str| drop(repo.index(Some(tag), BOTH));
     let single = |repo: &Repo, tag: &str| drop(repo.image("linux/amd64", Some(tag)));
@@ -146,28 +142,22 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
             password: "password".to_owned().into(),
         };
         let credential = (case.contains("by") || case == "basic").then_some(&credential);
-        let mut asked = Asked {
+        let mut counter = Counter {
             remotes: [&remote, &tokens],
             connections: 0,
         };
-        for (image, (requests, connections)) in ["team/a:v1", "team/a:v2", "team/b:v1"]
-            .into_iter()
-            .zip(expected)
-        {
+        let images = ["team/a:v1", "team/a:v2", "team/b:v1"];
+        for (image, (requests, connections)) in images.into_iter().zip(expected) {
             let name: ImageRef = format!("{}/{image}", remote.address()).parse().unwrap();
             client.fetch(&name, credential).await.unwrap();
-            assert_eq!(
-                asked.since(),
-                (requests.to_owned(), connections),
-                "{case}, {image}"
-            );
+            let expected = (requests.to_owned(), connections);
+            assert_eq!(counter.costs(), expected, "{case}, {image}");
         }
     }
 }
 
-/// A mirror is a registry like any other: the one behind it is not even dialled.
 #[tokio::test]
-async fn a_mirror_is_asked_alone() {
+async fn registry_behind_a_working_mirror_is_not_dialled() {
     let remote = Remote::start().await;
     let behind = Remote::start().await;
     remote.repo("team/a").index(Some("v1"), BOTH);
@@ -188,9 +178,9 @@ async fn a_mirror_is_asked_alone() {
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     let name: ImageRef = format!("{}/team/a:v1", behind.address()).parse().unwrap();
     client.fetch(&name, None).await.unwrap();
-    let mut asked = Asked {
+    let mut counter = Counter {
         remotes: [&remote, &behind],
         connections: 0,
     };
-    assert_eq!(asked.since(), ("manifest".to_owned(), 1));
+    assert_eq!(counter.costs(), ("manifest".to_owned(), 1));
 }

@@ -111,7 +111,7 @@ async fn blank_content_encoding_is_ignored() {
             .header("content-type", OCI_INDEX)
             .header("content-encoding", encoding);
         repo.fault(Some(Fault::reply(reply.body(body))));
-        let result = kind(&ask(&remote, &repo, "v1").await);
+        let result = kind(&lookup(&remote, &repo, "v1").await);
         assert!(result.starts_with(expected), "{encoding:?}: {result}");
     }
 }

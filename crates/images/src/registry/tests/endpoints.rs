@@ -1,4 +1,4 @@
-//! Endpoints of images: mirrors, directories of hosts, and whom to trust there.
+//! Endpoints of images: mirrors, directories of hosts, and what is sent to each.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,7 +8,7 @@ use crate::credentials::CredentialSettings;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
-/// Makes a client that asks `mirrors` for the images of `host`, and trusts the authority that `remotes` share.
+/// Makes a client that has `mirrors` for the images of `host`, and trusts the authority that `remotes` share.
 pub(super) fn client_of(
     host: &str,
     mirrors: &[&str],
@@ -17,34 +17,29 @@ pub(super) fn client_of(
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, remotes[0].pki().ca_pem()).unwrap();
-    let of = |remote: &&Remote| {
-        let plain_http = remote.url().starts_with("http:");
-        (
-            remote.address(),
-            HostSettings {
-                ca_file: Some(ca.clone()),
-                plain_http,
-                ..HostSettings::default()
-            },
-        )
-    };
-    let mut settings: std::collections::BTreeMap<_, _> = remotes.iter().map(of).collect();
-    settings.entry(host.to_owned()).or_default().mirrors = mirrors
-        .iter()
-        .map(|mirror| mirror.parse().unwrap())
-        .collect();
+    let mut hosts = BTreeMap::new();
+    for remote in remotes {
+        let settings = HostSettings {
+            ca_file: Some(ca.clone()),
+            plain_http: remote.url().starts_with("http:"),
+            ..HostSettings::default()
+        };
+        hosts.insert(remote.address(), settings);
+    }
+    let settings = hosts.entry(host.to_owned()).or_default();
+    for mirror in mirrors {
+        settings.mirrors.push(mirror.parse().unwrap());
+    }
     let guard = AddressGuard {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
         deny: vec![],
     };
-    (
-        Registry::new(settings, guard, registry_metrics()).unwrap(),
-        dir,
-    )
+    let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
+    (client, dir)
 }
 
 #[tokio::test]
-async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
+async fn mirrors_are_tried_first_and_get_the_registrys_name() {
     let [a, b] = [
         Remote::start().await,
         Remote::builder().plain_http().start().await,
@@ -62,15 +57,14 @@ async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
         (&b, "/v2/hub/library/nginx/manifests/v1"),
     ] {
         let [request] = remote.requests().try_into().unwrap();
-        assert_eq!(
-            (request.path.as_str(), request.query_value("ns").as_deref()),
-            (path, Some("docker.io"))
-        );
+        assert_eq!(request.path, path);
+        let namespace = request.query_value("ns");
+        assert_eq!(namespace.as_deref(), Some("docker.io"));
     }
 }
 
 #[tokio::test]
-async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
+async fn registrys_answer_takes_precedence_over_mirrors() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
     let there = remote.repo("team/app");
@@ -118,15 +112,13 @@ async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
         there.fault(at_registry);
         let (client, _dir) =
             client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-        let found = client
-            .fetch(&there.reference("v1").parse().unwrap(), None)
-            .await;
-        assert_eq!(kind(&found.map(|found| found.support)), expected, "{name}");
+        let image = there.reference("v1");
+        assert_eq!(lookup_kind(&client, &image).await, expected, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
+async fn hanging_mirror_delays_only_one_lookup() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
     let there = remote.repo("team/app");
@@ -153,10 +145,10 @@ pub(super) fn client_of_directory(
 ) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        let own = dir.path().join(name);
-        std::fs::create_dir(&own).unwrap();
-        std::fs::write(own.join("hosts.toml"), text).unwrap();
-        std::fs::write(own.join("ca.crt"), remote.pki().ca_pem()).unwrap();
+        let directory = dir.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("hosts.toml"), text).unwrap();
+        std::fs::write(directory.join("ca.crt"), remote.pki().ca_pem()).unwrap();
     }
     let guard = AddressGuard {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
@@ -170,23 +162,19 @@ pub(super) fn client_of_directory(
     (Registry::load(settings, registry_metrics()).unwrap(), dir)
 }
 
-pub(super) async fn ask_for(client: &Registry, image: &str) -> String {
-    kind(
-        &client
-            .fetch(&image.parse().unwrap(), None)
-            .await
-            .map(|found| found.support),
-    )
+pub(super) async fn lookup_kind(client: &Registry, image: &str) -> String {
+    let found = client.fetch(&image.parse().unwrap(), None).await;
+    kind(&found.map(|found| found.support))
 }
 
 #[tokio::test]
-async fn a_hosts_toml_says_where_to_ask() {
+async fn hosts_toml_decides_which_hosts_are_tried() {
     let remote = Remote::start().await;
     let both = format!("{:?}", Support::Index(platforms(&BOTH)));
     let index = remote.repo("library/nginx").index(Some("v1"), BOTH);
     remote.repo("proxy/library/nginx").index(Some("v1"), BOTH);
     let digest = format!("nginx@{}", index["digest"].as_str().unwrap());
-    let own = format!("127.0.0.1:{}/library/nginx:v1", remote.port());
+    let by_address = format!("127.0.0.1:{}/library/nginx:v1", remote.port());
     let url = remote.url();
     let nowhere = "server = 'https://127.0.0.3:1'\n";
     for (name, host, text, image, expected) in [
@@ -212,7 +200,7 @@ async fn a_hosts_toml_says_where_to_ask() {
             &both,
         ),
         (
-            "a mirror with a path of its own",
+            "a mirror with a path",
             "docker.io",
             format!("{nowhere}[host.'{url}/v2/proxy']\noverride_path = true\nca = ['ca.crt']"),
             "nginx:v1",
@@ -257,26 +245,26 @@ async fn a_hosts_toml_says_where_to_ask() {
             "itself",
             &*remote.address(),
             "ca = 'ca.crt'".into(),
-            &own,
+            &by_address,
             &both,
         ),
         (
             "itself by default",
             "_default",
             "ca = 'ca.crt'".into(),
-            &own,
+            &by_address,
             &both,
         ),
         (
-            "a file that is none: certificates",
+            "an invalid file beside certificates",
             &*remote.address(),
             "ca = [".into(),
-            &own,
+            &by_address,
             &both,
         ),
     ] {
         let (client, _dir) = client_of_directory(&remote, &[(host, &text)]);
-        assert_eq!(ask_for(&client, image).await, expected, "{name}");
+        assert_eq!(lookup_kind(&client, image).await, expected, "{name}");
     }
     let (client, _dir) = client_of_directory(
         &remote,
@@ -286,14 +274,14 @@ async fn a_hosts_toml_says_where_to_ask() {
         ],
     );
     assert_eq!(
-        ask_for(&client, &own).await,
+        lookup_kind(&client, &by_address).await,
         "unreachable",
-        "a directory of its own beats the default"
+        "the registry's directory takes precedence over the default"
     );
 }
 
 #[tokio::test]
-async fn tls_is_tried_first_where_http_has_settings_of_it() {
+async fn tls_is_tried_first_for_http_with_tls_settings() {
     let secure = Remote::start().await;
     let plain = Remote::builder().plain_http().start().await;
     for remote in [&secure, &plain] {
@@ -301,7 +289,7 @@ async fn tls_is_tried_first_where_http_has_settings_of_it() {
         let text = format!("server = 'http://{}'\nca = 'ca.crt'", remote.address());
         let (client, _dir) = client_of_directory(remote, &[("docker.io", &text)]);
         assert_eq!(
-            ask_for(&client, "nginx:v1").await,
+            lookup_kind(&client, "nginx:v1").await,
             format!("{:?}", Support::Index(platforms(&BOTH)))
         );
     }
@@ -309,16 +297,16 @@ async fn tls_is_tried_first_where_http_has_settings_of_it() {
     let text = format!("server = 'http://{}'\nca = 'ca.crt'", secure.address());
     let (client, _dir) = client_of_directory(&secure, &[("docker.io", &text)]);
     secure.forget_requests();
-    assert_eq!(ask_for(&client, "nginx:v1").await, "denied");
+    assert_eq!(lookup_kind(&client, "nginx:v1").await, "denied");
     assert_eq!(
         secure.requests().len(),
         1,
-        "what was said over TLS is not asked again without"
+        "an answer over TLS is not requested again without TLS"
     );
 }
 
 #[tokio::test]
-async fn no_password_goes_without_tls_by_the_word_of_a_directory() {
+async fn http_in_a_hosts_toml_sends_no_password() {
     let plain = Remote::builder().plain_http().start().await;
     let repo = plain.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -332,13 +320,12 @@ async fn no_password_goes_without_tls_by_the_word_of_a_directory() {
     let image = repo.reference("v1").parse().unwrap();
     let found = client.fetch(&image, Some(&password)).await;
     assert_eq!(kind(&found.map(|found| found.support)), "denied");
-    let requests = plain.requests();
-    let presented = requests.iter().map(|request| &request.authorization);
-    assert_eq!(presented.collect::<Vec<_>>(), [&None]);
+    let [request] = plain.requests().try_into().unwrap();
+    assert_eq!(request.authorization, None);
 }
 
 #[tokio::test]
-async fn headers_go_to_their_host_only() {
+async fn headers_are_sent_only_to_their_host() {
     let remote = Remote::start().await;
     let cdn = Remote::builder().pki(remote.pki()).start().await;
     let repo = remote.repo("library/nginx");
@@ -365,13 +352,13 @@ async fn headers_go_to_their_host_only() {
 }
 
 #[tokio::test]
-async fn our_own_settings_beat_the_directories() {
+async fn settings_take_precedence_over_directories() {
     let remote = Remote::start().await;
     remote.repo("library/nginx").index(Some("v1"), BOTH);
     let (_, dir) = client_of_directory(&remote, &[("docker.io", "server = 'https://127.0.0.3:1'")]);
     let ca = dir.path().join("docker.io/ca.crt");
     let mirrors = vec![remote.address().parse().unwrap()];
-    let own = HostSettings {
+    let trusted = HostSettings {
         ca_file: Some(ca),
         ..HostSettings::default()
     };
@@ -380,7 +367,7 @@ async fn our_own_settings_beat_the_directories() {
         ..HostSettings::default()
     };
     let settings = Settings {
-        hosts: [(remote.address(), own), ("docker.io".into(), hub)].into(),
+        hosts: [(remote.address(), trusted), ("docker.io".into(), hub)].into(),
         hosts_dir: Some(dir.path().into()),
         guard: AddressGuard {
             allow: vec!["127.0.0.0/8".parse().unwrap()],
@@ -390,13 +377,13 @@ async fn our_own_settings_beat_the_directories() {
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
     assert_eq!(
-        ask_for(&client, "nginx:v1").await,
+        lookup_kind(&client, "nginx:v1").await,
         format!("{:?}", Support::Index(platforms(&BOTH)))
     );
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_is_named() {
+fn unreadable_hosts_directory_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings {
         hosts_dir: Some(dir.path().join("absent")),
@@ -410,7 +397,7 @@ fn a_directory_that_cannot_be_read_is_named() {
 }
 
 #[tokio::test]
-async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
+async fn mirror_gets_only_its_own_operators_credential() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
     let there = remote.repo("team/app");
@@ -426,19 +413,19 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
     };
     let image = there.reference("v1").parse().unwrap();
     let header = |text: &str| format!("Basic {}", BASE64.encode(text));
-    let shown = |remote: &Remote| {
+    let authorizations = |remote: &Remote| {
         let requests = remote.requests();
         remote.forget_requests();
-        let mut shown: Vec<_> = requests
+        let mut authorizations: Vec<_> = requests
             .into_iter()
             .filter_map(|request| request.authorization)
             .collect();
-        shown.dedup();
-        shown
+        authorizations.dedup();
+        authorizations
     };
-    let ours = vec![header("operator:o")];
+    let operators = vec![header("operator:o")];
     for (key, at_mirror, at_registry, source) in [
-        (mirror.address(), ours, vec![], "docker config"),
+        (mirror.address(), operators, vec![], "docker config"),
         (
             remote.address(),
             vec![],
@@ -454,26 +441,22 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
             docker_configs: vec![file],
             ..CredentialSettings::default()
         };
-        let credentials = Credentials::load(
-            &settings,
-            vec![],
-            Caller::Service,
-            &Environment::default(),
-            None,
-        );
+        let environment = Environment::default();
+        let credentials = Credentials::load(&settings, vec![], Caller::Service, &environment, None);
         let client = Registry {
             credentials: credentials.unwrap(),
             ..client
         };
         let (found, sources) = traced(&image, client.fetch(&image, Some(&pods))).await;
         assert_eq!(found.unwrap().support, Support::Index(platforms(&BOTH)));
-        assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
+        assert_eq!(authorizations(&mirror), at_mirror);
+        assert_eq!(authorizations(&remote), at_registry);
         assert_eq!(sources, [source]);
     }
 }
 
 #[tokio::test]
-async fn no_image_borrows_what_the_operator_has_for_a_host() {
+async fn no_image_uses_the_operators_headers_for_another_host() {
     let mirror = Remote::start().await;
     let evil = Remote::builder().pki(mirror.pki()).start().await;
     let auth = Auth::bearer().credentials("op", "word");
@@ -481,50 +464,47 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
     let cached = mirror.repo("library/nginx");
     cached.require(auth);
     cached.index(Some("v1"), BOTH);
-    let of_hub = format!(
+    let hub = format!(
         "server = 'https://127.0.0.3:1'\n[host.'{0}']\nca = 'ca.crt'\n[host.'{0}'.header]\nAuthorization = 'Basic {1}'",
         mirror.url(),
         BASE64.encode("op:word")
     );
-    let files = [("docker.io", &*of_hub), (&*evil.address(), "ca = 'ca.crt'")];
+    let files = [("docker.io", &*hub), (&*evil.address(), "ca = 'ca.crt'")];
     let (client, dir) = client_of_directory(&evil, &files);
     let repo = evil.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     repo.redirect_blobs_to(&format!("{}/any/path", mirror.url()));
     assert_eq!(
-        ask_for(&client, &repo.reference("v1")).await,
+        lookup_kind(&client, &repo.reference("v1")).await,
         "Missing",
         "a redirect"
     );
     let challenge = format!("Bearer realm=\"{realm}?scope=repository:secret/app:pull\"");
     repo.require(Auth::basic("x", "y").challenges(&[&challenge]));
     assert_eq!(
-        ask_for(&client, &repo.reference("v1")).await,
+        lookup_kind(&client, &repo.reference("v1")).await,
         "denied",
         "a realm"
     );
     let bare = |request: &testregistry::Request| request.authorization.is_none();
-    assert!(mirror.requests().iter().all(bare), "asked as by anybody");
+    assert!(mirror.requests().iter().all(bare));
 
     assert_eq!(
-        ask_for(&client, "nginx:v1").await,
+        lookup_kind(&client, "nginx:v1").await,
         format!("{:?}", Support::Index(platforms(&BOTH)))
     );
     mirror.forget_requests();
     assert_eq!(
-        ask_for(&client, &cached.reference("v1")).await,
+        lookup_kind(&client, &cached.reference("v1")).await,
         "denied",
         "by its own name"
     );
     assert!(
-        mirror
-            .requests()
-            .iter()
-            .all(|request| request.authorization.is_none()),
-        "nor the token"
+        mirror.requests().iter().all(bare),
+        "the token is not sent either"
     );
 
-    // The host that the operator configures as the registry's token server is one.
+    // Even as a configured token server, the host gets a request without its headers.
     let settings = Settings {
         hosts: [(
             evil.address(),
@@ -543,7 +523,7 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
     mirror.forget_requests();
-    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
+    assert_eq!(lookup_kind(&client, &repo.reference("v1")).await, "denied");
     assert_eq!(
         mirror.count(|request| request.kind == Kind::Token && request.authorization.is_none()),
         1
@@ -551,7 +531,7 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
 }
 
 #[tokio::test]
-async fn no_image_borrows_a_client_certificate() {
+async fn no_image_uses_a_client_certificate_for_another_host() {
     let inner = Remote::start().await;
     let evil = Remote::builder().pki(inner.pki()).start().await;
     let repo = evil.repo("team/app");
@@ -565,7 +545,7 @@ async fn no_image_borrows_a_client_certificate() {
         ca_file: Some(ca),
         ..HostSettings::default()
     };
-    let own = HostSettings {
+    let with_certificate = HostSettings {
         client_cert_file: Some(cert),
         client_key_file: Some(key),
         ..trusted.clone()
@@ -574,18 +554,24 @@ async fn no_image_borrows_a_client_certificate() {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
         deny: vec![],
     };
-    let hosts = [(evil.address(), trusted), (inner.address(), own)];
+    let hosts = [
+        (evil.address(), trusted),
+        (inner.address(), with_certificate),
+    ];
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     repo.image("linux/amd64", Some("v1"));
     repo.redirect_blobs_to(&inner.url());
-    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "unexpected");
+    assert_eq!(
+        lookup_kind(&client, &repo.reference("v1")).await,
+        "unexpected"
+    );
     repo.require(Auth::bearer().realm(&format!("{}/token", inner.url())));
-    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
+    assert_eq!(lookup_kind(&client, &repo.reference("v1")).await, "denied");
     assert_eq!(inner.connections(), 0);
 }
 
 #[tokio::test]
-async fn what_one_image_does_to_a_mirror_is_nothing_to_the_others() {
+async fn mirror_that_fails_for_one_image_serves_the_others() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
     let text = format!("[host.'{}']\nca = 'ca.crt'", mirror.url());
@@ -597,13 +583,14 @@ async fn what_one_image_does_to_a_mirror_is_nothing_to_the_others() {
     mirror.repo("team/app").index(Some("v1"), BOTH);
     for _ in 0..3 {
         assert_eq!(
-            ask_for(&client, "127.0.0.3:1/team/odd:v1").await,
+            lookup_kind(&client, "127.0.0.3:1/team/odd:v1").await,
             "unreachable"
         );
     }
-    assert_eq!(mirror.requests().len(), 3, "asked last, but asked");
+    let count = mirror.requests().len();
+    assert_eq!(count, 3, "it is tried last, but is tried");
     assert_eq!(
-        ask_for(&client, "127.0.0.3:1/team/app:v1").await,
+        lookup_kind(&client, "127.0.0.3:1/team/app:v1").await,
         format!("{:?}", Support::Index(platforms(&BOTH)))
     );
     assert_eq!(mirror.requests().len(), 4);
@@ -611,7 +598,7 @@ async fn what_one_image_does_to_a_mirror_is_nothing_to_the_others() {
 
 /// A mirror may relay the realm of a registry that a tenant has chosen.
 #[tokio::test]
-async fn a_token_server_without_a_connection_is_no_mirror_without_one() {
+async fn unreachable_token_server_leaves_its_mirror_healthy() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
     let odd = mirror.repo("team/odd");
@@ -621,10 +608,11 @@ async fn a_token_server_without_a_connection_is_no_mirror_without_one() {
         mirror.repo(name).index(Some("v1"), BOTH);
     }
     let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-    let [of_registry, of_mirror] = [&["linux/amd64"][..], &BOTH]
-        .map(|names| format!("{:?}", Support::Index(platforms(names))));
-    for (name, expected) in [("team/odd", of_registry), ("team/app", of_mirror)] {
+    let index = |names: &[&str]| format!("{:?}", Support::Index(platforms(names)));
+    let at_registry = index(&["linux/amd64"]);
+    let at_mirror = index(&BOTH);
+    for (name, expected) in [("team/odd", at_registry), ("team/app", at_mirror)] {
         let image = remote.repo(name).reference("v1");
-        assert_eq!(ask_for(&client, &image).await, expected, "{name}");
+        assert_eq!(lookup_kind(&client, &image).await, expected, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that are not sent, not dialled and not followed, and the way through proxies.
+//! Requests that are refused before they are sent, dialled or redirected, and requests through proxies.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,9 @@ use super::*;
 /// Maximum bytes of one response on the wire.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
 
-async fn ask_for(client: &Registry, image: &str) -> String {
-    kind(
-        &client
-            .fetch(&image.parse().unwrap(), None)
-            .await
-            .map(|found| found.support),
-    )
+async fn lookup_kind(client: &Registry, image: &str) -> String {
+    let found = client.fetch(&image.parse().unwrap(), None).await;
+    kind(&found.map(|found| found.support))
 }
 
 fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
@@ -25,7 +21,7 @@ fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_not_allowed_is_not_asked() {
+async fn denied_image_is_not_requested() {
     let remote = Remote::start().await;
     let settings = Settings {
         allowed: Allowed {
@@ -50,15 +46,15 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
     ));
     assert_eq!(remote.connections(), 0);
     assert_eq!(
-        ask_for(&client, &image.replace("evil", "good")).await,
+        lookup_kind(&client, &image.replace("evil", "good")).await,
         "unreachable",
-        "asked, but not trusted"
+        "connected, but the certificate is not trusted"
     );
     assert_eq!(remote.connections(), 1);
 }
 
 #[tokio::test]
-async fn no_spelling_of_an_address_gets_past_the_guard() {
+async fn no_spelling_of_an_address_bypasses_the_guard() {
     let remote = Remote::start().await;
     let other = Remote::builder()
         .listen("127.0.0.2:0".parse().unwrap())
@@ -93,28 +89,28 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
         repo.require_nothing();
         repo.redirect_blobs_to(&elsewhere);
         assert_eq!(
-            ask_for(&client, &image).await,
+            lookup_kind(&client, &image).await,
             "address-not-allowed",
             "redirect to {host}"
         );
         let manifest = format!("{elsewhere}/v2/team/app/manifests/v1");
         repo.fault(Some(Fault::redirect(307, &manifest).only_manifests()));
         assert_eq!(
-            ask_for(&client, &image).await,
+            lookup_kind(&client, &image).await,
             "address-not-allowed",
             "redirect of a manifest to {host}"
         );
         repo.fault(None);
         repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
         assert_eq!(
-            ask_for(&client, &image).await,
+            lookup_kind(&client, &image).await,
             "address-not-allowed",
             "realm at {host}"
         );
         let named = format!("{host}:{}/team/app:v1", other.port());
         if named.parse::<ImageRef>().is_ok() {
             assert_eq!(
-                ask_for(&client, &named).await,
+                lookup_kind(&client, &named).await,
                 "address-not-allowed",
                 "image of {host}"
             );
@@ -131,7 +127,7 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
             let hosts = [("127.0.0.1:1".to_owned(), mirrored)];
             let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
             assert_eq!(
-                ask_for(&client, "127.0.0.1:1/x").await,
+                lookup_kind(&client, "127.0.0.1:1/x").await,
                 "unexpected",
                 "mirror at {host}"
             );
@@ -146,7 +142,7 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
         repo.require_nothing();
         repo.redirect_blobs_to(&format!("https://{host}:{}", other.port()));
         assert_eq!(
-            ask_for(&client, &image).await,
+            lookup_kind(&client, &image).await,
             "unexpected",
             "redirect to {host}"
         );
@@ -154,7 +150,7 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
             Fault::redirect(307, &format!("https://{host}:{}/x", other.port())).only_manifests(),
         ));
         assert_eq!(
-            ask_for(&client, &image).await,
+            lookup_kind(&client, &image).await,
             "unexpected",
             "redirect of a manifest to {host}"
         );
@@ -164,7 +160,7 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
 }
 
 #[tokio::test]
-async fn five_redirects_are_followed_and_no_more() {
+async fn at_most_five_redirects_are_followed() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -178,7 +174,7 @@ async fn five_redirects_are_followed_and_no_more() {
         ));
         remote.forget_requests();
         assert_eq!(
-            ask_for(&client, &repo.reference("v1")).await,
+            lookup_kind(&client, &repo.reference("v1")).await,
             expected,
             "{times}"
         );
@@ -187,7 +183,7 @@ async fn five_redirects_are_followed_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_rate_limit_is_told() {
+async fn rate_limit_is_exported_as_a_metric() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -206,12 +202,13 @@ async fn the_rate_limit_is_told() {
         RegistryMetrics::register(&metrics).unwrap(),
     )
     .unwrap();
-    let told = || {
+    let exported = || {
         let text = metrics.render().unwrap();
-        let line = text
-            .lines()
-            .find(|line| line.starts_with("tolerarch_registry_ratelimit_remaining{"));
-        line.map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        let mut lines = text.lines();
+        let line =
+            lines.find(|line| line.starts_with("tolerarch_registry_ratelimit_remaining{"))?;
+        let value = line.rsplit(' ').next()?;
+        Some(value.to_owned())
     };
     for (value, expected) in [
         ("none", None),
@@ -226,11 +223,11 @@ async fn the_rate_limit_is_told() {
             .fetch(&repo.reference("v1").parse().unwrap(), None)
             .await
             .unwrap();
-        assert_eq!(told().as_deref(), expected, "{value}");
+        assert_eq!(exported().as_deref(), expected, "{value}");
     }
 }
 
-/// Starts a proxy that sends everything to `target`, whatever the request. Returns also the heads of its requests.
+/// Starts a proxy that forwards any request to `target`. Returns the proxy's address, and the heads of its requests.
 pub(super) async fn proxy(target: String) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -293,43 +290,37 @@ async fn requests_go_through_the_proxy() {
         let settings = Settings {
             hosts: [("registry.test:5000".to_owned(), host)].into(),
             proxies: proxies.unwrap(),
-            // The proxy's own address needs no permission: it is the operator's choice.
+            // The guard does not judge the proxy's address, because the operator chose the proxy.
             ..Settings::default()
         };
         let client = Registry::load(settings, registry_metrics()).unwrap();
-        let found = ask_for(&client, "registry.test:5000/team/app:v1").await;
-        assert_eq!(
-            found,
-            format!("{:?}", Support::Index(platforms(&BOTH))),
-            "{begins}"
-        );
+        let both = format!("{:?}", Support::Index(platforms(&BOTH)));
+        let support = lookup_kind(&client, "registry.test:5000/team/app:v1").await;
+        assert_eq!(support, both, "{begins}");
         let heads = seen.lock().unwrap().clone();
         assert_eq!(heads.len(), 1);
         assert!(heads[0].starts_with(begins), "{}", heads[0]);
         let head = heads[0].to_ascii_lowercase();
         assert!(head.contains("proxy-authorization: basic "), "{head}");
-        let inside = remote.requests();
-        assert!(
-            plain_http
-                || inside
-                    .iter()
-                    .all(|r| !r.headers.contains_key("proxy-authorization"))
-        );
+        for request in remote.requests() {
+            let has_header = request.headers.contains_key("proxy-authorization");
+            assert!(plain_http || !has_header);
+        }
 
-        // A host that is named by its address is judged all the same, and localhost is not sent to the proxy.
+        // The guard judges a host that is named by its address, and requests to localhost do not go to the proxy.
         for (image, expected) in [
             ("169.254.169.254/x/y", "address-not-allowed"),
             ("[64:ff9b::a9fe:a9fe]/x/y", "address-not-allowed"),
             ("localhost:1/x/y", "address-not-allowed"),
         ] {
-            assert_eq!(ask_for(&client, image).await, expected, "{image}");
+            assert_eq!(lookup_kind(&client, image).await, expected, "{image}");
         }
         assert_eq!(seen.lock().unwrap().len(), 1);
     }
 }
 
-/// Answers as a SOCKS proxy with logins does, and connects to one address whatever it is asked for. Returns its own
-/// address, and the client's messages: the login is the second, and the host the third.
+/// Starts a SOCKS proxy with logins that connects to one address, whatever the client requests. Returns the proxy's
+/// address, and the client's messages: the second is the login, and the third names the host.
 async fn socks_proxy(to: String) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -353,7 +344,7 @@ async fn socks_proxy(to: String) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     (address, messages)
 }
 
-/// Go's client takes such proxies from the same variables, and so does containerd.
+/// Go's client, and thus containerd, also reads such proxies from these variables.
 #[tokio::test]
 async fn requests_go_through_a_socks_proxy() {
     let secure = Remote::builder().names(&["registry.test"]).start().await;
@@ -383,27 +374,24 @@ async fn requests_go_through_a_socks_proxy() {
             ..Settings::default()
         };
         let client = Registry::load(settings, registry_metrics()).unwrap();
-        let found = ask_for(&client, &format!("{name}/team/app:v1")).await;
-        assert_eq!(found, format!("{:?}", Support::Index(platforms(&BOTH))));
+        let support = lookup_kind(&client, &format!("{name}/team/app:v1")).await;
+        assert_eq!(support, format!("{:?}", Support::Index(platforms(&BOTH))));
         let messages = messages.lock().unwrap().clone();
         assert_eq!(messages[1], b"\x01\x04user\x06canary");
-        let asked = [&[5, 1, 0, 3, 13], name.as_bytes(), &port.to_be_bytes()].concat();
-        assert_eq!(messages[2], asked);
-        assert!(
-            remote
-                .requests()
-                .iter()
-                .all(|r| !r.headers.contains_key("proxy-authorization"))
-        );
+        let host = [&[5, 1, 0, 3, 13], name.as_bytes(), &port.to_be_bytes()].concat();
+        assert_eq!(messages[2], host);
+        for request in remote.requests() {
+            assert!(!request.headers.contains_key("proxy-authorization"));
+        }
         assert_eq!(
-            ask_for(&client, "169.254.169.254/x/y").await,
+            lookup_kind(&client, "169.254.169.254/x/y").await,
             "address-not-allowed"
         );
     }
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
+async fn proxy_refusals_are_explained() {
     for (scheme, user, reply, expected) in [
         (
             "http",
@@ -498,16 +486,14 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
             "a.b cannot be reached: its proxy {scheme}://{address} (HTTPS_PROXY) {expected}"
         );
         assert!(text.contains(&expected), "{text}");
-        assert!(
-            !text.contains("canary") && !text.contains("user:"),
-            "{text}"
-        );
+        assert!(!text.contains("canary"), "{text}");
+        assert!(!text.contains("user:"), "{text}");
     }
 }
 
-/// Without TLS the proxy answers the request itself; 407 is the one status that no registry has.
+/// Without TLS the proxy answers the request itself; 407 is the only status that no registry sends.
 #[tokio::test]
-async fn a_proxy_that_wants_a_password_is_told_apart_from_a_registry() {
+async fn status_407_over_plain_http_is_the_proxys() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -536,14 +522,12 @@ async fn a_proxy_that_wants_a_password_is_told_apart_from_a_registry() {
         .unwrap_err();
     let expected =
         format!("its proxy http://{address} (HTTP_PROXY) answers 407: it wants credentials");
-    assert!(
-        matches!(error, Error::NoConnection(_)) && error.to_string().contains(&expected),
-        "{error}"
-    );
+    assert!(matches!(error, Error::NoConnection(_)), "{error}");
+    assert!(error.to_string().contains(&expected), "{error}");
 }
 
 #[tokio::test]
-async fn a_response_is_bounded_with_everything_around_its_body() {
+async fn response_is_bounded_including_its_headers() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -568,14 +552,14 @@ async fn a_response_is_bounded_with_everything_around_its_body() {
     };
     let client = Registry::new([(address.to_string(), plain)], guard, registry_metrics()).unwrap();
     let image = format!("{address}/x:v1");
-    assert_eq!(ask_for(&client, &image).await, "TooLarge");
-    // Bytes that the kernel had taken count, too.
+    assert_eq!(lookup_kind(&client, &image).await, "TooLarge");
+    // The count includes bytes that only the kernel has accepted.
     let sent = server.await.unwrap();
-    assert!(sent < 4 * RESPONSE, "{sent} bytes were taken");
+    assert!(sent < 4 * RESPONSE, "{sent} bytes were accepted");
 }
 
 #[tokio::test]
-async fn a_connection_serves_more_in_all_than_one_response_may_have() {
+async fn byte_limit_of_a_connection_is_per_response() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let filler = "x".repeat(RESPONSE / 2);
@@ -586,8 +570,8 @@ async fn a_connection_serves_more_in_all_than_one_response_may_have() {
     );
     let (client, _dir) = client(&remote);
     for _ in 0..3 {
-        let found = ask_for(&client, &repo.reference("v1")).await;
-        assert_eq!(found, format!("{:?}", Support::Index(PlatformSet::EMPTY)));
+        let support = lookup_kind(&client, &repo.reference("v1")).await;
+        assert_eq!(support, format!("{:?}", Support::Index(PlatformSet::EMPTY)));
     }
     assert_eq!(remote.connections(), 1);
 }

@@ -1,4 +1,4 @@
-//! Answers as they come over the wire, through Go's client and through ours: `e2e/conformance`.
+//! Raw answers, as Go's client reads them and as this client does: `e2e/upstream`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,21 +35,25 @@ struct Head {
     body: String,
 }
 
-/// Status, headers that matter, and body.
-type Made = (u16, Vec<String>, String);
+/// Status, relevant headers, and body of an answer.
+type Parsed = (u16, Vec<String>, String);
 
-/// Takes one request, answers it with these bytes, and ends the connection.
+/// Reads one request, answers it with these bytes, and closes the connection.
 async fn answer(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") && stream.read_buf(&mut request).await? > 0 {}
     stream.write_all(bytes).await?;
     stream.shutdown().await?;
-    // Closing with something unread would reset the connection.
+    // Closing with unread bytes would reset the connection.
     while stream.read_buf(&mut request).await? > 0 {}
     Ok(())
 }
 
-async fn ask(client: &Registry, listener: &TcpListener, bytes: &[u8]) -> Result<Made, Error> {
+async fn exchange(
+    client: &Registry,
+    listener: &TcpListener,
+    bytes: &[u8],
+) -> Result<Parsed, Error> {
     let url = Url::parse(&format!("http://{}/v2/", listener.local_addr().unwrap())).unwrap();
     let request = HttpRequest {
         kind: RequestKind::Manifest,
@@ -65,14 +69,14 @@ async fn ask(client: &Registry, listener: &TcpListener, bytes: &[u8]) -> Result<
         let _ = answer(&mut stream, bytes).await;
     };
     let (response, ()) = tokio::join!(client.transport.send(&request), served);
-    response.map(|response| made(&response))
+    response.map(|response| parsed(&response))
 }
 
-fn made(response: &HttpResponse) -> Made {
+fn parsed(response: &HttpResponse) -> Parsed {
     let mut headers = Vec::new();
     for name in HEADERS {
         for value in response.headers.get_all(name) {
-            // Blanks at the end mean nothing to those who read a value.
+            // Readers of a value ignore blanks at its end.
             let value = String::from_utf8_lossy(value.as_bytes());
             headers.push(format!("{name}: {value}").trim_end().to_owned());
         }
@@ -92,8 +96,8 @@ fn client() -> Registry {
     Registry::new([], guard, registry_metrics()).unwrap()
 }
 
-/// Returns whether Go takes an answer that hyper has no switch for. docs/registries.md lists them.
-fn is_not_taken(wire: &str) -> bool {
+/// Returns whether Go may accept an answer that hyper cannot be made to accept. docs/registries.md lists such answers.
+fn is_unsupported(wire: &str) -> bool {
     let line = wire
         .lines()
         .find(|line| !line.starts_with("HTTP/1.1 1"))
@@ -105,7 +109,7 @@ fn is_not_taken(wire: &str) -> bool {
     is_other_version || is_other_status || line.starts_with("HTTP/1.0 ") && has_encoding
 }
 
-/// Returns whether a name has a blank: Go keeps it in the name, under which nobody looks for it.
+/// Returns whether a header's name has a blank. Go keeps the blank in the name, so nothing finds the header.
 fn has_blank_in_name(wire: &str) -> bool {
     wire.lines().any(|line| {
         line.split(':')
@@ -115,7 +119,7 @@ fn has_blank_in_name(wire: &str) -> bool {
 }
 
 #[tokio::test]
-async fn answers_are_read_as_gos_client_reads_them_upstream() {
+async fn answers_are_read_as_in_gos_client_upstream() {
     let client = client();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut answers = Vec::new();
@@ -128,9 +132,9 @@ async fn answers_are_read_as_gos_client_reads_them_upstream() {
     {
         let bytes = STANDARD.decode(answer).unwrap();
         let wire = String::from_utf8_lossy(&bytes).into_owned();
-        let ours = ask(&client, &listener, &bytes).await;
-        // What Go refuses reaches no node, whatever is made of it here.
-        if status == 0 || is_not_taken(&wire) {
+        let ours = exchange(&client, &listener, &bytes).await;
+        // An answer that Go refuses reaches no node, so it is not compared.
+        if status == 0 || is_unsupported(&wire) {
             continue;
         }
         let headers = headers
@@ -138,7 +142,7 @@ async fn answers_are_read_as_gos_client_reads_them_upstream() {
             .map(|header| header.trim_end().to_owned())
             .collect();
         let body = String::from_utf8_lossy(&STANDARD.decode(body).unwrap()).into_owned();
-        let theirs: Made = (status, headers, body);
+        let theirs: Parsed = (status, headers, body);
         let mut ours = ours.map_err(|error| error.to_string());
         if let Ok((_, headers, _)) = &mut ours
             && has_blank_in_name(&wire)

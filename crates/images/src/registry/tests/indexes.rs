@@ -1,11 +1,11 @@
-//! Entries of an index: which of them count, and for which nodes.
+//! Entries of an index: which are supported, and for which nodes.
 
 use super::*;
 
 const SBOM: &str = "application/spdx+json";
 
 #[tokio::test]
-async fn an_entry_counts_for_what_it_is() {
+async fn entries_of_an_index_are_supported_by_kind() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let amd64 = || repo.entry("linux/amd64");
@@ -16,7 +16,7 @@ async fn an_entry_counts_for_what_it_is() {
     let arm64 = repo.image("linux/arm64", None);
     let nested = repo.index(None, ["linux/arm64"]);
     let both = platforms(&BOTH);
-    let only = platforms(&["linux/amd64"]);
+    let amd64_only = platforms(&["linux/amd64"]);
     let attestation = repo.attestation(arm64["digest"].as_str().unwrap());
     let empty = repo.blob("{}", "application/vnd.oci.empty.v1+json");
     let artifact = with(
@@ -34,9 +34,9 @@ async fn an_entry_counts_for_what_it_is() {
         (
             "with an empty platform",
             with(arm64.clone(), "platform", json!({})),
-            only,
+            amd64_only,
         ),
-        ("an attestation", attestation.clone(), only),
+        ("an attestation", attestation.clone(), amd64_only),
         (
             "an attestation that claims a platform",
             with(
@@ -44,7 +44,7 @@ async fn an_entry_counts_for_what_it_is() {
                 "platform",
                 json!({"os": "linux", "architecture": "arm64"}),
             ),
-            only,
+            amd64_only,
         ),
         (
             "for nodes with a feature",
@@ -53,15 +53,15 @@ async fn an_entry_counts_for_what_it_is() {
                 "platform",
                 json!({"os": "linux", "architecture": "arm64", "os.features": ["erofs"]}),
             ),
-            only,
+            amd64_only,
         ),
         (
-            "by the type of its config",
+            "with its config's type as artifactType",
             with(repo.entry("linux/arm64"), "artifactType", json!(OCI_CONFIG)),
             both,
         ),
         (
-            "by that of Docker",
+            "with the type of Docker's configs",
             with(
                 repo.entry("linux/arm64"),
                 "artifactType",
@@ -77,7 +77,7 @@ async fn an_entry_counts_for_what_it_is() {
         (
             "an artifact",
             with(artifact.clone(), "artifactType", json!(SBOM)),
-            only,
+            amd64_only,
         ),
         (
             "of no image type",
@@ -86,7 +86,7 @@ async fn an_entry_counts_for_what_it_is() {
                 "mediaType",
                 json!("application/x"),
             ),
-            only,
+            amd64_only,
         ),
         ("nested", nested.clone(), both),
         (
@@ -96,7 +96,7 @@ async fn an_entry_counts_for_what_it_is() {
                 "platform",
                 json!({"os": "linux", "architecture": "s390x"}),
             ),
-            only,
+            amd64_only,
         ),
         (
             "aliased",
@@ -110,7 +110,7 @@ async fn an_entry_counts_for_what_it_is() {
     ] {
         repo.index(Some("v1"), [amd64(), entry]);
         assert_eq!(
-            ask(&remote, &repo, "v1").await.unwrap(),
+            lookup(&remote, &repo, "v1").await.unwrap(),
             Support::Index(expected),
             "{name}"
         );
@@ -118,7 +118,7 @@ async fn an_entry_counts_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_node_gets_the_entry_that_it_chooses_or_none() {
+async fn node_gets_only_the_entry_that_it_chooses() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let for_platform = |mut entry: Value, architecture: &str| {
@@ -141,12 +141,12 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
             &["linux/arm64"][..],
         ),
         (
-            "one without, behind one with",
+            "one without a platform, chosen after one with a platform",
             vec![bare("linux/arm64"), amd64.clone()],
             &BOTH,
         ),
         (
-            "one without, of the same",
+            "one without a platform, for the same nodes",
             vec![bare("linux/amd64"), amd64.clone()],
             &["linux/amd64"],
         ),
@@ -181,14 +181,14 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
             &["linux/amd64"],
         ),
         (
-            "a 32-bit image before one without",
+            "a 32-bit image, chosen before one without a platform",
             vec![bare("linux/amd64"), repo.entry("linux/386")],
             &["linux/386"],
         ),
     ] {
         repo.index(Some("v1"), entries);
         assert_eq!(
-            ask(&remote, &repo, "v1").await.unwrap(),
+            lookup(&remote, &repo, "v1").await.unwrap(),
             Support::Index(platforms(expected)),
             "{name}"
         );
@@ -196,7 +196,7 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
 }
 
 #[tokio::test]
-async fn only_what_is_called_an_artifact_and_is_chosen_is_read_once_more() {
+async fn only_chosen_entries_with_an_artifact_type_are_fetched() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let called = |mut entry: Value, kind: &str| {
@@ -213,9 +213,9 @@ async fn only_what_is_called_an_artifact_and_is_chosen_is_read_once_more() {
         (vec![amd64.clone(), soci(), arm64.clone()], 3),
     ] {
         repo.index(Some("v1"), entries);
-        let before = remote.requests().len();
+        remote.forget_requests();
         let both = Support::Index(platforms(&BOTH));
-        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), both);
-        assert_eq!(remote.requests().len() - before, requests);
+        assert_eq!(lookup(&remote, &repo, "v1").await.unwrap(), both);
+        assert_eq!(remote.requests().len(), requests);
     }
 }

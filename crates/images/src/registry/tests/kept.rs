@@ -1,4 +1,4 @@
-//! Connections that are kept for the next request, and end just then.
+//! Reused connections that close just when the next request is sent.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,8 @@ fn is_blob(request: &Request) -> bool {
 
 type End = (&'static str, fn() -> Fault);
 
-/// Ends of a connection: FIN, and TLS without `close_notify`; RST; a 408, with which servers end one that was idle.
+/// Ways in which a server ends a connection: a FIN, and TLS without `close_notify`; an RST; a 408, which servers send
+/// to close an idle connection.
 const ENDS: [End; 3] = [
     ("closed", Fault::close),
     ("reset", Fault::reset),
@@ -22,35 +23,26 @@ const ENDS: [End; 3] = [
 ];
 
 #[tokio::test]
-async fn what_a_kept_connection_does_not_answer_is_asked_once_more() {
-    for (is_plain, (end, fault)) in [true, false]
-        .into_iter()
-        .flat_map(|plain| ENDS.map(|end| (plain, end)))
-    {
+async fn request_is_repeated_once_if_a_reused_connection_closes() {
+    let ends = |is_plain| ENDS.map(|end| (is_plain, end));
+    for (is_plain, (end, fault)) in [true, false].into_iter().flat_map(ends) {
         let case = format!("{end}, plain HTTP: {is_plain}");
-        let builder = Remote::builder();
-        let remote = if is_plain {
-            builder.plain_http()
-        } else {
-            builder
+        let mut builder = Remote::builder();
+        if is_plain {
+            builder = builder.plain_http();
         }
-        .start()
-        .await;
+        let remote = builder.start().await;
         let repo = remote.repo("team/app");
         repo.image("linux/amd64", Some("v1"));
         let image: ImageRef = repo.reference("v1").parse().unwrap();
-        let both = Ok(Support::Single(platforms(&["linux/amd64"])));
+        let amd64 = kind(&Ok(Support::Single(platforms(&["linux/amd64"]))));
         let (client, _dir) = client(&remote);
         let traces = Traces::default();
         let fetch = async || trace::scope(Some(&traces), &image, client.fetch(&image, None)).await;
 
         repo.fault(Some(fault().only_blobs().first(1)));
-        let found = fetch().await.map(|found| found.support);
-        assert_eq!(
-            kind(&found),
-            kind(&both),
-            "{case}: between manifest and config"
-        );
+        let support = fetch().await.map(|found| found.support);
+        assert_eq!(kind(&support), amd64, "{case}: between manifest and config");
         let outcomes: Vec<_> = traces
             .of(&image)
             .requests
@@ -67,18 +59,15 @@ async fn what_a_kept_connection_does_not_answer_is_asked_once_more() {
         client.head(&image, None).await.unwrap();
         remote.forget_requests();
         repo.fault(Some(fault().only_manifests().only_get().first(1)));
-        let found = fetch().await.map(|found| found.support);
-        assert_eq!(kind(&found), kind(&both), "{case}: between HEAD and GET");
-        assert_eq!(
-            remote.count(|request| request.kind == Kind::Manifest),
-            2,
-            "{case}"
-        );
+        let support = fetch().await.map(|found| found.support);
+        assert_eq!(kind(&support), amd64, "{case}: between HEAD and GET");
+        let manifests = remote.count(|request| request.kind == Kind::Manifest);
+        assert_eq!(manifests, 2, "{case}");
     }
 }
 
 #[tokio::test]
-async fn a_fresh_connection_that_does_not_answer_is_a_fault() {
+async fn unanswered_request_on_a_new_connection_is_a_fault() {
     for (end, fault) in ENDS {
         let expected = match end {
             "408" => "unexpected",
@@ -88,22 +77,23 @@ async fn a_fresh_connection_that_does_not_answer_is_a_fault() {
         let repo = remote.repo("team/app");
         repo.image("linux/amd64", Some("v1"));
         repo.fault(Some(fault().first(1)));
-        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{end}");
-        assert_eq!(remote.requests().len(), 1, "{end}: it is not asked again");
+        assert_eq!(kind(&lookup(&remote, &repo, "v1").await), expected, "{end}");
+        let count = remote.requests().len();
+        assert_eq!(count, 1, "{end}: the request is not repeated");
 
         remote.forget_requests();
         repo.fault(Some(fault().only_blobs()));
         assert_eq!(
-            kind(&ask(&remote, &repo, "v1").await),
+            kind(&lookup(&remote, &repo, "v1").await),
             expected,
-            "{end}: the fresh one as well"
+            "{end}: on the new connection as well"
         );
-        assert_eq!(remote.count(is_blob), 2, "{end}: once more, and no more");
+        assert_eq!(remote.count(is_blob), 2, "{end}: repeated only once");
     }
 }
 
 #[tokio::test]
-async fn only_a_request_for_a_token_that_uses_nothing_up_is_sent_twice() {
+async fn only_idempotent_token_requests_are_repeated() {
     let password = || Credential::Basic {
         user: "user".into(),
         password: "password".to_owned().into(),
@@ -133,23 +123,21 @@ async fn only_a_request_for_a_token_that_uses_nothing_up_is_sent_twice() {
             let (client, _dir) = client(&remote);
             let image: ImageRef = repo.reference("v1").parse().unwrap();
             let found = client.fetch(&image, credential.as_ref()).await;
-            let found = found.map(|found| found.support);
+            let support = found.map(|found| found.support);
             let answer = match expected {
                 2 => kind(&Ok(Support::Index(platforms(&BOTH)))),
                 _ => "unreachable".to_owned(),
             };
-            assert_eq!(kind(&found), answer, "{case}, {end}");
-            assert_eq!(
-                remote.count(|request| request.kind == Kind::Token),
-                expected,
-                "{case}, {end}"
-            );
+            assert_eq!(kind(&support), answer, "{case}, {end}");
+            let tokens = remote.count(|request| request.kind == Kind::Token);
+            assert_eq!(tokens, expected, "{case}, {end}");
         }
     }
 }
 
-/// Carries connections to a registry. Returns its address, each connection, and the end of each by the client.
-fn carry(
+/// Forwards connections to a registry. Returns the forwarder's address, each connection, and an event for each
+/// connection that the client closes.
+fn forward(
     remote: &Remote,
 ) -> (
     SocketAddr,
@@ -179,13 +167,13 @@ fn carry(
     (address, connections, ends)
 }
 
-/// The 408 comes before the next request, noticed or not.
+/// The 408 arrives before the next request is sent, whether the client notices it or not.
 #[tokio::test]
-async fn a_408_that_comes_unasked_is_no_answer() {
+async fn unrequested_408_is_no_answer() {
     for is_noticed in [false, true] {
         let remote = Remote::builder().plain_http().start().await;
         remote.repo("team/app").index(Some("v1"), BOTH);
-        let (address, mut connections, mut ends) = carry(&remote);
+        let (address, mut connections, mut ends) = forward(&remote);
         let settings = HostSettings {
             plain_http: true,
             ..HostSettings::default()
@@ -198,17 +186,17 @@ async fn a_408_that_comes_unasked_is_no_answer() {
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
         let image: ImageRef = format!("{address}/team/app:v1").parse().unwrap();
         client.head(&image, None).await.unwrap();
-        let mut kept = connections.recv().await.unwrap();
-        let unasked = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\r\n";
-        kept.write_all(unasked).unwrap();
+        let mut connection = connections.recv().await.unwrap();
+        let timeout = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\r\n";
+        connection.write_all(timeout).unwrap();
         if is_noticed {
             ends.recv().await.unwrap();
         } else {
-            kept.shutdown(Shutdown::Write).unwrap();
+            connection.shutdown(Shutdown::Write).unwrap();
         }
-        let found = client.fetch(&image, None).await;
+        let support = client.fetch(&image, None).await.map(|found| found.support);
         assert_eq!(
-            kind(&found.map(|found| found.support)),
+            kind(&support),
             kind(&Ok(Support::Index(platforms(&BOTH)))),
             "noticed before the request: {is_noticed}"
         );

@@ -1,5 +1,5 @@
-//! Registries that cannot be run here, as the table of `testregistry` has them: by their real names, with nothing
-//! configured but what the table says that they need. All pass the same checks.
+//! Registries that cannot be run here, as the table of `testregistry` describes them: under their real names, and with
+//! no more settings than the table says that they need. All pass the same checks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::*;
 use crate::credentials::CredentialOwner;
 use crate::registry::Pull;
 
-/// A personality on its stage, and a client of it.
-struct Play {
+/// A server with a personality, and a client.
+struct PersonalityTest {
     personality: &'static Personality,
-    staged: Staged,
+    server: Staged,
     registry: Registry,
     credential: Option<Credential>,
     owner: CredentialOwner,
@@ -22,11 +22,11 @@ struct Play {
     _directory: tempfile::TempDir,
 }
 
-impl Play {
-    /// Stages a personality, with what it needs or without.
-    async fn of(personality: &'static Personality, private: bool, needs: Needs) -> Self {
+impl PersonalityTest {
+    /// Starts a server with a personality, and a client with the settings for these needs.
+    async fn of(personality: &'static Personality, is_private: bool, needs: Needs) -> Self {
         let internet = Internet::start(Arc::new(Pki::new())).await;
-        let staged = personality.stage(&internet, private).await;
+        let server = personality.stage(&internet, is_private).await;
         let directory = tempfile::tempdir().unwrap();
         let ca = directory.path().join("ca.crt");
         std::fs::write(&ca, internet.pki().ca_pem()).unwrap();
@@ -35,9 +35,10 @@ impl Play {
             ca_file: Some(ca),
             ..HostSettings::default()
         };
-        let named = |host: &str| (host.to_owned(), trusted.clone());
-        let all = personality.others().into_iter().chain([personality.host()]);
-        let mut hosts: BTreeMap<String, HostSettings> = all.map(named).collect();
+        let mut hosts = BTreeMap::new();
+        for host in personality.others().into_iter().chain([personality.host()]) {
+            hosts.insert(host.to_owned(), trusted.clone());
+        }
         if let Needs::TokenHosts(host) = needs {
             hosts.get_mut(personality.host()).unwrap().token_hosts = vec![host.to_owned()];
         }
@@ -49,10 +50,10 @@ impl Play {
             ..Settings::default()
         };
         let registry = Registry::load(settings, registry_metrics()).unwrap();
-        let credential = private.then(|| basic(PASSWORD));
+        let credential = is_private.then(|| basic(PASSWORD));
         Self {
             personality,
-            staged,
+            server,
             registry,
             credential,
             owner: CredentialOwner::Pod,
@@ -83,14 +84,14 @@ impl Play {
         }
     }
 
-    /// Lists the differences between the table and the personality.
+    /// Lists the differences between the table and what the client finds.
     async fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let credential = self.credential.as_ref();
         let both = Support::Index(platforms(&["linux/amd64", "linux/arm64"]));
         let single = Support::Single(platforms(&["linux/amd64"]));
         for (tag, support) in [("multi", both), ("single", single)] {
-            let digest = self.staged.digest_of(tag);
+            let digest = self.server.digest_of(tag);
             let expected = Found {
                 digest: Digest::of_text(&digest),
                 support,
@@ -105,7 +106,7 @@ impl Play {
             let image = &self.image(tag);
             match self.registry.resolve(self.pull(image, credential)).await {
                 Ok(None) => {}
-                Ok(Some(told)) if told == expected.digest => {}
+                Ok(Some(digest)) if digest == expected.digest => {}
                 other => faults.push(format!("HEAD of {tag}: {other:?}")),
             }
         }
@@ -117,13 +118,16 @@ impl Play {
             for other in [None, Some(basic("wrong"))] {
                 match self.fetch("multi", other.as_ref()).await {
                     Err(Error::Denied(_)) => {}
-                    found => faults.push(format!("with {other:?}: {found:?}")),
+                    result => faults.push(format!("with {other:?}: {result:?}")),
                 }
             }
         }
-        let may = self.personality.may_see_passwords();
-        for (host, request) in self.staged.requests() {
-            if has_password(&request) && !(credential.is_some() && may.contains(&host)) {
+        let mut allowed_hosts = Vec::new();
+        if credential.is_some() {
+            allowed_hosts.extend(self.personality.may_see_passwords());
+        }
+        for (host, request) in self.server.requests() {
+            if has_password(&request) && !allowed_hosts.contains(&host) {
                 faults.push(format!(
                     "a password at {host}: {} {}",
                     request.method, request.path
@@ -149,28 +153,25 @@ fn has_password(request: &Request) -> bool {
     basic || request.form_value("password").is_some() || request.query.contains(PASSWORD)
 }
 
-/// Checks each of the personalities that `choose` has a play for.
-async fn judge(choose: impl AsyncFn(&'static Personality) -> Option<Play>) {
+/// Checks each personality for which `choose` returns a test.
+async fn check_each(choose: impl AsyncFn(&'static Personality) -> Option<PersonalityTest>) {
     let mut faults = Vec::new();
     for personality in PERSONALITIES {
-        let Some(play) = choose(personality).await else {
+        let Some(test) = choose(personality).await else {
             continue;
         };
-        let found = play.faults().await;
-        faults.extend(
-            found
-                .into_iter()
-                .map(|fault| format!("{}: {fault}\n", personality.name)),
-        );
+        for fault in test.faults().await {
+            faults.push(format!("{}: {fault}\n", personality.name));
+        }
     }
     assert!(faults.is_empty(), "\n{}", faults.concat());
 }
 
 #[tokio::test]
-async fn public_images_are_read_with_nothing_but_what_the_table_names() {
-    judge(async |it| {
-        if it.public {
-            Some(Play::of(it, false, it.needs).await)
+async fn public_images_need_only_the_tables_settings() {
+    check_each(async |personality| {
+        if personality.public {
+            Some(PersonalityTest::of(personality, false, personality.needs).await)
         } else {
             None
         }
@@ -179,10 +180,10 @@ async fn public_images_are_read_with_nothing_but_what_the_table_names() {
 }
 
 #[tokio::test]
-async fn private_images_are_read_with_their_password_which_goes_nowhere_else() {
-    judge(async |it| {
-        if it.private {
-            Some(Play::of(it, true, it.needs).await)
+async fn pods_passwords_go_only_to_their_registries() {
+    check_each(async |personality| {
+        if personality.private {
+            Some(PersonalityTest::of(personality, true, personality.needs).await)
         } else {
             None
         }
@@ -191,20 +192,20 @@ async fn private_images_are_read_with_their_password_which_goes_nowhere_else() {
 }
 
 #[tokio::test]
-async fn private_images_are_read_with_a_password_of_the_operator_which_goes_nowhere_else() {
-    let operators = async |it: &'static Personality| {
-        let play = Play::of(it, true, it.operator_needs).await;
-        it.private.then_some(Play {
+async fn operators_passwords_go_only_to_their_registries() {
+    let operators = async |personality: &'static Personality| {
+        let test = PersonalityTest::of(personality, true, personality.operator_needs).await;
+        personality.private.then_some(PersonalityTest {
             owner: CredentialOwner::Operator,
-            ..play
+            ..test
         })
     };
-    judge(operators).await;
+    check_each(operators).await;
 }
 
-/// Each token host that the table says is needed is needed.
+/// Without the token host that the table says is needed, the lookup fails.
 #[tokio::test]
-async fn a_token_host_that_is_not_known_is_named() {
+async fn errors_name_each_token_host_that_must_be_configured() {
     let mut tried = 0;
     for personality in PERSONALITIES {
         for (owner, needs) in [
@@ -214,25 +215,19 @@ async fn a_token_host_that_is_not_known_is_named() {
             let Needs::TokenHosts(host) = needs else {
                 continue;
             };
-            let play = Play {
+            let test = PersonalityTest {
                 owner,
-                ..Play::of(personality, true, Needs::Nothing).await
+                ..PersonalityTest::of(personality, true, Needs::Nothing).await
             };
-            let error = play
-                .fetch("multi", play.credential.as_ref())
+            let error = test
+                .fetch("multi", test.credential.as_ref())
                 .await
                 .unwrap_err();
             let text = error.to_string();
-            assert!(
-                matches!(error, Error::TokenHost { .. }),
-                "{}: {text}",
-                personality.name
-            );
-            assert!(
-                text.contains("tokenHosts") && text.contains(host),
-                "{}: {text}",
-                personality.name
-            );
+            let name = personality.name;
+            assert!(matches!(error, Error::TokenHost { .. }), "{name}: {text}");
+            assert!(text.contains("tokenHosts"), "{name}: {text}");
+            assert!(text.contains(host), "{name}: {text}");
             tried += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! Realms at hosts with names: which of them get a credential, and the errors of the others.
+//! Realms at hosts with names: which realms get a credential, and the errors for the others.
 
 use testregistry::Request;
 
@@ -10,15 +10,15 @@ use crate::registry::Pull;
 
 const REGISTRY: &str = "registry.git.example.com";
 
-/// One server under many names, behind a proxy that finds it under each.
-struct Bench {
+/// A registry with many names, which a proxy finds under each name, and a client.
+struct TestRegistry {
     remote: Remote,
     client: Registry,
     _dir: tempfile::TempDir,
 }
 
-impl Bench {
-    /// Starts a bench with token hosts of the registry.
+impl TestRegistry {
+    /// Starts the registry. `token_hosts` are configured for [`REGISTRY`].
     async fn new(names: &[&str], token_hosts: &[&str]) -> Self {
         Self::with(names, token_hosts, |_, _| ()).await
     }
@@ -33,28 +33,25 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.crt");
         std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
-        let hosts = ["", ":5050"]
-            .into_iter()
-            .flat_map(|port| names.iter().map(move |name| (name, port)));
-        let hosts = hosts.map(|(name, port)| {
-            let token_hosts = if *name == REGISTRY { token_hosts } else { &[] };
-            let token_hosts = token_hosts.iter().map(ToString::to_string).collect();
-            let ca_file = Some(ca.clone());
-            let mut settings = HostSettings {
-                ca_file,
-                token_hosts,
-                ..HostSettings::default()
-            };
-            let name = format!("{name}{port}");
-            change(&name, &mut settings);
-            (name, settings)
-        });
-        let proxies =
-            Proxies::of(|name| (name == "HTTPS_PROXY").then(|| format!("http://{address}")))
-                .unwrap();
+        let mut hosts = BTreeMap::new();
+        for port in ["", ":5050"] {
+            for name in names {
+                let mut settings = HostSettings {
+                    ca_file: Some(ca.clone()),
+                    ..HostSettings::default()
+                };
+                if *name == REGISTRY {
+                    settings.token_hosts = token_hosts.iter().map(ToString::to_string).collect();
+                }
+                let host = format!("{name}{port}");
+                change(&host, &mut settings);
+                hosts.insert(host, settings);
+            }
+        }
+        let proxy = |name: &str| (name == "HTTPS_PROXY").then(|| format!("http://{address}"));
         let settings = Settings {
-            hosts: hosts.collect(),
-            proxies,
+            hosts,
+            proxies: Proxies::of(proxy).unwrap(),
             ..Settings::default()
         };
         let client = Registry::load(settings, registry_metrics()).unwrap();
@@ -65,8 +62,8 @@ impl Bench {
         }
     }
 
-    /// Looks up an image of this registry, whose realm is `realm`, with a password of this owner.
-    async fn ask(
+    /// Looks up an image of `registry`, which names `realm`, with a password of this owner.
+    async fn lookup(
         &self,
         registry: &str,
         realm: &str,
@@ -95,87 +92,52 @@ impl Bench {
         self.client.find(pull).await.map(|found| found.support)
     }
 
-    /// Returns the hosts that saw the password since the last call.
-    fn informed(&self) -> Vec<String> {
-        let saw = |request: &Request| {
-            let shown = request
-                .authorization
-                .as_deref()
-                .is_some_and(|text| text.starts_with("Basic"));
-            shown || request.form_value("password").is_some()
-        };
-        let requests = self.remote.requests();
+    /// Returns the hosts that received the password since the last call.
+    fn hosts_with_password(&self) -> Vec<String> {
+        let mut requests = self.remote.requests();
         self.remote.forget_requests();
-        requests
-            .into_iter()
-            .filter(saw)
-            .map(|request| request.host)
-            .collect()
+        requests.retain(has_password);
+        requests.into_iter().map(|request| request.host).collect()
     }
 }
 
-/// Self-managed GitLab: its registry beside it, or at another port of it.
+fn has_password(request: &Request) -> bool {
+    let authorization = request.authorization.as_deref().unwrap_or_default();
+    authorization.starts_with("Basic") || request.form_value("password").is_some()
+}
+
+/// Self-managed GitLab, whose registry is at a neighbouring host or at another port of the same host.
 #[tokio::test]
-async fn a_pods_secret_opens_a_registry_whose_tokens_come_from_its_own_domain() {
-    let bench = Bench::new(&[REGISTRY, "git.example.com"], &[]).await;
+async fn pods_secret_is_used_for_tokens_from_the_registrys_domain() {
+    let test = TestRegistry::new(&[REGISTRY, "git.example.com"], &[]).await;
     let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
-    assert_eq!(
-        kind(
-            &bench
-                .ask(
-                    REGISTRY,
-                    "https://git.example.com/token",
-                    CredentialOwner::Pod
-                )
-                .await
-        ),
-        ok
-    );
-    assert_eq!(bench.informed(), ["git.example.com"]);
+    let realm = "https://git.example.com/token";
+    let support = test.lookup(REGISTRY, realm, CredentialOwner::Pod).await;
+    assert_eq!(kind(&support), ok);
+    assert_eq!(test.hosts_with_password(), ["git.example.com"]);
     for owner in [CredentialOwner::Operator, CredentialOwner::Pod] {
-        let found = bench
-            .ask(
-                "git.example.com:5050",
-                "https://git.example.com/token",
-                owner,
-            )
-            .await;
-        assert_eq!(kind(&found), ok);
-        assert_eq!(bench.informed(), ["git.example.com"]);
+        let support = test.lookup("git.example.com:5050", realm, owner).await;
+        assert_eq!(kind(&support), ok);
+        assert_eq!(test.hosts_with_password(), ["git.example.com"]);
     }
-    let error = bench
-        .ask(
-            REGISTRY,
-            "https://git.example.com/token",
-            CredentialOwner::Operator,
-        )
-        .await
-        .unwrap_err();
+    let refused = test
+        .lookup(REGISTRY, realm, CredentialOwner::Operator)
+        .await;
+    let error = refused.unwrap_err();
     let line = r#"set registries.hosts."registry.git.example.com".tokenHosts: [git.example.com]"#;
-    assert!(
-        error.to_string().ends_with(line) && error.class() == FailureClass::Refused,
-        "{error}"
-    );
-    assert_eq!(bench.informed(), [""; 0]);
-    let bench = Bench::new(&[REGISTRY, "git.example.com"], &["git.example.com"]).await;
-    assert_eq!(
-        kind(
-            &bench
-                .ask(
-                    REGISTRY,
-                    "https://git.example.com/token",
-                    CredentialOwner::Operator
-                )
-                .await
-        ),
-        ok,
-        "as the line says"
-    );
+    assert!(error.to_string().ends_with(line), "{error}");
+    assert_eq!(error.class(), FailureClass::Refused);
+    assert_eq!(test.hosts_with_password(), [""; 0]);
+    let test = TestRegistry::new(&[REGISTRY, "git.example.com"], &["git.example.com"]).await;
+    let support = test
+        .lookup(REGISTRY, realm, CredentialOwner::Operator)
+        .await;
+    assert_eq!(kind(&support), ok, "with the setting that the error names");
 }
 
-/// The attackers' table of realms.
+/// Realms that an attacker may name.
 #[tokio::test]
-async fn no_realm_leads_a_credential_to_another_owner() {
+async fn no_realm_sends_a_credential_to_another_owner() {
     let names = [
         REGISTRY,
         "git.example.com",
@@ -185,7 +147,7 @@ async fn no_realm_leads_a_credential_to_another_owner() {
         "acme.jfrog.io",
         "evil.jfrog.io",
     ];
-    let bench = Bench::new(&names, &[]).await;
+    let test = TestRegistry::new(&names, &[]).await;
     for (registry, realm) in [
         (REGISTRY, "https://evil.test/token"),
         (REGISTRY, "https://evil.test:5050/token"),
@@ -197,23 +159,23 @@ async fn no_realm_leads_a_credential_to_another_owner() {
         ("acme.jfrog.io", "https://evil.jfrog.io/token"),
     ] {
         for owner in [CredentialOwner::Operator, CredentialOwner::Pod] {
-            let found = bench.ask(registry, realm, owner).await;
-            assert_eq!(kind(&found), "denied", "{realm} of {registry}");
-            assert_eq!(bench.informed(), [""; 0], "{realm} of {registry}");
+            let support = test.lookup(registry, realm, owner).await;
+            assert_eq!(kind(&support), "denied", "{realm} of {registry}");
+            assert_eq!(test.hosts_with_password(), [""; 0], "{realm} of {registry}");
         }
     }
 }
 
-/// The operator's certificate is no tenant's to use, even with the tenant's own password: the token would be the
-/// tenant's.
+/// No tenant may use the operator's certificate, even with the tenant's own password, because the tenant would get the
+/// token.
 #[tokio::test]
-async fn no_realm_borrows_a_client_certificate() {
+async fn no_realm_uses_the_operators_client_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let [cert, key] = ["c.crt", "c.key"].map(|name| dir.path().join(name));
     let leaf = testregistry::Pki::new().client_leaf();
     std::fs::write(&cert, &leaf.cert_pem).unwrap();
     std::fs::write(&key, &leaf.key_pem).unwrap();
-    let bench = Bench::with(&[REGISTRY, "git.example.com"], &[], |name, settings| {
+    let test = TestRegistry::with(&[REGISTRY, "git.example.com"], &[], |name, settings| {
         if name == "git.example.com" {
             settings.client_cert_file = Some(cert.clone());
             settings.client_key_file = Some(key.clone());
@@ -222,24 +184,20 @@ async fn no_realm_borrows_a_client_certificate() {
     .await;
     for registry in [REGISTRY, "git.example.com:5050"] {
         for owner in [CredentialOwner::Operator, CredentialOwner::Pod] {
-            let found = bench
-                .ask(registry, "https://git.example.com/token", owner)
-                .await;
-            assert_eq!(kind(&found), "denied", "{registry}");
-            let asked = bench
-                .remote
-                .requests()
-                .into_iter()
-                .any(|request| request.host == "git.example.com");
-            assert!(!asked, "{registry}");
+            let realm = "https://git.example.com/token";
+            let support = test.lookup(registry, realm, owner).await;
+            assert_eq!(kind(&support), "denied", "{registry}");
+            for request in test.remote.requests() {
+                assert!(request.host != "git.example.com", "{registry}");
+            }
         }
     }
 }
 
-/// Registries that do not know of the proxy before them, which ends TLS, write their realm with `http`.
+/// A registry that does not know of a TLS-terminating proxy in front of it writes its realm with `http`.
 #[tokio::test]
-async fn a_realm_of_its_own_without_tls_is_asked_over_tls() {
-    let bench = Bench::new(&["git.example.com"], &[]).await;
+async fn registrys_own_http_realm_is_requested_over_tls() {
+    let test = TestRegistry::new(&["git.example.com"], &[]).await;
     let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
     for registry in ["git.example.com", "git.example.com:5050"] {
         for realm in [
@@ -247,11 +205,15 @@ async fn a_realm_of_its_own_without_tls_is_asked_over_tls() {
             "http://git.example.com:8080/token",
         ] {
             assert_eq!(
-                kind(&bench.ask(registry, realm, CredentialOwner::Operator).await),
+                kind(
+                    &test
+                        .lookup(registry, realm, CredentialOwner::Operator)
+                        .await
+                ),
                 ok,
                 "{realm} of {registry}"
             );
-            assert_eq!(bench.informed(), [registry]);
+            assert_eq!(test.hosts_with_password(), [registry]);
         }
     }
 }

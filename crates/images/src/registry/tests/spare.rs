@@ -1,5 +1,5 @@
-//! Round trips of the first image of a registry whose index is verified, and servers that are hostile to the connection
-//! that is opened in advance for it.
+//! Round trips of the first lookup at a registry whose indexes are verified, and servers that mistreat the spare
+//! connection of that lookup.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// Duration of a round trip, on a clock that is paused.
+/// Duration of a round trip, on a paused clock.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// Maximum time that a request waits for the connection that is opened in advance, before it has a new one opened.
+/// Maximum time for which a request waits for the spare connection before a new one is opened.
 const HEAD_START: Duration = Duration::from_millis(250);
 const FOUR: [&str; 4] = ["linux/amd64", "linux/arm64", "linux/s390x", "linux/ppc64le"];
 
-/// How connections are opened that are begun at once.
+/// How connections that are begun at the same time are opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opens {
     AtOnce,
-    /// One is begun when the one before it is open, as it is where a SYN is not answered at once by the kernel.
+    /// Each connection is begun when the one before it is open, as if the kernel did not answer a SYN at once.
     InTurn,
 }
 
-/// A way to a registry on which everything takes its time.
+/// A slow connection to a registry.
 struct Wire {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Wire {
-    async fn lay(remote: &Remote, opens: Opens) -> Self {
+    async fn start(remote: &Remote, opens: Opens) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let to = remote.socket_addr();
@@ -59,7 +59,7 @@ impl Wire {
                     if opens == Opens::InTurn {
                         opening.fetch_sub(1, Ordering::Relaxed);
                     }
-                    carry(near, to).await;
+                    forward(near, to).await;
                 });
             }
         });
@@ -74,8 +74,8 @@ impl Wire {
     }
 }
 
-/// Delays all that goes over a connection.
-async fn carry(near: TcpStream, to: SocketAddr) {
+/// Forwards a connection, and delays everything that it carries.
+async fn forward(near: TcpStream, to: SocketAddr) {
     let far = TcpStream::connect(to).await.unwrap();
     near.set_nodelay(true).unwrap();
     far.set_nodelay(true).unwrap();
@@ -96,7 +96,7 @@ async fn delay(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin
     let write = async {
         while let Some((due, piece)) = pieces.recv().await {
             sleep_until(due).await;
-            // The other side may be gone.
+            // The peer may have closed the connection.
             let _ = to.write_all(&piece).await;
         }
         let _ = to.shutdown().await;
@@ -125,7 +125,7 @@ fn verifying(addresses: &[SocketAddr], verified: &[&str]) -> Registry {
     })
 }
 
-/// What one image costs.
+/// Cost of one lookup.
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     round_trips: u128,
@@ -141,7 +141,7 @@ struct Case {
     next: Cost,
 }
 
-/// A connection is two round trips: TCP, and TLS 1.3.
+/// Opening a connection takes two round trips: one for TCP, one for TLS 1.3.
 #[tokio::test(start_paused = true)]
 async fn manifests_of_an_index_take_one_round_trip() {
     let cost = |round_trips, registry, named| Cost {
@@ -162,13 +162,13 @@ async fn manifests_of_an_index_take_one_round_trip() {
             next: cost(2, 0, 0),
         },
         Case {
-            name: "index, believed",
+            name: "index, not verified",
             verified: &[],
             first: cost(3, 1, 0),
             next: cost(1, 0, 0),
         },
         Case {
-            // The third and fourth are requested on the first connections that are free again.
+            // The third and fourth manifest are requested on the first connections that are free again.
             name: "index, four entries",
             verified: &FOUR,
             first: cost(5, 4, 0),
@@ -202,8 +202,8 @@ async fn manifests_of_an_index_take_one_round_trip() {
         let remote = Remote::start().await;
         let named = Remote::start().await;
         let wires = [
-            Wire::lay(&remote, Opens::InTurn).await,
-            Wire::lay(&named, Opens::InTurn).await,
+            Wire::start(&remote, Opens::InTurn).await,
+            Wire::start(&named, Opens::InTurn).await,
         ];
         let repo = remote.repo("team/app");
         for tag in ["v1", "v2"] {
@@ -254,7 +254,7 @@ async fn manifests_of_an_index_take_one_round_trip() {
     }
 }
 
-/// What a server does with the second connection that it gets.
+/// What a server does with the second connection.
 #[derive(Clone, Copy, Debug)]
 enum Hostility {
     NoHandshake,
@@ -265,16 +265,16 @@ enum Hostility {
     EarlyAnswer,
 }
 
-/// TLS in front of a registry that speaks plain HTTP, and hostile to the second connection.
+/// A TLS proxy in front of a plain HTTP registry, which mistreats the second connection.
 struct Front {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
-    /// Completes when the second connection has ended.
+    /// Completes when the second connection is closed.
     has_ended: oneshot::Receiver<()>,
 }
 
 impl Front {
-    /// Nothing is answered on other connections before the second one has got what it gets.
+    /// Starts the proxy. It answers nothing on other connections until it has mistreated the second one.
     async fn start(remote: &Remote, hostility: Hostility) -> Self {
         let acceptor = acceptor();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -324,7 +324,7 @@ async fn pass(
     behind: SocketAddr,
     mut has_acted: watch::Receiver<bool>,
 ) {
-    // A connection that is not needed any more may end at any time.
+    // The client may close a connection that it no longer needs at any time.
     let Ok(mut tls) = acceptor.accept(tcp).await else {
         return;
     };
@@ -385,7 +385,7 @@ async fn treat(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spare_connection_neither_fails_nor_delays_a_lookup() {
+async fn faulty_spare_connection_neither_fails_nor_delays_lookups() {
     for closes in [false, true] {
         for hostility in [
             Hostility::NoHandshake,
@@ -399,44 +399,32 @@ async fn a_spare_connection_neither_fails_nor_delays_a_lookup() {
             let repo = remote.repo("team/app");
             repo.index(Some("v1"), BOTH);
             if closes {
-                // No connection is kept, so that a request has none but the spare one and new ones.
+                // No connection is reused, so a request has only the spare one and new ones.
                 repo.header("connection", Some("close"));
             }
             let front = Front::start(&remote, hostility).await;
             let client = verifying(&[front.address], &BOTH);
             let image = format!("{}/team/app:v1", front.address).parse().unwrap();
             let begun = Instant::now();
-            let found = client.fetch(&image, None).await;
+            let support = client.fetch(&image, None).await.map(|found| found.support);
             let took = begun.elapsed();
-            assert!(
-                took < 2 * HEAD_START,
-                "{hostility:?}, each answer closes: {closes}: {took:?}"
-            );
-            assert_eq!(
-                kind(&found.map(|found| found.support)),
-                kind(&Ok(Support::Index(platforms(&BOTH)))),
-                "{hostility:?}, each answer closes: {closes}"
-            );
+            let case = format!("{hostility:?}, each answer closes: {closes}");
+            assert!(took < 2 * HEAD_START, "{case}: {took:?}");
+            let both = Ok(Support::Index(platforms(&BOTH)));
+            assert_eq!(kind(&support), kind(&both), "{case}");
             let requests = remote.requests();
             let methods: Vec<&str> = requests.iter().map(|r| r.method.as_str()).collect();
-            assert_eq!(
-                methods,
-                ["GET", "HEAD", "HEAD"],
-                "{hostility:?}, each answer closes: {closes}"
-            );
+            assert_eq!(methods, ["GET", "HEAD", "HEAD"], "{case}");
             front.has_ended.await.unwrap();
             let connections = front.connections.load(Ordering::Relaxed);
-            assert!(
-                (2..=5).contains(&connections),
-                "{hostility:?}, each answer closes: {closes}: {connections}"
-            );
+            assert!((2..=5).contains(&connections), "{case}: {connections}");
         }
     }
 }
 
-/// A server that admits few connections of one client refuses the one that is opened after the head start.
+/// A server that limits the connections of a client refuses the one that is opened after the head start.
 #[tokio::test(start_paused = true)]
-async fn a_late_spare_connection_is_used_where_a_new_one_is_refused() {
+async fn late_spare_connection_is_used_if_a_new_one_is_refused() {
     let remote = Remote::builder().plain_http().start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
@@ -483,7 +471,7 @@ async fn a_late_spare_connection_is_used_where_a_new_one_is_refused() {
 }
 
 #[tokio::test]
-async fn an_unused_spare_connection_ends_with_its_lookup() {
+async fn unused_spare_connection_closes_with_its_lookup() {
     let remote = Remote::builder().plain_http().start().await;
     let repo = remote.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
@@ -494,11 +482,11 @@ async fn an_unused_spare_connection_ends_with_its_lookup() {
     front.has_ended.await.unwrap();
 }
 
-/// Seven of eight lookups at once go without one, and images that have no index need none.
+/// Seven of eight concurrent lookups get no spare connection, and images without an index need none.
 #[tokio::test(start_paused = true)]
-async fn a_burst_opens_one_spare_connection_at_a_host() {
+async fn burst_opens_one_spare_connection_per_host() {
     let remote = Remote::start().await;
-    let wire = Wire::lay(&remote, Opens::AtOnce).await;
+    let wire = Wire::start(&remote, Opens::AtOnce).await;
     let repo = remote.repo("team/app");
     let client = verifying(&[wire.address], &BOTH);
     let mut images: Vec<ImageRef> = Vec::new();

@@ -1,4 +1,4 @@
-//! Lists of tags: pages, bounds, and what a registry says to mislead.
+//! Lists of tags: pages, bounds, and misleading answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::endpoints::client_of;
 use super::*;
 use crate::registry::tags::TagList;
 
-/// Image whose tags are listed, and time for that.
+/// Returns an image of the repository whose tags are listed.
 fn image(repo: &Repo) -> ImageRef {
     repo.reference("v1").parse().unwrap()
 }
@@ -23,7 +23,7 @@ async fn list(remote: &Remote, repo: &Repo) -> Result<TagList, Error> {
     client(remote).0.list(&image(repo), None, soon()).await
 }
 
-/// Answers with these tags and a link.
+/// Makes an answer with these tags and a link.
 fn page(tags: &[&str], link: &str) -> Fault {
     let reply = Reply::new(200).json(&json!({"name": "x", "tags": tags}));
     Fault::reply(reply.header("Link", link)).only_tags()
@@ -34,12 +34,12 @@ fn names(list: &TagList) -> Vec<&str> {
 }
 
 fn queries(repo: &Repo) -> Vec<String> {
-    let asked = repo.requests().into_iter();
-    asked.map(|request| request.query).collect()
+    let requests = repo.requests().into_iter();
+    requests.map(|request| request.query).collect()
 }
 
 #[tokio::test]
-async fn pages_are_joined() {
+async fn pages_of_tags_are_joined() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let all: Vec<String> = (0..2345).map(|number| format!("v{number:04}")).collect();
@@ -60,7 +60,7 @@ async fn pages_are_joined() {
 }
 
 #[tokio::test]
-async fn an_empty_repository_has_a_complete_list() {
+async fn list_of_an_empty_repository_is_complete() {
     let remote = Remote::start().await;
     for (name, body) in [
         ("null", r#"{"name":"x","tags":null}"#),
@@ -75,7 +75,7 @@ async fn an_empty_repository_has_a_complete_list() {
 }
 
 #[tokio::test]
-async fn no_link_leads_to_another_host_or_repository() {
+async fn links_stay_at_the_same_host_and_repository() {
     let remote = Remote::start().await;
     let other = Remote::start().await;
     let (repo, others) = (remote.repo("team/app"), other.repo("team/app"));
@@ -93,11 +93,11 @@ async fn no_link_leads_to_another_host_or_repository() {
     assert!(other.requests().is_empty());
 }
 
-/// What a registry may answer page by page.
+/// Makes answers by the number of the page, counted from 0.
 fn pages(answer: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Fault {
-    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::new(AtomicUsize::new(0));
     Fault::custom(move |_: &Request| {
-        let number = asked.fetch_add(1, Ordering::SeqCst);
+        let number = count.fetch_add(1, Ordering::SeqCst);
         Some(Fault::reply(answer(number)))
     })
 }
@@ -130,7 +130,7 @@ async fn endless_links_end() {
 }
 
 #[tokio::test]
-async fn a_list_is_bounded() {
+async fn list_of_tags_is_bounded() {
     let remote = Remote::start().await;
     let many = remote.repo("many");
     let tags: Vec<String> = (0..20_001).map(|number| number.to_string()).collect();
@@ -143,7 +143,7 @@ async fn a_list_is_bounded() {
         json!({"tags": tags[1..]}).to_string(),
         "application/json",
     )));
-    // One of them is none, so that those that are read all fit.
+    // One text is no tag, so all tags that are read fit.
     let mixed = remote.repo("mixed");
     let hostile: Vec<&str> = ["../x"]
         .into_iter()
@@ -180,7 +180,7 @@ async fn a_list_is_bounded() {
 }
 
 #[tokio::test]
-async fn only_tags_are_tags() {
+async fn malformed_tags_and_documents_are_refused() {
     let remote = Remote::start().await;
     let repo = remote.repo("app");
     let long = "a".repeat(129);
@@ -226,7 +226,7 @@ async fn only_tags_are_tags() {
 }
 
 #[tokio::test]
-async fn failures_have_their_kinds_and_leave_the_pages_before_them() {
+async fn failed_page_keeps_the_pages_before_it() {
     let remote = Remote::start().await;
     for (status, word) in [
         (401, "denied"),
@@ -256,7 +256,7 @@ async fn failures_have_their_kinds_and_leave_the_pages_before_them() {
 }
 
 #[tokio::test]
-async fn a_registry_that_refuses_the_size_of_a_page_is_asked_without() {
+async fn refused_page_size_is_left_out() {
     let remote = Remote::start().await;
     let repo = remote.repo("app");
     repo.tag("v1", "sha256:none");
@@ -271,7 +271,7 @@ async fn a_registry_that_refuses_the_size_of_a_page_is_asked_without() {
 }
 
 #[tokio::test]
-async fn what_has_come_until_the_deadline_is_kept() {
+async fn pages_before_the_deadline_are_kept() {
     let remote = Remote::start().await;
     let repo = remote.repo("app");
     let begins = Arc::new(AtomicUsize::new(0));
@@ -291,7 +291,7 @@ async fn what_has_come_until_the_deadline_is_kept() {
 }
 
 #[tokio::test]
-async fn credentials_go_where_those_of_lookups_go() {
+async fn list_of_tags_uses_credentials() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.tag("v1", "sha256:none");
@@ -310,23 +310,26 @@ async fn credentials_go_where_those_of_lookups_go() {
     assert_eq!(names(&tags), ["v1"]);
 }
 
-/// A mirror's positions in a list mean nothing to the registry, and another mirror may have other tags.
+/// A mirror's position in a list has no meaning at the registry, and another mirror may have other tags.
 #[tokio::test]
-async fn all_pages_come_from_one_endpoint_and_a_mirror_learns_whose_they_are() {
+async fn all_pages_come_from_the_endpoint_of_the_first() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let there = remote.repo("team/app");
-    let here = mirror.repo("team/app");
-    there.tag("v9", "sha256:none");
+    let at_registry = remote.repo("team/app");
+    let at_mirror = mirror.repo("team/app");
+    at_registry.tag("v9", "sha256:none");
     let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-    here.fault(Some(pages(|number| match number {
+    at_mirror.fault(Some(pages(|number| match number {
         0 => Reply::new(200).json(&json!({"tags": ["v1"]})).header(
             "Link",
             "</v2/x/tags/list?ns=internal.test&last=v1>; rel=next",
         ),
         _ => Reply::error(500, "X"),
     })));
-    let tags = client.list(&image(&there), None, soon()).await.unwrap();
+    let tags = client
+        .list(&image(&at_registry), None, soon())
+        .await
+        .unwrap();
     assert_eq!(names(&tags), ["v1"]);
     assert_eq!(super::word(&tags.failure.unwrap()), "unreachable");
     let namespace = format!("ns={}", remote.address().replace(':', "%3A"));
@@ -334,17 +337,20 @@ async fn all_pages_come_from_one_endpoint_and_a_mirror_learns_whose_they_are() {
         format!("{namespace}&n=1000"),
         format!("{namespace}&last=v1"),
     ];
-    assert_eq!(queries(&here), expected);
+    assert_eq!(queries(&at_mirror), expected);
     assert!(remote.requests().is_empty());
-    // A mirror that has no first page leaves the list to the registry.
-    here.fault(Some(Fault::status(404)));
-    let tags = client.list(&image(&there), None, soon()).await.unwrap();
+    // If a mirror has no first page, the registry serves the list.
+    at_mirror.fault(Some(Fault::status(404)));
+    let tags = client
+        .list(&image(&at_registry), None, soon())
+        .await
+        .unwrap();
     assert_eq!(names(&tags), ["v9"]);
     assert!(tags.is_complete);
 }
 
 #[tokio::test]
-async fn a_registry_that_is_not_allowed_is_not_asked() {
+async fn tags_of_a_denied_registry_are_not_requested() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let allowed = Allowed {
@@ -371,9 +377,9 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
     assert!(remote.requests().is_empty());
 }
 
-/// As of a domain in front of another registry.
+/// As with a custom domain in front of another registry.
 #[tokio::test]
-async fn a_redirect_takes_no_password_along_and_gets_a_token_for_anybody() {
+async fn redirected_list_gets_no_password_and_an_anonymous_token() {
     let remote = Remote::start().await;
     let target = Remote::builder().pki(remote.pki()).start().await;
     let repo = remote.repo("team/app");
@@ -396,7 +402,7 @@ async fn a_redirect_takes_no_password_along_and_gets_a_token_for_anybody() {
         let authorization = request.authorization.unwrap_or_default();
         assert!(!authorization.starts_with("Basic"), "{authorization}");
     }
-    // No digest verifies a list, whatever its link says, so it is never read without TLS.
+    // No digest verifies a list, whatever the query of its link contains, so it is never read without TLS.
     let plain = Remote::builder().plain_http().start().await;
     let (client, _dir) = client_of(&remote.address(), &[], &[&remote, &plain]);
     let to = format!("{}/v2/team/app/tags/list", plain.url());

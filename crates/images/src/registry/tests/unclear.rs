@@ -1,49 +1,49 @@
-//! A `hosts.toml` that is not understood: no host is asked from which nodes may get another image.
+//! A `hosts.toml` that is not understood: no request goes to a host from which nodes may get another image.
 
-use super::endpoints::{ask_for, client_of_directory};
+use super::endpoints::{client_of_directory, lookup_kind};
 use super::*;
 
 #[tokio::test]
-async fn nobody_is_asked_where_nodes_may_find_another_image() {
+async fn unclear_hosts_toml_stops_the_lookup() {
     let remote = Remote::start().await;
     remote.repo("library/nginx").index(Some("v1"), BOTH);
     let both = format!("{:?}", Support::Index(platforms(&BOTH)));
-    let own = format!("127.0.0.1:{}/library/nginx:v1", remote.port());
+    let by_address = format!("127.0.0.1:{}/library/nginx:v1", remote.port());
     let url = remote.url();
     let good = format!("[host.'{url}']\nca = 'ca.crt'\n");
     let server = format!("server = '{url}'\nca = 'ca.crt'\n");
     let odd = "[host.'https://127.0.0.3:1']\nauth = {username = 'x'}\n";
     for (name, host, text, image, expected) in [
         (
-            "behind one that has it",
+            "after a host that has the image",
             "docker.io",
             format!("{good}{odd}"),
             "nginx:v1",
             &*both,
         ),
         (
-            "behind one that has it not",
+            "after a host that lacks the image",
             "docker.io",
             format!("{good}{odd}"),
             "nginx:v2",
             "unexpected",
         ),
         (
-            "before one that has it",
+            "before a host that has the image",
             "docker.io",
             format!("{odd}{good}"),
             "nginx:v1",
             "unexpected",
         ),
         (
-            "before a server that has it",
+            "before a server that has the image",
             "docker.io",
             format!("{server}{odd}"),
             "nginx:v1",
             "unexpected",
         ),
         (
-            "one that nodes do not ask for it",
+            "a host from which nodes do not pull",
             "docker.io",
             format!("{server}{odd}capabilities = ['push']"),
             "nginx:v1",
@@ -57,7 +57,7 @@ async fn nobody_is_asked_where_nodes_may_find_another_image() {
             "unexpected",
         ),
         (
-            "by rules of which the order decides",
+            "by rules whose order decides",
             "docker.io",
             format!("{good}rewrite = {{'^library/' = 'a/', '^library/n' = 'b/n'}}"),
             "nginx:v1",
@@ -78,17 +78,17 @@ async fn nobody_is_asked_where_nodes_may_find_another_image() {
             "unexpected",
         ),
         (
-            "of itself",
+            "of the registry itself",
             &*remote.address(),
             "ca = 'ca.crt'\nauth = 1".into(),
-            &own,
+            &by_address,
             "unexpected",
         ),
         (
-            "of itself by default",
+            "of the registry itself by default",
             "_default",
             "ca = 'ca.crt'\nauth = 1".into(),
-            &own,
+            &by_address,
             "unexpected",
         ),
         (
@@ -100,12 +100,12 @@ async fn nobody_is_asked_where_nodes_may_find_another_image() {
         ),
     ] {
         let (client, _dir) = client_of_directory(&remote, &[(host, &text)]);
-        assert_eq!(ask_for(&client, image).await, expected, "{name}");
+        assert_eq!(lookup_kind(&client, image).await, expected, "{name}");
     }
 }
 
 #[tokio::test]
-async fn the_error_has_the_place_and_the_way_out() {
+async fn error_names_the_unclear_line_and_the_fix() {
     let remote = Remote::start().await;
     let text = format!(
         "server = '{}'\nca = 'ca.crt'\n[auth]\nusername = 'canary'\n",
@@ -117,17 +117,15 @@ async fn the_error_has_the_place_and_the_way_out() {
         .await
         .unwrap_err()
         .to_string();
-    let place = format!("{}/docker.io/hosts.toml, line 3", dir.path().display());
-    assert!(
-        error.contains(&place) && error.contains("registries.hosts"),
-        "{error}"
-    );
+    let location = format!("{}/docker.io/hosts.toml, line 3", dir.path().display());
+    assert!(error.contains(&location), "{error}");
+    assert!(error.contains("registries.hosts"), "{error}");
     assert!(!error.contains("canary"), "{error}");
     assert!(remote.requests().is_empty());
 }
 
 #[tokio::test]
-async fn a_mirror_of_k3s_is_asked_by_the_name_that_its_rules_give() {
+async fn mirror_is_requested_by_the_name_that_k3s_rules_give() {
     let remote = Remote::start().await;
     let auth = Auth::bearer();
     let rewritten = remote.repo("dockerhub/library/nginx");
@@ -139,23 +137,20 @@ async fn a_mirror_of_k3s_is_asked_by_the_name_that_its_rules_give() {
         "server = 'https://127.0.0.3:1/v2'\n[host.'{url}/v2']\nca = 'ca.crt'\n[host.'{url}/v2'.rewrite]\n'^(.*)$' = 'dockerhub/$1'\n"
     );
     let (client, _dir) = client_of_directory(&remote, &[("docker.io", &text)]);
-    let found = ask_for(&client, "nginx:v1").await;
-    assert_eq!(
-        found,
-        format!("{:?}", Support::Single(platforms(&["linux/amd64"])))
-    );
-    let asked = remote.requests();
-    assert!(
-        asked.iter().all(
-            |request| request.kind == Kind::Token || request.path.starts_with("/v2/dockerhub/")
-        )
-    );
-    let token = asked
-        .iter()
-        .find(|request| request.kind == Kind::Token)
-        .unwrap();
-    assert_eq!(
-        token.query_value("scope").as_deref(),
-        Some("repository:dockerhub/library/nginx:pull")
-    );
+    let amd64 = format!("{:?}", Support::Single(platforms(&["linux/amd64"])));
+    assert_eq!(lookup_kind(&client, "nginx:v1").await, amd64);
+    let (tokens, others): (Vec<_>, Vec<_>) = remote
+        .requests()
+        .into_iter()
+        .partition(|request| request.kind == Kind::Token);
+    for request in others {
+        assert!(
+            request.path.starts_with("/v2/dockerhub/"),
+            "{}",
+            request.path
+        );
+    }
+    let scope = tokens[0].query_value("scope");
+    let expected = "repository:dockerhub/library/nginx:pull";
+    assert_eq!(scope.as_deref(), Some(expected));
 }

@@ -213,7 +213,7 @@ fn replace(document: &[u8], place: &[u8], by: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn documents_in_any_case_run_where_containerd_runs_them() {
+async fn odd_documents_run_where_containerd_runs_them() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let (client, _dir) = client(&remote);
@@ -236,8 +236,8 @@ async fn documents_in_any_case_run_where_containerd_runs_them() {
             .fetch(&repo.reference(&tag).parse().unwrap(), None)
             .await;
         let theirs = platforms(&gives.iter().map(String::as_str).collect::<Vec<_>>());
-        // Stricter on purpose: Go mixes the entries of two lists, reads an empty `os` as the node's own, and passes over
-        // entries without a platform and a digest where a node needs none of them.
+        // Stricter on purpose: Go mixes the entries of two lists, reads an empty `os` as the node's own, and passes
+        // over entries without a platform and a digest where a node needs none of them.
         let has_bad_digest = matches!(found, Err(Error::BadManifest(ManifestError::Descriptor)));
         let may_be_stricter = mixed || has_bad_digest || lacks_os(&json);
         let ours = found
@@ -271,8 +271,8 @@ struct Directory {
 }
 
 #[test]
-fn hosts_are_asked_where_containerd_asks() {
-    let cases = ::conformance::cases("hosts").into_iter();
+fn hosts_are_requested_as_by_containerd() {
+    let cases = ::upstream::cases("hosts").into_iter();
     let answers = cases.flat_map(
         |Directory {
              host,

@@ -2,9 +2,9 @@
 
 use super::*;
 
-async fn ask_verified(remote: &Remote, repo: &Repo, configs: &[&str]) -> Result<Support, Error> {
+async fn lookup_verified(remote: &Remote, repo: &Repo, configs: &[&str]) -> Result<Support, Error> {
     let configs = platforms(configs);
-    ask_for(
+    lookup_with(
         remote,
         repo,
         Verified {
@@ -15,9 +15,13 @@ async fn ask_verified(remote: &Remote, repo: &Repo, configs: &[&str]) -> Result<
     .await
 }
 
-async fn ask_existing(remote: &Remote, repo: &Repo, manifests: &[&str]) -> Result<Support, Error> {
+async fn lookup_existing(
+    remote: &Remote,
+    repo: &Repo,
+    manifests: &[&str],
+) -> Result<Support, Error> {
     let manifests = platforms(manifests);
-    ask_for(
+    lookup_with(
         remote,
         repo,
         Verified {
@@ -28,7 +32,7 @@ async fn ask_existing(remote: &Remote, repo: &Repo, manifests: &[&str]) -> Resul
     .await
 }
 
-async fn ask_for(remote: &Remote, repo: &Repo, verified: Verified) -> Result<Support, Error> {
+async fn lookup_with(remote: &Remote, repo: &Repo, verified: Verified) -> Result<Support, Error> {
     let (client, _dir) = client(remote);
     let client = client.verifying(verified);
     let image = repo.reference("v1").parse().unwrap();
@@ -103,12 +107,12 @@ async fn entry_is_supported_only_if_its_config_agrees() {
         };
         repo.index(Some("v1"), [amd64(), entry]);
         assert_eq!(
-            ask_verified(&remote, &repo, &BOTH).await.unwrap(),
+            lookup_verified(&remote, &repo, &BOTH).await.unwrap(),
             Support::Index(expected),
             "{name}"
         );
         assert_eq!(
-            ask_verified(&remote, &repo, &[]).await.unwrap(),
+            lookup_verified(&remote, &repo, &[]).await.unwrap(),
             Support::Index(both),
             "{name}, without verification"
         );
@@ -119,7 +123,7 @@ async fn entry_is_supported_only_if_its_config_agrees() {
     let expected = platforms(&["linux/arm/v6", "linux/arm/v7"]);
     let verified = ["linux/arm/v6", "linux/arm/v7"];
     assert_eq!(
-        ask_verified(&remote, &repo, &verified).await.unwrap(),
+        lookup_verified(&remote, &repo, &verified).await.unwrap(),
         Support::Index(expected)
     );
 }
@@ -133,7 +137,7 @@ async fn only_needed_configs_are_read_and_failures_are_unknown() {
     let entries = [claims(amd64, "linux/amd64"), claims(lie, "linux/s390x")];
     repo.index(Some("v1"), entries.clone());
     remote.forget_requests();
-    let support = ask_verified(&remote, &repo, &["linux/amd64"])
+    let support = lookup_verified(&remote, &repo, &["linux/amd64"])
         .await
         .unwrap();
     assert_eq!(
@@ -146,13 +150,13 @@ async fn only_needed_configs_are_read_and_failures_are_unknown() {
     let gone = claims(gone(), "linux/arm64");
     repo.index(Some("v1"), [entries[0].clone(), gone]);
     assert_eq!(
-        ask_verified(&remote, &repo, &BOTH).await.unwrap(),
+        lookup_verified(&remote, &repo, &BOTH).await.unwrap(),
         Support::Index(platforms(&["linux/amd64"])),
         "nodes cannot pull a missing manifest"
     );
     repo.fault(Some(at(&entries[0], || Fault::status(503))));
     assert_eq!(
-        partly(ask_verified(&remote, &repo, &BOTH).await),
+        partly(lookup_verified(&remote, &repo, &BOTH).await),
         ("none".into(), "linux/amd64".into(), "unreachable")
     );
 }
@@ -196,7 +200,7 @@ async fn entry_without_a_manifest_is_not_supported() {
         ("missing, without a platform", gone()),
     ] {
         repo.index(Some("v1"), [amd64.clone(), entry]);
-        let support = ask_existing(&remote, &repo, &BOTH).await.unwrap();
+        let support = lookup_existing(&remote, &repo, &BOTH).await.unwrap();
         assert_eq!(
             support,
             Support::Index(platforms(&["linux/amd64"])),
@@ -212,7 +216,7 @@ async fn entry_without_a_manifest_is_not_supported() {
             repo.entry("linux/arm64"),
         ],
     );
-    let support = ask_existing(&remote, &repo, &BOTH).await.unwrap();
+    let support = lookup_existing(&remote, &repo, &BOTH).await.unwrap();
     assert_eq!(support, Support::Index(platforms(&["linux/amd64"])));
 }
 
@@ -226,7 +230,7 @@ async fn each_chosen_entry_is_requested_once_by_head() {
     );
     let methods = async |platforms: &[&str]| {
         remote.forget_requests();
-        ask_existing(&remote, &repo, platforms).await.unwrap();
+        lookup_existing(&remote, &repo, platforms).await.unwrap();
         remote
             .requests()
             .iter()
@@ -256,13 +260,13 @@ async fn failed_request_makes_only_its_platform_unknown() {
         (503, "unreachable"),
     ] {
         repo.fault(Some(at(&arm64, move || Fault::status(status))));
-        let result = partly(ask_existing(&remote, &repo, &BOTH).await);
+        let result = partly(lookup_existing(&remote, &repo, &BOTH).await);
         assert_eq!(
             result,
             ("linux/amd64".into(), "linux/arm64".into(), why),
             "{status}"
         );
-        let unverified = ask_existing(&remote, &repo, &["linux/amd64"])
+        let unverified = lookup_existing(&remote, &repo, &["linux/amd64"])
             .await
             .unwrap();
         assert_eq!(
@@ -274,7 +278,7 @@ async fn failed_request_makes_only_its_platform_unknown() {
     // If a registry does not support HEAD, GET follows.
     for status in [401, 403, 405] {
         repo.fault(Some(at(&arm64, move || Fault::status(status).only_head())));
-        let support = ask_existing(&remote, &repo, &BOTH).await;
+        let support = lookup_existing(&remote, &repo, &BOTH).await;
         assert_eq!(
             kind(&support),
             kind(&Ok(Support::Index(platforms(&BOTH)))),

@@ -53,7 +53,7 @@ fn add(message: &mut Message, address: &str) {
     message.add_answer(Record::from_rdata(name, 60, data));
 }
 
-/// Starts a name server that answers so, by name (with a dot at its end) and family.
+/// Starts a name server that gives these answers, by name (with a trailing dot) and family.
 async fn name_server(answer: impl Fn(&str, RecordType) -> Answer + Send + 'static) -> SocketAddr {
     let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let address = socket.local_addr().unwrap();
@@ -62,14 +62,12 @@ async fn name_server(answer: impl Fn(&str, RecordType) -> Answer + Send + 'stati
         let mut query = [0; 512];
         while let Ok((length, peer)) = socket.recv_from(&mut query).await {
             let query = query[..length].to_vec();
-            let asked = Message::from_vec(&query).unwrap();
-            let [question] = asked.queries.as_slice() else {
+            let message = Message::from_vec(&query).unwrap();
+            let [question] = message.queries.as_slice() else {
                 panic!("one question")
             };
-            let answer = answer(
-                &question.name().to_ascii().to_lowercase(),
-                question.query_type(),
-            );
+            let name = question.name().to_ascii().to_lowercase();
+            let answer = answer(&name, question.query_type());
             let socket = Arc::clone(&socket);
             answers.spawn(async move {
                 if let Some(answer) = answer.of(&query).await {
@@ -90,8 +88,8 @@ fn healthy(name: &str, family: RecordType) -> Answer {
     }
 }
 
-/// Makes a resolver that by itself gives up a name that hangs after 20 minutes: each try has one minute.
-fn asking(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
+/// Makes a resolver whose own timeout for a hanging name is 20 minutes: 20 attempts of one minute each.
+fn resolver_for(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
     let servers = servers.iter().map(|server| {
         let mut config = NameServerConfig::udp(server.ip());
         config.connections[0].port = server.port();
@@ -102,38 +100,34 @@ fn asking(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
         .map(|domain| Name::from_ascii(domain).unwrap())
         .collect();
     let mut options = ResolverOpts::default();
-    (options.timeout, options.attempts, options.ndots) = (Duration::from_secs(60), 20, 5);
-    NameResolver::new(
-        ResolverConfig::from_parts(None, search, servers.collect()),
-        options,
-    )
-    .unwrap()
+    options.timeout = Duration::from_secs(60);
+    options.attempts = 20;
+    options.ndots = 5;
+    let config = ResolverConfig::from_parts(None, search, servers.collect());
+    NameResolver::new(config, options).unwrap()
 }
 
-/// Resolves to the addresses that are known soon. On a busy machine all tries of `NAME_TIME` may be too short, but not
-/// many.
-async fn known(resolver: &NameResolver) -> Vec<String> {
-    let found = async {
+/// Resolves [`NAME`] to the addresses that arrive first. Tries again after a failure, because on a busy machine an
+/// answer may take longer than `NAME_TIME`.
+async fn first_addresses(resolver: &NameResolver) -> Vec<String> {
+    let resolved = async {
         loop {
-            if let Ok(found) = resolver.resolve(NAME).await {
-                break found;
+            if let Ok(stream) = resolver.resolve(NAME).await {
+                break stream;
             }
         }
     };
-    let mut found = pin!(
-        timeout(Duration::from_secs(60), found)
-            .await
-            .expect("it hangs")
-    );
+    let resolved = timeout(Duration::from_secs(60), resolved).await;
+    let mut stream = pin!(resolved.expect("it hangs"));
     let mut addresses = Vec::new();
-    while let Some(Some(address)) = found.next().now_or_never() {
+    while let Some(Some(address)) = stream.next().now_or_never() {
         addresses.push(address.to_string());
     }
     addresses
 }
 
 #[tokio::test]
-async fn one_family_is_enough() {
+async fn addresses_of_one_family_suffice() {
     for (v4, v6, expected) in [
         (Address(V4), Address(V6), &[V6, V4][..]),
         (Address(V4), Code(ResponseCode::NoError), &[V4]),
@@ -153,12 +147,15 @@ async fn one_family_is_enough() {
             }
         })
         .await;
-        assert_eq!(known(&asking(&[server], &[])).await, expected);
+        assert_eq!(
+            first_addresses(&resolver_for(&[server], &[])).await,
+            expected
+        );
     }
 }
 
 #[tokio::test]
-async fn what_comes_later_is_used_as_well() {
+async fn later_addresses_are_used_as_well() {
     let permits = Arc::new(Semaphore::new(0));
     let held = Held(Arc::clone(&permits), V4);
     let server = name_server(move |_, family| {
@@ -169,15 +166,16 @@ async fn what_comes_later_is_used_as_well() {
         }
     })
     .await;
-    let mut found = pin!(asking(&[server], &[]).resolve(NAME).await.unwrap());
-    assert_eq!(found.next().await, Some(V6.parse().unwrap()));
+    let resolver = resolver_for(&[server], &[]);
+    let mut addresses = pin!(resolver.resolve(NAME).await.unwrap());
+    assert_eq!(addresses.next().await, Some(V6.parse().unwrap()));
     permits.add_permits(Semaphore::MAX_PERMITS);
-    assert_eq!(found.next().await, Some(V4.parse().unwrap()));
-    assert_eq!(found.next().await, None);
+    assert_eq!(addresses.next().await, Some(V4.parse().unwrap()));
+    assert_eq!(addresses.next().await, None);
 }
 
 #[tokio::test]
-async fn one_name_server_is_enough() {
+async fn one_answering_name_server_suffices() {
     for other in [
         Silence,
         Truncated,
@@ -187,13 +185,13 @@ async fn one_name_server_is_enough() {
         let other = name_server(move |_, _| other.clone()).await;
         let healthy = name_server(healthy).await;
         for servers in [[other, other, healthy], [healthy, other, other]] {
-            assert_eq!(known(&asking(&servers, &[])).await, [V4]);
+            assert_eq!(first_addresses(&resolver_for(&servers, &[])).await, [V4]);
         }
     }
 }
 
 #[tokio::test]
-async fn the_search_list_is_followed_past_what_is_silent() {
+async fn search_list_is_followed_past_silent_names() {
     let nothing = || Code(ResponseCode::NXDomain);
     for (case, within, itself, expected) in [
         (
@@ -203,7 +201,7 @@ async fn the_search_list_is_followed_past_what_is_silent() {
             V4,
         ),
         (
-            "not there, and half of it silent",
+            "the first name is missing for one family and silent for the other",
             (nothing(), Silence),
             (Address(V4), Silence),
             V4,
@@ -234,7 +232,7 @@ async fn the_search_list_is_followed_past_what_is_silent() {
             }
         });
         assert_eq!(
-            known(&asking(&[server.await], &["a.b"])).await,
+            first_addresses(&resolver_for(&[server.await], &["a.b"])).await,
             [expected],
             "{case}"
         );
@@ -243,29 +241,29 @@ async fn the_search_list_is_followed_past_what_is_silent() {
 
 /// RFC 4074, section 4.2.
 #[tokio::test]
-async fn a_name_that_is_denied_for_one_family_may_be_there_for_the_other() {
+async fn name_denied_for_one_family_may_exist_for_the_other() {
     let permits = Arc::new(Semaphore::new(0));
     let held = Held(Arc::clone(&permits), V4);
-    let (moved_on, mut further) = tokio::sync::mpsc::unbounded_channel();
+    let (next_name, mut is_at_next_name) = tokio::sync::mpsc::unbounded_channel();
     let server = name_server(move |name, family| match (name, family) {
         ("a_registry.test.a.b.", RecordType::A) => held.clone(),
         ("a_registry.test.a.b.", _) => Code(ResponseCode::NXDomain),
         _ => {
-            moved_on.send(()).unwrap();
+            next_name.send(()).unwrap();
             Code(ResponseCode::NXDomain)
         }
     });
-    let resolver = asking(&[server.await], &["a.b"]);
-    let (found, ()) = tokio::join!(known(&resolver), async {
-        further.recv().await.unwrap();
+    let resolver = resolver_for(&[server.await], &["a.b"]);
+    let (addresses, ()) = tokio::join!(first_addresses(&resolver), async {
+        is_at_next_name.recv().await.unwrap();
         permits.add_permits(Semaphore::MAX_PERMITS);
     });
-    assert_eq!(found, [V4]);
+    assert_eq!(addresses, [V4]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_leaves_time_to_connect_and_is_told_from_a_name_that_is_not_there() {
-    let silent = asking(&[name_server(|_, _| Silence).await], &[]);
+async fn silent_name_server_times_out_before_connect_time() {
+    let silent = resolver_for(&[name_server(|_, _| Silence).await], &[]);
     let begun = Instant::now();
     assert_eq!(
         silent.resolve(NAME).await.err().unwrap().kind(),
@@ -276,8 +274,8 @@ async fn silence_leaves_time_to_connect_and_is_told_from_a_name_that_is_not_ther
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_there_is_an_error() {
-    let nothing = asking(
+async fn missing_name_is_an_error() {
+    let nothing = resolver_for(
         &[name_server(|_, _| Code(ResponseCode::NXDomain)).await],
         &["a.b"],
     );
@@ -290,49 +288,52 @@ async fn a_name_that_is_not_there_is_an_error() {
 
 /// Counts the threads of this process that have this name.
 fn threads(name: &str) -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
-    names
-        .filter(|own| own.as_ref().is_ok_and(|own| own.trim_end() == name))
-        .count()
+    let mut count = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        // A thread may end in between.
+        let Ok(thread_name) = std::fs::read_to_string(task.unwrap().path().join("comm")) else {
+            continue;
+        };
+        count += usize::from(thread_name.trim_end() == name);
+    }
+    count
 }
 
 #[test]
-fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
-    // Other tests of this process have threads as well.
-    let own = "of-names";
+fn hanging_names_use_no_threads_and_delay_no_others() {
+    // Distinguishes this runtime's threads from those of other tests in the process.
+    let thread_name = "of-names";
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .thread_name(own)
+        .thread_name(thread_name)
         .enable_all()
         .build();
     runtime.unwrap().block_on(async {
-        let resolver = Arc::new(asking(&[name_server(healthy).await], &[]));
+        let resolver = Arc::new(resolver_for(&[name_server(healthy).await], &[]));
         let mut hanging = JoinSet::new();
         for number in 0..600 {
             let resolver = Arc::clone(&resolver);
             let name = format!("hangs-{number}.test");
-            // Not given up after `NAME_TIME`, so that a busy machine does not ask for all of them again and again.
+            // `find` has no `NAME_TIME`, so a busy machine does not query all names again and again.
             hanging.spawn(async move { resolver.find(&name).await.is_ok() });
-            // A request that is not received at once might be dropped, and is sent again later.
+            // Lets the server receive the request. An unreceived request might be dropped, and sent again only later.
             tokio::task::yield_now().await;
         }
         for _ in 0..20 {
-            assert_eq!(known(&resolver).await, [V4]);
+            assert_eq!(first_addresses(&resolver).await, [V4]);
             tokio::task::yield_now().await;
         }
-        assert!(hanging.try_join_next().is_none(), "all of them hang still");
-        assert_eq!(threads(own), 0);
-        tokio::task::spawn_blocking(move || assert_eq!(threads(own), 1, "counted by their name"))
-            .await
-            .unwrap();
+        assert!(hanging.try_join_next().is_none(), "all of them still hang");
+        assert_eq!(threads(thread_name), 0);
+        let blocking = tokio::task::spawn_blocking(move || threads(thread_name));
+        assert_eq!(blocking.await.unwrap(), 1, "threads are counted by name");
     });
 }
 
 #[tokio::test]
-async fn addresses_are_not_asked_for() {
-    let resolver = asking(&["127.0.0.1:1".parse().unwrap()], &[]);
+async fn addresses_are_not_queried() {
+    let resolver = resolver_for(&["127.0.0.1:1".parse().unwrap()], &[]);
     for address in ["127.0.0.1", "::1", "2001:db8::1"] {
-        let found: Vec<IpAddr> = resolver.resolve(address).await.unwrap().collect().await;
-        assert_eq!(found, [address.parse::<IpAddr>().unwrap()]);
+        let resolved: Vec<IpAddr> = resolver.resolve(address).await.unwrap().collect().await;
+        assert_eq!(resolved, [address.parse::<IpAddr>().unwrap()]);
     }
 }
