@@ -185,6 +185,23 @@ impl Cause {
                     "the server is no cluster: write redis{tls}:// in cache.shared.url"
                 ));
             }
+            Self::NoRedis if !url.tls => {
+                "see host and port of cache.shared.url; if it speaks TLS, write rediss://"
+            }
+            Self::NoRedis => "see host and port of cache.shared.url",
+            Self::Closed if !url.tls => {
+                "if it speaks TLS, write rediss:// in cache.shared.url; else see its log, and what \
+                 is between"
+            }
+            Self::Closed => "see its log, and whether its port speaks TLS",
+            _ => self.advice_for_any_url()?,
+        };
+        Some(advice.to_owned())
+    }
+
+    /// Returns what to change, where that does not depend on the URL.
+    fn advice_for_any_url(self) -> Option<&'static str> {
+        let advice = match self {
             Self::Password => {
                 "set cache.shared.passwordFile to a file with its password, and usernameFile for a \
                  user of its ACL"
@@ -217,15 +234,6 @@ impl Cause {
             Self::Database => {
                 "see the number at the end of cache.shared.url, and `databases` there"
             }
-            Self::NoRedis if !url.tls => {
-                "see host and port of cache.shared.url; if it speaks TLS, write rediss://"
-            }
-            Self::NoRedis => "see host and port of cache.shared.url",
-            Self::Closed if !url.tls => {
-                "if it speaks TLS, write rediss:// in cache.shared.url; else see its log, and what \
-                 is between"
-            }
-            Self::Closed => "see its log, and whether its port speaks TLS",
             Self::NoTls => {
                 "write redis:// in cache.shared.url if TLS is not wanted, or name its TLS port"
             }
@@ -235,9 +243,11 @@ impl Cause {
                  no)"
             }
             Self::ClusterDown => "see CLUSTER INFO there",
-            Self::File => return None,
+            Self::Cluster | Self::NoCluster | Self::NoRedis | Self::Closed | Self::File => {
+                return None;
+            }
         };
-        Some(advice.to_owned())
+        Some(advice)
     }
 
     fn of(error: &RedisError, url: &ServerUrl) -> Option<Self> {
