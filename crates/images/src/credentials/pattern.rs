@@ -98,14 +98,14 @@ fn parts(text: &str) -> [&str; 3] {
     let end = text.find('/').unwrap_or(text.len());
     let (authority, path) = text.split_at(end);
     // As `net.SplitHostPort` does: a host with colons has a port only if the host is in brackets.
-    let (host, port) = match authority.rsplit_once(':') {
+    match authority.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') => {
-            (host.trim_start_matches('[').trim_end_matches(']'), port)
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            [host, port, path]
         }
-        Some((host, port)) if !host.contains(':') => (host, port),
-        _ => (authority, ""),
-    };
-    [host, port, path]
+        Some((host, port)) if !host.contains(':') => [host, port, path],
+        _ => [authority, "", path],
+    }
 }
 
 /// Returns whether a glob matches a part of a host. A part beyond DNS's limit matches no other glob than itself, as
@@ -142,9 +142,10 @@ pub(super) fn lookup<'r, T: 'r>(
     let all = rings.flatten();
     let matching = all.clone().filter(|(key, _)| key.matches(name));
     let mut entries: Vec<_> = matching.collect();
-    if entries.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
-        let of_hub = all.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX);
-        entries = of_hub.collect();
+    let is_of_hub = name.split('/').next() == Some(DOCKER_HUB);
+    if entries.is_empty() && is_of_hub {
+        let of_index = all.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX);
+        entries = of_index.collect();
     }
     // Like kubelet, sorts the keys backwards, so that longer paths come first. The sort is stable.
     entries.sort_by(|(one, _), (other, _)| other.cmp(one));

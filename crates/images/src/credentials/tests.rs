@@ -26,9 +26,9 @@ fn image(name: &str) -> ImageRef {
     name.parse().unwrap()
 }
 
-/// Lists what the candidates would present, one after the other, with the kind of each.
-async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
-    let mut shown = Vec::new();
+/// Lists the credentials that the candidates would present in turn, each with the kind of its source.
+async fn presented(candidates: &[CredentialCandidate]) -> Vec<String> {
+    let mut presented = Vec::new();
     for candidate in candidates {
         for credential in candidate.credentials(&Tenant::Operator).await.unwrap() {
             let text = match credential.as_deref() {
@@ -39,10 +39,10 @@ async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
                 Some(Credential::Identity(token)) => format!("identity:{}", token.reveal()),
                 Some(Credential::Bearer(token)) => format!("bearer:{}", token.reveal()),
             };
-            shown.push(format!("{} {text}", candidate.kind));
+            presented.push(format!("{} {text}", candidate.kind));
         }
     }
-    shown
+    presented
 }
 
 /// Encodes base64(user:password).
@@ -76,7 +76,7 @@ providers:
 ";
 
 #[tokio::test]
-async fn nothing_configured_is_anonymous_access() {
+async fn empty_configuration_means_anonymous_access() {
     let credentials = Credentials::load(
         &CredentialSettings::default(),
         Vec::new(),
@@ -90,13 +90,13 @@ async fn nothing_configured_is_anonymous_access() {
     assert!(matches!(&candidates, Cow::Borrowed([one]) if one.id == CredentialId::ANONYMOUS));
     assert!(credentials.of_host("a.b").is_empty());
     assert_eq!(
-        shown(&Keyring::default().candidates(&image("a.b/x"))).await,
+        presented(&Keyring::default().candidates(&image("a.b/x"))).await,
         ["anonymous -"]
     );
 }
 
 #[tokio::test]
-async fn private_images_are_never_asked_for_anonymously() {
+async fn private_images_have_no_anonymous_candidate() {
     let dir = TestDir::new();
     let credentials = load(
         &dir,
@@ -117,7 +117,7 @@ async fn private_images_are_never_asked_for_anonymously() {
 }
 
 #[tokio::test]
-async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
+async fn candidates_are_ordered_by_source_then_by_path() {
     let dir = TestDir::new();
     let helper = |name: &str| {
         dir.program(
@@ -162,7 +162,7 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
     let credentials = load(&dir, &settings, &["c.d"]).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     assert_eq!(
-        shown(&keyring.candidates(&image("a.b/team/app:1"))).await,
+        presented(&keyring.candidates(&image("a.b/team/app:1"))).await,
         [
             "credential helper own:a.b",
             "docker config two:app",
@@ -176,11 +176,11 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
         ]
     );
     assert_eq!(
-        shown(&keyring.candidates(&image("c.d/x"))).await,
+        presented(&keyring.candidates(&image("c.d/x"))).await,
         ["docker config one:other", "credential helper store:c.d"]
     );
     assert_eq!(
-        shown(&keyring.candidates(&image("c.d:5000/x"))).await,
+        presented(&keyring.candidates(&image("c.d:5000/x"))).await,
         [
             "credential helper store:c.d:5000",
             "credentials directory port:word",
@@ -188,7 +188,7 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
         ]
     );
     assert_eq!(
-        shown(&keyring.candidates(&image("nginx"))).await,
+        presented(&keyring.candidates(&image("nginx"))).await,
         [
             "credential helper store:https://index.docker.io/v1/",
             "credentials directory hub:word",
@@ -197,7 +197,7 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
     );
     // A mirror gets the credentials for its host, and none for a part of it.
     assert_eq!(
-        shown(&credentials.of_host("a.b")).await,
+        presented(&credentials.of_host("a.b")).await,
         [
             "credential helper own:a.b",
             "docker config one:host",
@@ -208,7 +208,7 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
 }
 
 #[tokio::test]
-async fn pull_secrets_come_first_and_stay_with_their_pod() {
+async fn pull_secrets_come_first_and_serve_their_pod_only() {
     let api = ApiServer::start().await;
     api.answer(
         "team",
@@ -236,7 +236,7 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
         .keyring("team", ["one", "two", "one", "missing"])
         .await;
     assert_eq!(
-        shown(&keyring.candidates(&image("a.b/team/app"))).await,
+        presented(&keyring.candidates(&image("a.b/team/app"))).await,
         [
             "pull secret pod:2",
             "pull secret pod:1",
@@ -246,28 +246,32 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
     );
     // Equal credentials appear once.
     assert_eq!(
-        shown(&keyring.candidates(&image("x.y/z"))).await,
+        presented(&keyring.candidates(&image("x.y/z"))).await,
         ["pull secret same:3", "anonymous -"]
     );
     // Neither mirrors nor other Pods get the pull secrets.
     assert_eq!(
-        shown(&credentials.of_host("a.b")).await,
+        presented(&credentials.of_host("a.b")).await,
         ["docker config file:4"]
     );
     for (namespace, names) in [("team", vec![]), ("other", vec!["one", "two"])] {
         let keyring = credentials.keyring(namespace, names).await;
         assert_eq!(
-            shown(&keyring.candidates(&image("a.b/team/app"))).await,
+            presented(&keyring.candidates(&image("a.b/team/app"))).await,
             ["docker config file:4", "anonymous -"]
         );
     }
     let before = api.requests();
     credentials.keyring("team", []).await;
-    assert_eq!(api.requests(), before, "no names, no questions");
+    assert_eq!(
+        api.requests(),
+        before,
+        "without names there are no requests"
+    );
 }
 
 #[tokio::test]
-async fn of_many_credentials_for_an_image_the_first_are_tried() {
+async fn only_the_first_of_many_credentials_are_tried() {
     let api = ApiServer::start().await;
     let dir = TestDir::new();
     let config = |who: &str| {
@@ -315,7 +319,7 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
 
 /// The same credential under several keys counts once.
 #[tokio::test]
-async fn equal_credentials_are_not_in_the_way_of_others() {
+async fn equal_credentials_count_once() {
     let api = ApiServer::start().await;
     let keys: Vec<String> = (0..pull_secrets::ENTRIES - 1)
         .map(|n| format!("a.b?{n}"))
@@ -326,7 +330,7 @@ async fn equal_credentials_are_not_in_the_way_of_others() {
     api.answer("team", "one", 200, &secret("dockerconfigjson", &config));
     let keyring = with_cluster(&api, &[]).keyring("team", ["one"]).await;
     assert_eq!(
-        shown(&keyring.candidates(&image("a.b/x"))).await,
+        presented(&keyring.candidates(&image("a.b/x"))).await,
         [
             "pull secret same:word",
             "pull secret other:word",

@@ -1,17 +1,17 @@
 use super::*;
 
 #[test]
-fn debug_shows_no_secret() {
+fn debug_contains_no_secret() {
     let credential = Credential::Basic {
         user: "user".into(),
         password: "canary".to_owned().into(),
     };
-    let shown = format!("{credential:?} {:?}", credential.id());
-    assert!(!shown.contains("canary"), "{shown}");
+    let debug = format!("{credential:?} {:?}", credential.id());
+    assert!(!debug.contains("canary"), "{debug}");
 }
 
 #[test]
-fn an_id_tells_credentials_apart() {
+fn ids_of_different_credentials_differ() {
     let basic = |user: &str, password: &str| {
         Credential::Basic {
             user: user.into(),
@@ -29,7 +29,7 @@ fn an_id_tells_credentials_apart() {
         Credential::Bearer("b".to_owned().into()).id(),
         CredentialId::ANONYMOUS,
     ];
-    for (place, id) in all.iter().enumerate() {
-        assert!(!all[..place].contains(id), "{place}");
+    for (index, id) in all.iter().enumerate() {
+        assert!(!all[..index].contains(id), "{index}");
     }
 }

@@ -12,15 +12,15 @@ fn of(json: &str) -> (Vec<Credential>, usize) {
     let read = DockerConfig::parse(json.as_bytes())
         .unwrap()
         .read(CredentialCandidate::pod);
-    let found = lookup(std::iter::once(&read.keyring), "a.b/x");
-    let found = found
+    let candidates = lookup(std::iter::once(&read.keyring), "a.b/x");
+    let candidates = candidates
         .into_iter()
-        .map(|kept| kept.held_credential().flatten().unwrap().clone());
-    (found.collect(), read.malformed)
+        .map(|candidate| candidate.held_credential().flatten().unwrap().clone());
+    (candidates.collect(), read.malformed)
 }
 
 #[test]
-fn reads_every_form_of_an_entry() {
+fn every_form_of_an_entry_is_read() {
     let token = |text: &str| Sensitive::from(text.to_owned());
     for (entry, expected) in [
         // user:word
@@ -72,7 +72,7 @@ fn reads_every_form_of_an_entry() {
 
 /// Kubelet ignores members that only docker knows; null counts as missing.
 #[test]
-fn reads_what_docker_writes_and_ignores_the_rest() {
+fn other_members_of_dockers_file_are_ignored() {
     let entry = r#"{"username":"a","password":"b"}"#;
     for config in [
         &format!(r#"{{"auths":{{"a.b":null,"a.b":{entry}}},"AUTHS":{{"c.d":{{}}}},"more":[1]}}"#),
@@ -97,7 +97,7 @@ fn reads_what_docker_writes_and_ignores_the_rest() {
 
 /// Go takes a member in any case; `kubectl` 1.13.0 wrote the first of these.
 #[test]
-fn members_count_in_any_case_and_the_last_of_them() {
+fn members_match_in_any_case_and_the_last_one_wins() {
     for config in [
         r#"{"auths":{"a.b":{"Username":"a","Password":"b","Email":"c"}}}"#,
         r#"{"Auths":{"a.b":{"Auth":"YTpi"}}}"#,
@@ -126,7 +126,7 @@ fn members_count_in_any_case_and_the_last_of_them() {
 
 /// Kubelet skips a key that it cannot parse, and no host is named like the class.
 #[test]
-fn leaves_out_a_key_with_a_class_of_characters() {
+fn key_with_a_character_class_is_left_out() {
     for key in ["[a]", "a.[b-c]", "a\\\\.b", "[a", "https://[a-c].b/v1/"] {
         let json = format!(r#"{{"auths":{{"{key}":{{"auth":"YTpj"}},"a.b":{{"auth":"YTpi"}}}}}}"#);
         let read = DockerConfig::parse(json.as_bytes())
@@ -142,7 +142,7 @@ fn leaves_out_a_key_with_a_class_of_characters() {
 }
 
 #[test]
-fn leaves_out_what_is_malformed_and_keeps_the_rest() {
+fn malformed_entries_are_left_out() {
     for auth in ["%", "dXNlcg==", "/zo="] {
         let json = format!(r#"{{"auths":{{"a.b":{{"auth":"{auth}"}},"*.b":{{"auth":"YTpi"}}}}}}"#);
         assert_eq!(of(&json), (vec![basic("a", "b")], 1), "{auth}");
@@ -150,7 +150,7 @@ fn leaves_out_what_is_malformed_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_list_is_no_object() {
+fn list_in_place_of_an_object_is_refused() {
     for json in [
         "[]",
         r#"{"auths":[]}"#,
@@ -163,7 +163,7 @@ fn a_list_is_no_object() {
 }
 
 #[test]
-fn reads_the_older_form() {
+fn older_form_is_read() {
     let keys = |json: &[u8]| {
         DockerConfig::parse_older(json)
             .unwrap()
@@ -182,7 +182,7 @@ fn reads_the_older_form() {
 }
 
 #[test]
-fn never_quotes_what_it_cannot_read() {
+fn parse_errors_quote_nothing() {
     for json in [
         r#"{"auths":"canary"}"#,
         r#"{"auths":{"a.b":{"password":["canary"]}}}"#,

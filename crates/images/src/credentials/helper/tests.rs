@@ -32,7 +32,7 @@ fn basic(user: &str, password: &str) -> Option<Arc<Credential>> {
 }
 
 #[tokio::test]
-async fn speaks_dockers_protocol() {
+async fn helper_receives_the_server_and_returns_credentials() {
     let dir = TestDir::new();
     let helper = helper(
         &dir,
@@ -64,7 +64,7 @@ esac"#,
 
 /// A helper runs as often as a plugin whose answers are for a registry, or for a minute where it has no credential.
 #[tokio::test]
-async fn an_answer_is_for_one_registry_and_nothing_is_an_answer() {
+async fn empty_answer_is_cached_for_its_registry() {
     let dir = TestDir::new();
     let helper = helper(
         &dir,
@@ -80,7 +80,7 @@ async fn an_answer_is_for_one_registry_and_nothing_is_an_answer() {
 }
 
 #[test]
-fn a_helper_is_a_name_and_not_a_path() {
+fn helper_name_must_not_be_a_path() {
     let dir = TestDir::new();
     dir.program("docker-credential-ecr-login", "");
     let new = |name: &str| Helper::new(name, Some(dir.root().as_os_str())).map(|_| ());

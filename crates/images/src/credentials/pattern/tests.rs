@@ -8,7 +8,7 @@ fn means(pattern: &str, name: &str) -> bool {
 
 /// Examples of kubelet's documentation and of its `TestURLsMatch`; where both differ, those of the code.
 #[test]
-fn matches_as_kubelet_does() {
+fn patterns_match_as_in_kubelet() {
     for (pattern, name, expected) in [
         ("*.registry.io", "prefix.registry.io", true),
         ("prefix.*.io", "prefix.registry.io", true),
@@ -70,7 +70,7 @@ fn matches_as_kubelet_does() {
 
 /// Rows of the table of Go's path/filepath, for texts without slashes.
 #[test]
-fn globs_as_go_does() {
+fn globs_match_as_in_go() {
     for (glob, text, expected) in [
         ("abc", "abc", true),
         ("*", "abc", true),
@@ -93,13 +93,13 @@ fn globs_as_go_does() {
 }
 
 #[test]
-fn a_star_costs_little() {
+fn many_stars_match_quickly() {
     let glob = "*a".repeat(60) + "b";
     assert!(!matches(&glob, &"a".repeat(LABEL)) && !matches("*", &"a".repeat(LABEL + 1)));
 }
 
 #[test]
-fn says_what_is_wrong_with_a_pattern() {
+fn invalid_patterns_have_specific_errors() {
     for (text, fault) in [
         ("", PatternError::Host),
         ("/foo", PatternError::Host),

@@ -7,7 +7,7 @@ fn sh(script: &str) -> Command {
 }
 
 #[tokio::test]
-async fn gives_what_the_program_writes() {
+async fn output_of_a_program_is_returned() {
     let script = sh("read line; echo \"<$line>\"; echo secret >&2");
     let output = run(script, b"question\n").await.unwrap();
     assert_eq!(*output, b"<question>\n");
@@ -18,13 +18,13 @@ async fn gives_what_the_program_writes() {
 }
 
 #[tokio::test]
-async fn a_program_need_not_read() {
+async fn program_need_not_read_its_input() {
     let input = vec![b'x'; 1 << 20];
     assert!(run(sh("exec <&-; exit 0"), &input).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn ends_what_does_not_end() {
+async fn program_that_hangs_is_killed() {
     assert!(matches!(
         run(sh("exec sleep 600"), b"").await,
         Err(ProcessError::Timeout)
@@ -33,7 +33,7 @@ async fn ends_what_does_not_end() {
 
 /// Otherwise a script around a program that hangs would leave one more child each time.
 #[tokio::test]
-async fn what_a_program_has_started_ends_with_it() {
+async fn children_of_a_killed_program_are_killed() {
     let pid = tempfile::NamedTempFile::new().unwrap();
     let script = format!("sleep 600 & echo $! >'{}'; wait", pid.path().display());
     let mut hung = Box::pin(run(sh(&script), b""));
@@ -53,7 +53,7 @@ async fn what_a_program_has_started_ends_with_it() {
 }
 
 #[tokio::test]
-async fn reads_no_more_than_it_must() {
+async fn output_beyond_the_limit_is_an_error() {
     assert!(matches!(
         run(
             sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"),
@@ -65,7 +65,7 @@ async fn reads_no_more_than_it_must() {
 }
 
 #[tokio::test]
-async fn says_when_there_is_no_program() {
+async fn missing_program_is_an_error() {
     let missing = run(Command::new("/nowhere/at/all"), b"").await;
     assert!(matches!(
         missing,

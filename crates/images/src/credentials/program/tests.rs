@@ -52,7 +52,7 @@ fn runs(dir: &TestDir) -> usize {
 }
 
 /// Makes a script that prints this answer.
-fn says(cache_key: &str, more: &str, auth: &str) -> String {
+fn answer_script(cache_key: &str, more: &str, auth: &str) -> String {
     format!(
         "echo '{{\"apiVersion\":\"credentialprovider.kubelet.k8s.io/v1\",\"kind\":\"CredentialProviderResponse\",\"cacheKeyType\":\"{cache_key}\",{more}\"auth\":{auth}}}'"
     )
@@ -60,8 +60,8 @@ fn says(cache_key: &str, more: &str, auth: &str) -> String {
 
 const AUTH: &str = r#"{"r.example.com":{"username":"user","password":"word"}}"#;
 
-async fn words(plugin: &Arc<Program>, image: &str) -> Vec<String> {
-    let shown = |credential: Arc<Credential>| match &*credential {
+async fn passwords(plugin: &Arc<Program>, image: &str) -> Vec<String> {
+    let text = |credential: Arc<Credential>| match &*credential {
         Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
         other => format!("{other:?}"),
     };
@@ -70,15 +70,15 @@ async fn words(plugin: &Arc<Program>, image: &str) -> Vec<String> {
         .await
         .unwrap()
         .into_iter()
-        .map(shown)
+        .map(text)
         .collect()
 }
 
 #[tokio::test]
-async fn speaks_kubelets_protocol() {
+async fn plugin_gets_and_sends_what_kubelet_defines() {
     let dir = TestDir::new();
     let auth = r#"{"r.example.com":{"username":"'"$CANARY"'","password":"'"$1/$2"'"},"r.example.com/team":{"username":"team","password":"'"$HOME"'"},"other.com":{"username":"no","password":"no"}}"#;
-    let plugin = plugin(&dir, &says("Image", "", auth));
+    let plugin = plugin(&dir, &answer_script("Image", "", auth));
     let provider = &providers(&dir, CONFIG)[0];
     assert!(is_for(provider, "r.example.com/team/app"));
     assert!(is_for(provider, "a.b:5000/team/app"));
@@ -88,7 +88,7 @@ async fn speaks_kubelets_protocol() {
         .text("HOME")
         .unwrap_or_default();
     assert_eq!(
-        words(&plugin, "r.example.com/team/app").await,
+        passwords(&plugin, "r.example.com/team/app").await,
         [format!("team:{home}"), "canary:first/second arg".into()]
     );
     let request: serde_json::Value = serde_json::from_str(&dir.read("runs")).unwrap();
@@ -103,12 +103,12 @@ async fn speaks_kubelets_protocol() {
 }
 
 #[tokio::test]
-async fn an_answer_is_good_for_what_it_says() {
+async fn answer_is_used_within_its_scope() {
     for (cache_key, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
         let dir = TestDir::new();
         let plugin = plugin(
             &dir,
-            &says(
+            &answer_script(
                 cache_key,
                 "",
                 r#"{"*.example.com":{"username":"u","password":"p"}}"#,
@@ -116,7 +116,7 @@ async fn an_answer_is_good_for_what_it_says() {
         );
         for _ in 0..2 {
             for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
-                assert_eq!(words(&plugin, image).await, ["u:p"]);
+                assert_eq!(passwords(&plugin, image).await, ["u:p"]);
             }
         }
         assert_eq!(runs(&dir), expected, "{cache_key}");
@@ -124,7 +124,7 @@ async fn an_answer_is_good_for_what_it_says() {
 }
 
 #[tokio::test]
-async fn an_answer_is_good_for_as_long_as_it_says() {
+async fn answer_is_cached_for_its_duration() {
     let default_none = CONFIG.replace("1h", "0s");
     for (config, duration, expected) in [
         (CONFIG, "", 1),
@@ -138,10 +138,10 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
         (&default_none, r#""cacheDuration":"1h","#, 1),
     ] {
         let dir = TestDir::new();
-        let plugin = plugin_with(&dir, &says("Registry", duration, AUTH), config);
+        let plugin = plugin_with(&dir, &answer_script("Registry", duration, AUTH), config);
         for _ in 0..2 {
             assert_eq!(
-                words(&plugin, "r.example.com/a").await,
+                passwords(&plugin, "r.example.com/a").await,
                 ["user:word"],
                 "{duration}"
             );
@@ -152,7 +152,7 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
 
 /// As in kubelet's decoder, null counts as missing, and an empty entry is no credential.
 #[tokio::test]
-async fn an_answer_may_lack_what_kubelet_does_not_need() {
+async fn optional_members_of_an_answer_may_be_missing() {
     for (auth, expected) in [
         (
             r#"{"r.example.com":{"username":"user","password":null}}"#,
@@ -171,15 +171,23 @@ async fn an_answer_may_lack_what_kubelet_does_not_need() {
         ("null", &[]),
     ] {
         let dir = TestDir::new();
-        let plugin = plugin(&dir, &says("Image", "", auth));
-        assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
-        assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
+        let plugin = plugin(&dir, &answer_script("Image", "", auth));
+        assert_eq!(
+            passwords(&plugin, "r.example.com/a").await,
+            expected,
+            "{auth}"
+        );
+        assert_eq!(
+            passwords(&plugin, "r.example.com/a").await,
+            expected,
+            "{auth}"
+        );
         assert_eq!(runs(&dir), 1, "{auth}");
     }
 }
 
 #[test]
-fn reads_what_kubelet_reads_of_a_configuration() {
+fn configuration_is_read_as_by_kubelet() {
     let dir = TestDir::new();
     dir.program("plugin", "");
     for config in [
@@ -207,21 +215,24 @@ fn reads_what_kubelet_reads_of_a_configuration() {
 }
 
 #[tokio::test]
-async fn runs_once_for_all_who_ask_for_an_image() {
+async fn concurrent_lookups_of_an_image_share_a_run() {
     let dir = TestDir::new();
-    let plugin = plugin(&dir, &says("Image", r#""cacheDuration":"0s","#, AUTH));
+    let plugin = plugin(
+        &dir,
+        &answer_script("Image", r#""cacheDuration":"0s","#, AUTH),
+    );
     let (one, other) = tokio::join!(
-        words(&plugin, "r.example.com/a"),
-        words(&plugin, "r.example.com/a")
+        passwords(&plugin, "r.example.com/a"),
+        passwords(&plugin, "r.example.com/a")
     );
     assert_eq!((one, runs(&dir)), (other, 1));
 }
 
 #[tokio::test]
-async fn other_versions_are_spoken_where_they_are_configured() {
+async fn configured_api_version_is_used() {
     for version in ["v1beta1", "v1alpha1"] {
         let config = CONFIG.replace("k8s.io/v1", &format!("k8s.io/{version}"));
-        let answer = says("Image", "", AUTH);
+        let answer = answer_script("Image", "", AUTH);
         let dir = TestDir::new();
         let spoken = plugin_with(
             &dir,
@@ -229,22 +240,22 @@ async fn other_versions_are_spoken_where_they_are_configured() {
             &config,
         );
         assert_eq!(
-            words(&spoken, "r.example.com/a").await,
+            passwords(&spoken, "r.example.com/a").await,
             ["user:word"],
             "{version}"
         );
         let dir = TestDir::new();
         let other = plugin_with(&dir, &answer, &config);
         assert!(
-            words(&other, "r.example.com/a").await.is_empty(),
+            passwords(&other, "r.example.com/a").await.is_empty(),
             "{version}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
-    let good = says("Image", "", AUTH);
+async fn failed_plugin_is_not_run_again_at_once() {
+    let good = answer_script("Image", "", AUTH);
     for script in [
         "exit 1".to_owned(),
         format!("{good}; echo canary >&2; exit 1"),
@@ -254,14 +265,14 @@ async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
         good.replace("\"Image\"", "\"Pod\""),
         good.replace("\"auth\"", "\"auht\""),
         good.replace("\"password\"", "\"passwrod\""),
-        says("Image", r#""cacheDuration":"1 hour","#, AUTH),
+        answer_script("Image", r#""cacheDuration":"1 hour","#, AUTH),
         format!("{good}; while :; do echo canarycanarycanarycanary; done"),
     ] {
         let dir = TestDir::new();
         let plugin = plugin(&dir, &script);
         for _ in 0..2 {
             assert!(
-                words(&plugin, "r.example.com/a").await.is_empty(),
+                passwords(&plugin, "r.example.com/a").await.is_empty(),
                 "{script}"
             );
         }
@@ -270,26 +281,26 @@ async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
     let dir = TestDir::new();
     let hanging = plugin(&dir, "exec sleep 600");
     tokio::time::pause();
-    assert!(words(&hanging, "r.example.com/a").await.is_empty());
+    assert!(passwords(&hanging, "r.example.com/a").await.is_empty());
 }
 
-/// A tenant that names images which a registry denies cannot have a plugin run for each of them at once.
+/// A tenant names images that a registry denies. A plugin must not run for each of them.
 #[tokio::test]
-async fn a_refused_answer_is_dropped_but_not_at_once() {
+async fn refused_answer_is_dropped_after_ten_seconds() {
     let dir = TestDir::new();
     let plugin = plugin(&dir, &format!(". '{}'", dir.path("answer").display()));
     dir.write(
         "answer",
-        &says("Registry", "", &AUTH.replace(":\"word", ":\"old")),
+        &answer_script("Registry", "", &AUTH.replace(":\"word", ":\"old")),
     );
-    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"]);
+    assert_eq!(passwords(&plugin, "r.example.com/a").await, ["user:old"]);
     dir.write(
         "answer",
-        &says("Registry", "", &AUTH.replace(":\"word", ":\"new")),
+        &answer_script("Registry", "", &AUTH.replace(":\"word", ":\"new")),
     );
     plugin.refused("r.example.com/a");
     assert_eq!(
-        words(&plugin, "r.example.com/a").await,
+        passwords(&plugin, "r.example.com/a").await,
         ["user:old"],
         "it ran a moment ago"
     );
@@ -298,7 +309,7 @@ async fn a_refused_answer_is_dropped_but_not_at_once() {
     tokio::time::resume();
     plugin.refused("r.example.com/b");
     assert_eq!(
-        words(&plugin, "r.example.com/a").await,
+        passwords(&plugin, "r.example.com/a").await,
         ["user:new"],
         "the answer was for all of the registry"
     );
@@ -306,10 +317,10 @@ async fn a_refused_answer_is_dropped_but_not_at_once() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
+async fn failure_is_cached_in_the_scope_of_the_last_answer() {
     for (scope, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
         let dir = TestDir::new();
-        let answer = says(scope, r#""cacheDuration":"0s","#, AUTH);
+        let answer = answer_script(scope, r#""cacheDuration":"0s","#, AUTH);
         let plugin = plugin(
             &dir,
             &format!(
@@ -317,19 +328,19 @@ async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
                 dir.path("fails").display()
             ),
         );
-        words(&plugin, "r.example.com/before").await;
+        passwords(&plugin, "r.example.com/before").await;
         dir.write("fails", "");
         for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
-            assert!(words(&plugin, image).await.is_empty());
+            assert!(passwords(&plugin, image).await.is_empty());
         }
         assert_eq!(runs(&dir), 1 + expected, "{scope}");
     }
 }
 
 #[tokio::test]
-async fn a_failure_hides_no_answer_that_is_good_for_more() {
+async fn wider_answer_precedes_a_cached_failure() {
     let dir = TestDir::new();
-    let answer = says(
+    let answer = answer_script(
         "Global",
         "",
         &AUTH.replace("r.example.com", "*.example.com"),
@@ -342,19 +353,19 @@ async fn a_failure_hides_no_answer_that_is_good_for_more() {
         ),
     );
     let fails = dir.write("fails", "");
-    assert!(words(&plugin, "r.example.com/a").await.is_empty());
+    assert!(passwords(&plugin, "r.example.com/a").await.is_empty());
     std::fs::remove_file(fails).unwrap();
     for image in ["s.example.com/a", "r.example.com/b"] {
-        assert_eq!(words(&plugin, image).await, ["user:word"], "{image}");
+        assert_eq!(passwords(&plugin, image).await, ["user:word"], "{image}");
     }
     assert_eq!(runs(&dir), 2);
 }
 
-/// A wait for other runs says nothing of a plugin.
+/// A wait for other runs says nothing about a plugin.
 #[tokio::test]
-async fn a_run_that_never_began_is_no_failure() {
+async fn run_that_never_began_is_not_cached() {
     let dir = TestDir::new();
-    let plugin = plugin(&dir, &says("Image", "", AUTH));
+    let plugin = plugin(&dir, &answer_script("Image", "", AUTH));
     let mut all = Vec::new();
     for registry in 0..RUNS {
         all.push(
@@ -371,11 +382,11 @@ async fn a_run_that_never_began_is_no_failure() {
     assert_eq!(busy, Err(Busy));
     tokio::time::resume();
     drop(all);
-    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"]);
+    assert_eq!(passwords(&plugin, "r.example.com/a").await, ["user:word"]);
 }
 
 #[test]
-fn a_plugin_that_needs_a_service_account_token_is_left_out() {
+fn plugin_with_token_attributes_is_left_out() {
     let dir = TestDir::new();
     for name in ["plugin", "other"] {
         dir.program(name, "");
@@ -394,7 +405,7 @@ fn a_plugin_that_needs_a_service_account_token_is_left_out() {
 }
 
 #[test]
-fn accepts_json_and_older_versions_of_the_configuration() {
+fn json_and_older_versions_are_accepted() {
     let dir = TestDir::new();
     dir.program("plugin", "");
     for version in ["v1", "v1beta1", "v1alpha1"] {
@@ -408,18 +419,18 @@ fn accepts_json_and_older_versions_of_the_configuration() {
                 "defaultCacheDuration": "12h",
             }],
         });
-        let given = providers(&dir, &json.to_string());
+        let parsed = providers(&dir, &json.to_string());
         assert_eq!(
-            given[0].default_cache_duration,
+            parsed[0].default_cache_duration,
             Duration::from_secs(12 * 3600)
         );
-        assert_eq!(given[0].program, dir.path("plugin"));
+        assert_eq!(parsed[0].program, dir.path("plugin"));
     }
 }
 
 /// The documentation's examples work unchanged.
 #[test]
-fn the_examples_of_the_documentation_are_right() {
+fn examples_of_the_documentation_are_read() {
     let page = include_str!("../../../../../docs/credentials.md");
     let example = page
         .split("```yaml\n")

@@ -19,7 +19,7 @@ async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let credentials = read.iter().flat_map(|secret| secret.keyring.iter());
     credentials
         .map(
-            |(_, kept)| match kept.held_credential().flatten().unwrap() {
+            |(_, candidate)| match candidate.held_credential().flatten().unwrap() {
                 Credential::Basic { password, .. } => password.reveal().to_owned(),
                 other => format!("{other:?}"),
             },
@@ -28,7 +28,7 @@ async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_used_does_not_spoil_the_others() {
+async fn unusable_secret_leaves_the_others_in_use() {
     let api = ApiServer::start().await;
     let good = secret("dockerconfigjson", &config("good"));
     let with = |change: &dyn Fn(&mut serde_json::Value)| {
@@ -102,7 +102,7 @@ async fn one_that_cannot_be_used_does_not_spoil_the_others() {
 }
 
 #[tokio::test]
-async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
+async fn failures_are_cached_for_less_time_than_secrets() {
     let api = ApiServer::start().await;
     api.answer(
         "team",
@@ -130,7 +130,7 @@ async fn pass(time: Duration) {
     tokio::time::resume();
 }
 
-/// Waits until a secret gives these passwords: a read in the background ends some time.
+/// Waits until a secret gives these passwords: the read in the background takes some time.
 async fn until(secrets: &Arc<PullSecrets>, name: &str, expected: &[&str]) {
     while passwords(secrets, &[name]).await != expected {
         tokio::task::yield_now().await;
@@ -138,7 +138,7 @@ async fn until(secrets: &Arc<PullSecrets>, name: &str, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_expired_secret_is_served_while_it_is_read_again() {
+async fn expired_secret_is_served_during_its_refresh() {
     let api = ApiServer::start().await;
     api.answer(
         "team",
@@ -163,7 +163,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
     );
     until(&secrets, "there", &["new"]).await;
     assert_eq!(api.requests(), 2);
-    // An answer that says nothing of the secret changes nothing, for a while.
+    // A failure that says nothing about the secret changes nothing for a while.
     api.answer("team", "there", 500, &json!(""));
     pass(FRESH).await;
     for requests in 3..6 {
@@ -181,7 +181,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
         assert_eq!(
             passwords(&secrets, &["there"]).await,
             ["new"],
-            "asked a moment ago"
+            "read a moment ago"
         );
         pass(FAILURE_LIFE).await;
     }
@@ -190,9 +190,9 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
     assert!(passwords(&secrets, &["there"]).await.is_empty());
 }
 
-/// A tenant who takes a secret away, or the right to read it, is obeyed by the next reading.
+/// The next read takes note if a tenant deletes a secret, or removes the right to read it.
 #[tokio::test]
-async fn a_deleted_secret_gives_no_credential() {
+async fn deleted_or_forbidden_secret_gives_no_credential() {
     for status in [404, 403, 401] {
         let api = ApiServer::start().await;
         api.answer(
@@ -210,7 +210,7 @@ async fn a_deleted_secret_gives_no_credential() {
 }
 
 #[tokio::test]
-async fn callers_wait_for_the_first_reading_but_not_long() {
+async fn first_read_is_awaited_for_a_limited_time() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     api.answer(
@@ -219,7 +219,6 @@ async fn callers_wait_for_the_first_reading_but_not_long() {
         200,
         &secret("dockerconfigjson", &config("word")),
     );
-    // This reader waits for a minute.
     let secrets = PullSecrets::new(api.cluster(), WAIT);
     let _clock = StoppedClock::stop();
     let late = async {
@@ -244,7 +243,7 @@ fn name_of(name: &str) -> Name {
 }
 
 #[tokio::test]
-async fn many_pods_at_once_ask_once() {
+async fn concurrent_pods_share_one_read() {
     let api = ApiServer::start().await;
     api.answer(
         "team",
@@ -254,12 +253,12 @@ async fn many_pods_at_once_ask_once() {
     );
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let all = join_all((0..50).map(|_| passwords(&secrets, &["there", "there"]))).await;
-    assert!(all.iter().all(|own| own == &["word"]));
+    assert!(all.iter().all(|read| read == &["word"]));
     assert_eq!(api.requests(), 1);
 }
 
 #[tokio::test]
-async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
+async fn hanging_api_server_is_awaited_once() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     let secrets = PullSecrets::new(api.impatient(Duration::from_secs(1)), LONG);
@@ -280,7 +279,7 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
 }
 
 #[tokio::test]
-async fn one_that_gives_nothing_says_why_without_its_content() {
+async fn unused_secret_has_a_reason_without_content() {
     let api = ApiServer::start().await;
     let entry =
         |entry: &serde_json::Value| secret("dockerconfigjson", &json!({"auths": {"a.b": entry}}));
@@ -359,15 +358,15 @@ async fn one_that_gives_nothing_says_why_without_its_content() {
     );
 }
 
-/// Each wildcard is compared with each image.
+/// Each wildcard is matched against each image.
 #[tokio::test]
-async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
+async fn wildcards_of_a_pod_are_limited() {
     let api = ApiServer::start().await;
     let globs = |name: &str, count: usize, length: usize| {
         let entry = json!({"username": "user", "password": "word"});
-        let host = |place: usize| format!("*.{place:02}{}", name[..1].repeat(length - 4));
+        let host = |index: usize| format!("*.{index:02}{}", name[..1].repeat(length - 4));
         let auths: serde_json::Map<_, _> = (0..count)
-            .map(|place| (host(place), entry.clone()))
+            .map(|index| (host(index), entry.clone()))
             .collect();
         secret("dockerconfigjson", &json!({"auths": auths}))
     };
@@ -379,8 +378,8 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     let read = secrets
         .read("team", ["long", "first", "second", "third"].into_iter())
         .await;
-    let given = read.iter().filter_map(|own| own.keyring.first());
-    let names: Vec<&str> = given.map(|(key, _)| &key.glob().unwrap()[4..5]).collect();
+    let usable = read.iter().filter_map(|secret| secret.keyring.first());
+    let names: Vec<&str> = usable.map(|(key, _)| &key.glob().unwrap()[4..5]).collect();
     assert_eq!(names, ["f", "s"], "the first two");
     let third = read[3].unused(&"a.b/x".parse().unwrap()).unwrap();
     assert!(
@@ -393,7 +392,7 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
 fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
     let entry = |word: &str| json!({"username": "user", "password": word});
     let mut auths: serde_json::Map<_, _> = (2..entries)
-        .map(|place| (format!("a.b?{place}"), entry("word")))
+        .map(|index| (format!("a.b?{index}"), entry("word")))
         .collect();
     auths.insert("a.b".into(), entry(&"x".repeat(word)));
     auths.insert(format!("a.b/{}", "k".repeat(key - 4)), entry("word"));
@@ -401,7 +400,7 @@ fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn one_that_is_too_large_counts_for_nothing() {
+async fn too_large_secret_gives_no_credential() {
     let api = ApiServer::start().await;
     let padded = |bytes: usize| {
         let config = json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
@@ -429,14 +428,14 @@ async fn one_that_is_too_large_counts_for_nothing() {
     }
 }
 
-/// The bound holds however many secrets the tenants have.
+/// The limit holds however many secrets the tenants have.
 #[tokio::test]
-async fn what_is_remembered_is_bounded_by_its_size() {
+async fn cached_secrets_are_limited_by_bytes() {
     let api = ApiServer::start().await;
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let entry = json!({"username": "user", "password": "x".repeat(WORD)});
     let auths: serde_json::Map<_, _> = (0..7)
-        .map(|place| (format!("a.b/{place}"), entry.clone()))
+        .map(|index| (format!("a.b/{index}"), entry.clone()))
         .collect();
     let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
@@ -450,14 +449,14 @@ async fn what_is_remembered_is_bounded_by_its_size() {
             end: now + STALE,
         }
     };
-    let name = |place: usize| name_of(&format!("s{place}"));
+    let name = |index: usize| name_of(&format!("s{index}"));
     let one = weight(&name(0), &(content(), Instant::now()));
     let all = usize::try_from(2 * CACHED / one).unwrap();
     let rings: Vec<_> = (0..all)
-        .map(|place| {
+        .map(|index| {
             let content = content();
             let ring = Arc::downgrade(&content.keyring);
-            secrets.cached.put(name(place), content, FRESH);
+            secrets.cached.put(name(index), content, FRESH);
             ring
         })
         .collect();
@@ -466,14 +465,14 @@ async fn what_is_remembered_is_bounded_by_its_size() {
 }
 
 #[tokio::test]
-async fn a_pod_has_no_more_than_so_many_entries() {
+async fn entries_of_a_pod_are_limited() {
     let api = ApiServer::start().await;
-    let names: Vec<String> = (0..16).map(|place| format!("s{place}")).collect();
+    let names: Vec<String> = (0..16).map(|index| format!("s{index}")).collect();
     for name in &names {
         api.answer("team", name, 200, &sized(ENTRIES, 10, 4));
     }
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", names.iter().map(String::as_str)).await;
-    let given = read.iter().filter(|secret| !secret.keyring.is_empty());
-    assert_eq!(given.count(), ENTRIES_OF_POD / ENTRIES);
+    let usable = read.iter().filter(|secret| !secret.keyring.is_empty());
+    assert_eq!(usable.count(), ENTRIES_OF_POD / ENTRIES);
 }

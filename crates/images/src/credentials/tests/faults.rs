@@ -1,9 +1,9 @@
-//! A fault says how to mend a file, quotes nothing of it, and costs no other file its credentials.
+//! A fault says how to correct a file, quotes nothing of it, and costs no other file its credentials.
 
 use super::*;
 
 #[tokio::test]
-async fn faults_name_the_key_and_the_file_and_no_content() {
+async fn faults_name_key_and_file_and_quote_nothing() {
     let bin = TestDir::new();
     bin.program("bin/docker-credential-there", "");
     bin.program("bin/plugin", "");
@@ -194,19 +194,19 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
         let [error] = credentials.faults() else {
             panic!("{name}: {:?}", credentials.faults())
         };
-        let told = error
+        let message = error
             .to_string()
             .replace(&file.display().to_string(), "FILE");
-        assert!(told.contains(expected), "{name}: {told}");
+        assert!(message.contains(expected), "{name}: {message}");
         assert!(
-            !format!("{told} {error:?}").contains("canary"),
-            "{name}: {told}"
+            !format!("{message} {error:?}").contains("canary"),
+            "{name}: {message}"
         );
     }
 }
 
 #[tokio::test]
-async fn faults_of_missing_files() {
+async fn missing_files_are_faults() {
     let dir = TestDir::new();
     let missing = dir.path("missing");
     for settings in [
@@ -263,7 +263,7 @@ async fn faults_of_missing_files() {
 
 /// Returns the credentials for an image of this host.
 async fn of(credentials: &Credentials, host: &str) -> Vec<String> {
-    shown(
+    presented(
         &credentials
             .shared_keyring()
             .candidates(&image(&format!("{host}/x"))),
@@ -272,7 +272,7 @@ async fn of(credentials: &Credentials, host: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_fault_costs_its_own_file_alone() {
+async fn faulty_file_leaves_other_files_in_use() {
     let dir = TestDir::new();
     let helped = serde_json::json!({"credHelpers": {"h.b": "missing"}, "auths": auths(&[("a.b", "a", "1")])});
     let settings = CredentialSettings {
@@ -322,7 +322,7 @@ async fn a_fault_costs_its_own_file_alone() {
 }
 
 #[tokio::test]
-async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
+async fn unusable_file_keeps_its_content_until_it_is_deleted() {
     let dir = TestDir::new();
     dir.program("bin/plugin", "cat >/dev/null; echo '{}'");
     let provider = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [p.b]\n    defaultCacheDuration: 1h\n";
@@ -381,24 +381,29 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
     files
         .iter()
         .for_each(|(name, _)| std::fs::remove_file(dir.path(name)).unwrap());
-    let gone = again(&broken);
-    assert!(gone.faults().iter().all(|fault| !fault.kept));
+    let deleted = again(&broken);
+    assert!(deleted.faults().iter().all(|fault| !fault.kept));
     for host in ["a.b", "c.b"] {
         assert_eq!(
-            of(&gone, host).await,
+            of(&deleted, host).await,
             ["anonymous -"],
-            "a credential that was taken away"
+            "a deleted credential"
         );
     }
     assert_eq!(
-        gone.sources.as_ref().unwrap().of_plugins("p.b/x").count(),
+        deleted
+            .sources
+            .as_ref()
+            .unwrap()
+            .of_plugins("p.b/x")
+            .count(),
         0
     );
 }
 
-/// Nor is its old credential tried, of which a replica that starts later does not know.
+/// Its former credential is not tried either: a replica that starts later does not have that.
 #[tokio::test]
-async fn a_second_file_for_a_registry_counts_no_longer() {
+async fn second_file_for_a_registry_is_ignored_after_reload() {
     let dir = TestDir::new();
     let entry = |user: &str| format!("user = \"{user}\"\nsecret = \"2\"");
     let settings = CredentialSettings {
@@ -420,33 +425,33 @@ async fn a_second_file_for_a_registry_counts_no_longer() {
         of(&next, "docker.io").await,
         ["credentials directory new:2", "anonymous -"]
     );
-    let told: Vec<_> = next
+    let causes: Vec<_> = next
         .faults()
         .iter()
         .map(|fault| (&*fault.cause, fault.kept))
         .collect();
-    assert_eq!(told, [("another file is for the same registry", false)]);
+    assert_eq!(causes, [("another file is for the same registry", false)]);
 }
 
 #[tokio::test]
-async fn pull_secrets_need_a_cluster() {
+async fn pull_secrets_without_a_cluster_fail_for_services_only() {
     let of = |caller| {
         let missing = kube::config::Config::incluster_env().unwrap_err();
         PullSecrets::of(caller, Err(ConnectError::ServiceAccount(missing)))
     };
     let error = of(Caller::Service).err().unwrap();
-    let told = error.to_string();
-    assert!(told.starts_with("no service account"), "{told}");
+    let message = error.to_string();
+    assert!(message.starts_with("no service account"), "{message}");
     assert_eq!(
-        told.matches("environment variable").count(),
+        message.matches("environment variable").count(),
         2,
-        "what kube says and what it is: {told}"
+        "the text of kube, and its meaning: {message}"
     );
     assert!(
         std::error::Error::source(&error).is_none(),
-        "nothing is said twice"
+        "the source is in the message"
     );
-    // A person without a service account is served all the same, without pull secrets.
+    // A person without a service account has no pull secrets, and no error.
     let pull_secrets = of(Caller::Person).unwrap();
     let files = Files::default();
     let sources = Sources {
@@ -460,7 +465,7 @@ async fn pull_secrets_need_a_cluster() {
     .keyring("team", ["regcred"])
     .await;
     assert_eq!(
-        shown(&keyring.candidates(&image("a.b/x"))).await,
+        presented(&keyring.candidates(&image("a.b/x"))).await,
         ["anonymous -"]
     );
 }

@@ -1,10 +1,10 @@
-//! Places where kubelet's plugins are configured.
+//! Where kubelet's plugins are configured.
 
 use super::*;
 
 /// As kubelet 1.36 reads `--image-credential-provider-config`.
 #[tokio::test]
-async fn plugins_may_be_configured_in_a_directory() {
+async fn plugins_of_a_directory_are_read() {
     let dir = TestDir::new();
     for name in ["one", "two", "three"] {
         let answer = PLUGIN.replace("\"plugin\"", &format!("\"{name}\""));
@@ -29,7 +29,10 @@ async fn plugins_may_be_configured_in_a_directory() {
     let keyring = load(&dir, &settings, &["a.b"]).unwrap().shared_keyring();
     let expected =
         ["one", "two", "three"].map(|name| format!("credential provider plugin {name}:1"));
-    assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, expected);
+    assert_eq!(
+        presented(&keyring.candidates(&image("a.b/x"))).await,
+        expected
+    );
 
     dir.write("d/40.yaml", &config("one"));
     let credentials = load(&dir, &settings, &[]).unwrap();

@@ -3,17 +3,17 @@
 use super::*;
 use crate::credentials::testing::with_secrets;
 
-/// Everything that this module and the client below it log, at every level.
+/// Log of this module and of the Kubernetes client, at every level.
 #[derive(Clone, Default)]
-struct Said(Arc<std::sync::Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<std::sync::Mutex<Vec<u8>>>);
 
-impl std::io::Write for Said {
+impl std::io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut said = self
+        let mut log = self
             .0
             .lock()
             .map_err(|_| std::io::Error::other("a writer has panicked"))?;
-        said.extend_from_slice(bytes);
+        log.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -23,9 +23,9 @@ impl std::io::Write for Said {
 }
 
 #[tokio::test]
-async fn nothing_secret_is_ever_said() {
-    let said = Said::default();
-    let writer = said.clone();
+async fn secrets_appear_in_no_output() {
+    let log = CapturedLog::default();
+    let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
@@ -104,14 +104,14 @@ async fn nothing_secret_is_ever_said() {
     ];
     let keyring = credentials.keyring("team", names).await;
     let candidates = keyring.candidates(&image("a.b/x/y/z")).into_owned();
-    let shown = shown(&candidates).await;
+    let presented = presented(&candidates).await;
     assert_eq!(
-        shown
+        presented
             .iter()
-            .filter(|shown| shown.contains("canary"))
+            .filter(|presented| presented.contains("canary"))
             .count(),
         5,
-        "{shown:?}"
+        "{presented:?}"
     );
     let mut debug = format!("{credentials:?} {candidates:?}");
     for candidate in &candidates {
@@ -123,16 +123,16 @@ async fn nothing_secret_is_ever_said() {
     }
     assert!(!debug.contains("canary"), "{debug}");
 
-    let said = String::from_utf8(said.0.lock().unwrap().clone()).unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     for expected in [
         "a credential provider plugin gives nothing",
         "a credential helper gives nothing",
         "the API server: forbidden",
     ] {
-        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(log.contains(expected), "{expected}: {log}");
     }
     let base64 = auth("pod", "canary");
     for canary in ["canary", &base64] {
-        assert!(!said.contains(canary), "{said}");
+        assert!(!log.contains(canary), "{log}");
     }
 }

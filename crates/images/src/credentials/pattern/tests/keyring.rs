@@ -1,8 +1,8 @@
 use super::*;
 
 #[test]
-fn normalises_keys_as_kubelet_does() {
-    for (given, normal) in [
+fn keys_are_normalized_as_by_kubelet() {
+    for (key, normal) in [
         ("quay.io", Some("quay.io")),
         ("https://quay.io", Some("quay.io")),
         ("http://quay.io/", Some("quay.io")),
@@ -29,19 +29,19 @@ fn normalises_keys_as_kubelet_does() {
         ("/v1/", None),
     ] {
         assert_eq!(
-            normalized(given).as_ref().map(ImagePattern::as_str),
+            normalized(key).as_ref().map(ImagePattern::as_str),
             normal,
-            "{given}"
+            "{key}"
         );
     }
 }
 
-fn found<'r>(rings: &'r [DockerKeyring<&'r str>], name: &str) -> Vec<&'r str> {
+fn matching<'r>(rings: &'r [DockerKeyring<&'r str>], name: &str) -> Vec<&'r str> {
     lookup(rings.iter(), name).into_iter().copied().collect()
 }
 
 #[test]
-fn gives_all_that_match_most_specific_first() {
+fn most_specific_match_comes_first() {
     let rings = [
         keyring([
             ("quay.io", "host"),
@@ -55,37 +55,37 @@ fn gives_all_that_match_most_specific_first() {
         ]),
     ];
     assert_eq!(
-        found(&rings, "quay.io/team/app"),
+        matching(&rings, "quay.io/team/app"),
         ["app", "team", "host", "second host", "glob"]
     );
     assert_eq!(
-        found(&rings, "quay.io/teamwork"),
+        matching(&rings, "quay.io/teamwork"),
         ["team", "host", "second host", "glob"]
     );
-    assert_eq!(found(&rings, "quay.io"), ["host", "second host", "glob"]);
-    assert_eq!(found(&rings, "docker.io/library/nginx"), ["glob"]);
-    assert_eq!(found(&rings, "ghcr.io/team/app"), ["glob"]);
-    assert!(found(&rings, "quay.com/team/app").is_empty());
+    assert_eq!(matching(&rings, "quay.io"), ["host", "second host", "glob"]);
+    assert_eq!(matching(&rings, "docker.io/library/nginx"), ["glob"]);
+    assert_eq!(matching(&rings, "ghcr.io/team/app"), ["glob"]);
+    assert!(matching(&rings, "quay.com/team/app").is_empty());
 }
 
 /// kubelet: `isDefaultRegistryMatch` and `defaultRegistryHost`.
 #[test]
-fn docker_hub_has_a_key_of_its_own() {
+fn docker_hub_falls_back_to_the_key_of_its_index() {
     let hub = [keyring([("https://index.docker.io/v1/", "hub")])];
-    assert_eq!(found(&hub, "docker.io/library/nginx"), ["hub"]);
-    assert_eq!(found(&hub, "docker.io"), ["hub"]);
-    assert!(found(&hub, "quay.io/library/nginx").is_empty());
+    assert_eq!(matching(&hub, "docker.io/library/nginx"), ["hub"]);
+    assert_eq!(matching(&hub, "docker.io"), ["hub"]);
+    assert!(matching(&hub, "quay.io/library/nginx").is_empty());
     let direct = [
         keyring([("https://index.docker.io/v1/", "hub")]),
         keyring([("docker.io/library", "library"), ("docker.io", "direct")]),
     ];
     assert_eq!(
-        found(&direct, "docker.io/library/nginx"),
+        matching(&direct, "docker.io/library/nginx"),
         ["library", "direct"]
     );
-    assert_eq!(found(&direct, "docker.io/team/app"), ["direct"]);
+    assert_eq!(matching(&direct, "docker.io/team/app"), ["direct"]);
     let registry = [keyring([("registry-1.docker.io", "registry")])];
-    assert!(found(&registry, "docker.io/library/nginx").is_empty());
+    assert!(matching(&registry, "docker.io/library/nginx").is_empty());
     let path = [keyring([("https://index.docker.io/v1", "path")])];
-    assert!(found(&path, "docker.io/library/nginx").is_empty());
+    assert!(matching(&path, "docker.io/library/nginx").is_empty());
 }
