@@ -1,4 +1,4 @@
-//! The resolver against a registry in this process: the number of requests, and the time that a Pod waits.
+//! The resolver against a registry in this process: how many requests it sends, and how long Pods wait.
 
 use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
 
@@ -33,12 +33,12 @@ async fn outcomes(
     };
     let lookups = resolver.lookups(requester, images, candidates, Instant::now() + budget);
     let mut outcomes: Vec<(usize, Outcome)> = lookups.collect().await;
-    outcomes.sort_unstable_by_key(|(place, _)| *place);
+    outcomes.sort_unstable_by_key(|(index, _)| *index);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// A resolver and its registry. Time passes only by [`later`].
-struct Bench {
+/// A resolver and its registry. Time passes only in [`later`].
+struct ResolverTest {
     remote: Remote,
     resolver: Resolver,
     metrics: Metrics,
@@ -46,7 +46,7 @@ struct Bench {
     clock: Option<StoppedClock>,
 }
 
-impl Bench {
+impl ResolverTest {
     async fn new() -> Self {
         Self::with(|_, _| {}).await
     }
@@ -59,18 +59,18 @@ impl Bench {
         }
     }
 
-    /// Makes a bench with the clock as it is.
+    /// Makes a test that does not stop the clock.
     async fn on_another_clock() -> Self {
         Self::of(Remote::builder().plain_http().start().await, &[], |_, _| {})
     }
 
-    /// Makes a bench with a running clock, for answers that come byte by byte, however slowly.
+    /// Makes a test with a running clock, for answers that arrive byte by byte, however slowly.
     async fn on_a_running_clock() -> Self {
         let remote = Remote::builder().plain_http().start().await;
         Self::of(remote, &[], |lookup, _| lookup.timeout = 600 * SECOND)
     }
 
-    /// Makes a bench with these other registries.
+    /// Makes a test with these other registries.
     fn of(
         remote: Remote,
         others: &[Remote],
@@ -97,16 +97,16 @@ impl Bench {
         (repo.clone(), repo.reference("v1").parse().unwrap())
     }
 
-    async fn ask(&self, image: &ImageRef) -> Outcome {
-        self.ask_within(image, 5 * SECOND).await
+    async fn look_up(&self, image: &ImageRef) -> Outcome {
+        self.look_up_within(image, 5 * SECOND).await
     }
 
-    async fn ask_within(&self, image: &ImageRef, budget: Duration) -> Outcome {
-        self.ask_as(image, &[CredentialCandidate::anonymous()], budget)
+    async fn look_up_within(&self, image: &ImageRef, budget: Duration) -> Outcome {
+        self.look_up_as(image, &[CredentialCandidate::anonymous()], budget)
             .await
     }
 
-    async fn ask_as(
+    async fn look_up_as(
         &self,
         image: &ImageRef,
         candidates: &[CredentialCandidate],
@@ -114,28 +114,28 @@ impl Bench {
     ) -> Outcome {
         let images = [image];
         let candidates = |_: &ImageRef| candidates.to_vec().into();
-        let asking = outcomes(
+        let lookup = outcomes(
             &self.resolver,
             Tenant::Operator,
             &images,
             candidates,
             budget,
         );
-        self.within(budget, asking).await[0]
+        self.within(budget, lookup).await[0]
     }
 
-    /// Returns the outcome of `asking`; a budget of zero passes at once.
-    async fn within<T>(&self, budget: Duration, asking: impl Future<Output = T>) -> T {
+    /// Returns the outcome of `lookup`; a budget of zero ends at once.
+    async fn within<T>(&self, budget: Duration, lookup: impl Future<Output = T>) -> T {
         let passing = async {
             if budget.is_zero() && self.clock.is_some() {
                 later(budget).await;
             }
         };
-        tokio::join!(asking, passing).0
+        tokio::join!(lookup, passing).0
     }
 
     /// Returns the methods of the manifest requests since the last call.
-    fn seen(&self) -> Vec<String> {
+    fn new_requests(&self) -> Vec<String> {
         let requests = self.remote.requests();
         self.remote.forget_requests();
         requests
@@ -145,24 +145,24 @@ impl Bench {
             .collect()
     }
 
-    /// Returns the outcome of `asking` when a registry leaves its request without an answer for `time`.
-    async fn unanswered<T>(&self, asking: impl Future<Output = T>, time: Duration) -> T {
+    /// Returns the outcome of `lookup` if the registry does not answer its request for `time`.
+    async fn without_answer<T>(&self, lookup: impl Future<Output = T>, time: Duration) -> T {
         let before = self.remote.requests().len();
         let waiting = async {
             self.remote.wait_until(|seen| seen.len() > before).await;
             later(time).await;
         };
-        tokio::join!(asking, waiting).0
+        tokio::join!(lookup, waiting).0
     }
 
     /// Waits until no lookup is in flight.
-    async fn landed(&self) {
+    async fn wait_until_idle(&self) {
         while self.resolver.fetcher.flights.count() > 0 {
             tokio::task::yield_now().await;
         }
     }
 
-    fn counted(&self, result: &str) -> u64 {
+    fn lookup_count(&self, result: &str) -> u64 {
         let name = format!(
             "tolerarch_lookups_total{{registry=\"{}\",result=\"{result}\"}} ",
             self.remote.address()
@@ -193,185 +193,189 @@ fn registry<'r>(remotes: impl IntoIterator<Item = &'r Remote>) -> Registry {
     Registry::new(hosts, guard, registry_metrics()).unwrap()
 }
 
-/// Lets time pass, and a millisecond: timers end with the next whole one.
+/// Lets this time pass, and one millisecond more: timers end at the next whole millisecond.
 async fn later(time: Duration) {
     tokio::time::advance(time + Duration::from_millis(1)).await;
 }
 
 #[tokio::test]
-async fn a_tag_costs_one_get_then_one_head_an_hour() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn tag_costs_one_get_then_one_head_an_hour() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     for _ in 0..3 {
-        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        assert_eq!(test.look_up(&image).await, Ok(BOTH));
     }
-    assert_eq!(bench.seen(), ["GET"]);
+    assert_eq!(test.new_requests(), ["GET"]);
     later(3601 * SECOND).await;
     for _ in 0..3 {
         assert_eq!(
-            bench.ask(&image).await,
+            test.look_up(&image).await,
             Ok(BOTH),
-            "an expired answer serves at once"
+            "an expired answer is served at once"
         );
-        bench.landed().await;
+        test.wait_until_idle().await;
     }
-    assert_eq!(bench.seen(), ["HEAD"]);
+    assert_eq!(test.new_requests(), ["HEAD"]);
     assert_eq!(
         (
-            bench.counted("hit"),
-            bench.counted("stale"),
-            bench.counted("fetched")
+            test.lookup_count("hit"),
+            test.lookup_count("stale"),
+            test.lookup_count("fetched")
         ),
         (4, 1, 2)
     );
 
     repo.index(Some("v1"), ["linux/amd64"]);
     later(3601 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    bench.landed().await;
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
+    test.wait_until_idle().await;
     assert_eq!(
-        bench.ask(&image).await,
+        test.look_up(&image).await,
         Ok(Support::Index("linux/amd64".parse().unwrap()))
     );
     assert_eq!(
-        bench.seen(),
+        test.new_requests(),
         ["HEAD", "GET"],
         "only a changed digest costs a GET"
     );
 
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     later(3601 * SECOND).await;
-    let _ = bench.ask(&image).await;
-    bench.landed().await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    assert_eq!(bench.seen(), ["HEAD"], "and a known digest none");
+    let _ = test.look_up(&image).await;
+    test.wait_until_idle().await;
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
+    assert_eq!(
+        test.new_requests(),
+        ["HEAD"],
+        "a cached digest costs no GET"
+    );
 }
 
 #[tokio::test]
-async fn an_answer_past_its_stale_time_is_waited_for() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+async fn answer_past_its_stale_time_is_refetched() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
     repo.index(Some("v1"), ["linux/amd64"]);
     later(2 * 3600 * SECOND).await;
     assert_eq!(
-        bench.ask(&image).await,
+        test.look_up(&image).await,
         Ok(Support::Index("linux/amd64".parse().unwrap()))
     );
 }
 
 #[tokio::test]
-async fn a_digest_is_asked_for_once() {
-    let bench = Bench::new().await;
-    let (repo, _) = bench.multi("app");
+async fn digest_is_looked_up_once() {
+    let test = ResolverTest::new().await;
+    let (repo, _) = test.multi("app");
     let image: ImageRef = repo
         .reference(&repo.digest_of("v1").unwrap())
         .parse()
         .unwrap();
     for _ in 0..3 {
-        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        assert_eq!(test.look_up(&image).await, Ok(BOTH));
         later(100_000 * SECOND).await;
     }
-    assert_eq!(bench.seen(), ["GET"]);
+    assert_eq!(test.new_requests(), ["GET"]);
 }
 
 #[tokio::test]
-async fn registries_without_head_are_asked_by_get_and_remembered() {
+async fn registry_without_head_gets_one_head_request() {
     for (name, fault) in [
         ("405", Some(Fault::status(405).only_head())),
         ("401", Some(Fault::status(401).only_head())),
         ("403", Some(Fault::status(403).only_head())),
         ("no digest", None),
     ] {
-        let bench = Bench::new().await;
-        let (repo, image) = bench.multi("app");
-        let (_, other) = bench.multi("other");
+        let test = ResolverTest::new().await;
+        let (repo, image) = test.multi("app");
+        let (_, other) = test.multi("other");
         for image in [&image, &other] {
-            assert_eq!(bench.ask(image).await, Ok(BOTH), "{name}");
+            assert_eq!(test.look_up(image).await, Ok(BOTH), "{name}");
         }
         match fault {
             Some(fault) => {
-                [&repo, &bench.remote.repo("other")]
+                [&repo, &test.remote.repo("other")]
                     .iter()
                     .for_each(|repo| repo.fault(Some(fault.clone())));
             }
             None => repo.header("docker-content-digest", None),
         }
-        bench.seen();
+        test.new_requests();
         later(3601 * SECOND).await;
         for image in [&image, &other] {
-            assert_eq!(bench.ask(image).await, Ok(BOTH), "{name}");
-            bench.landed().await;
+            assert_eq!(test.look_up(image).await, Ok(BOTH), "{name}");
+            test.wait_until_idle().await;
         }
-        assert_eq!(bench.seen(), ["HEAD", "GET", "GET"], "{name}");
+        assert_eq!(test.new_requests(), ["HEAD", "GET", "GET"], "{name}");
     }
 }
 
 #[tokio::test]
 async fn fifty_pods_of_a_cold_image_cost_one_request() {
-    let bench = Bench::new().await;
-    let (_, image) = bench.multi("app");
-    let all = futures_util::future::join_all((0..50).map(|_| bench.ask(&image))).await;
+    let test = ResolverTest::new().await;
+    let (_, image) = test.multi("app");
+    let all = futures_util::future::join_all((0..50).map(|_| test.look_up(&image))).await;
     assert!(all.iter().all(|outcome| *outcome == Ok(BOTH)));
-    assert_eq!(bench.seen(), ["GET"]);
+    assert_eq!(test.new_requests(), ["GET"]);
     assert_eq!(
         (
-            bench.counted("fetched"),
-            bench.counted("joined") + bench.counted("hit")
+            test.lookup_count("fetched"),
+            test.lookup_count("joined") + test.lookup_count("hit")
         ),
         (1, 49)
     );
 }
 
 #[tokio::test]
-async fn a_pod_that_cannot_wait_leaves_an_answer_behind() {
-    let bench = Bench::on_a_running_clock().await;
-    let (repo, image) = bench.multi("app");
+async fn lookup_outlives_a_pod_that_cannot_wait() {
+    let test = ResolverTest::on_a_running_clock().await;
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
     assert_eq!(
-        bench.ask_within(&image, Duration::ZERO).await,
+        test.look_up_within(&image, Duration::ZERO).await,
         Err(LookupError::BudgetExceeded)
     );
-    bench.landed().await;
-    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Ok(BOTH));
-    assert_eq!(bench.seen(), ["GET"]);
+    test.wait_until_idle().await;
+    assert_eq!(test.look_up_within(&image, Duration::ZERO).await, Ok(BOTH));
+    assert_eq!(test.new_requests(), ["GET"]);
 }
 
 #[tokio::test]
-async fn failures_are_remembered_for_a_while_and_then_asked_about_again() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn cached_failures_expire() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
     for _ in 0..3 {
-        assert_eq!(bench.ask(&gone).await, Err(LookupError::NotFound));
+        assert_eq!(test.look_up(&gone).await, Err(LookupError::NotFound));
     }
-    assert_eq!(bench.seen(), ["GET"]);
+    assert_eq!(test.new_requests(), ["GET"]);
     repo.index(Some("gone"), ["linux/amd64", "linux/arm64"]);
     later(61 * SECOND).await;
-    assert_eq!(bench.ask(&gone).await, Ok(BOTH));
-    assert_eq!(bench.counted("negative"), 2);
+    assert_eq!(test.look_up(&gone).await, Ok(BOTH));
+    assert_eq!(test.lookup_count("negative"), 2);
 
     repo.fault(Some(Fault::status(500)));
-    assert_eq!(bench.ask(&image).await, Err(LookupError::Unreachable));
+    assert_eq!(test.look_up(&image).await, Err(LookupError::Unreachable));
     repo.fault(None);
-    assert_eq!(bench.ask(&image).await, Err(LookupError::Unreachable));
+    assert_eq!(test.look_up(&image).await, Err(LookupError::Unreachable));
     later(16 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
 }
 
 #[tokio::test]
 async fn refreshes_are_no_evictions() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     for _ in 0..3 {
-        assert_eq!(bench.ask(&image).await, Ok(BOTH));
-        bench.landed().await;
+        assert_eq!(test.look_up(&image).await, Ok(BOTH));
+        test.wait_until_idle().await;
         later(3601 * SECOND).await;
     }
     repo.fault(Some(Fault::status(500)));
-    let _ = bench.ask(&image).await;
-    bench.landed().await;
-    let text = bench.metrics.render().unwrap();
+    let _ = test.look_up(&image).await;
+    test.wait_until_idle().await;
+    let text = test.metrics.render().unwrap();
     for level in ["tag", "platforms"] {
         assert!(
             text.contains(&format!(
@@ -387,28 +391,29 @@ async fn refreshes_are_no_evictions() {
 }
 
 #[tokio::test]
-async fn refusals_do_not_open_the_circuit() {
-    let bench = Bench::new().await;
+async fn refusals_open_no_circuit() {
+    let test = ResolverTest::new().await;
     for i in 0..30 {
-        let (repo, image) = bench.multi(&format!("app{i}"));
+        let (repo, image) = test.multi(&format!("app{i}"));
         match i % 3 {
             0 => repo.require(Auth::basic("u", "p")),
             1 => repo.fault(Some(Fault::status(403))),
             _ => repo.fault(Some(Fault::status(404))),
         }
         assert!(matches!(
-            bench.ask(&image).await,
+            test.look_up(&image).await,
             Err(LookupError::Denied | LookupError::NotFound)
         ));
     }
-    let (_, image) = bench.multi("good");
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    let (_, image) = test.multi("good");
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
-    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (8, 2)).await;
-    let (_, good) = bench.multi("good");
+async fn hanging_registry_delays_no_other_and_has_a_limited_queue() {
+    let test =
+        ResolverTest::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (8, 2)).await;
+    let (_, good) = test.multi("good");
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let images: Vec<ImageRef> = (0..80)
         .map(|i| {
@@ -417,21 +422,22 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
                 .unwrap()
         })
         .collect();
-    let asked = futures_util::future::join_all(
+    let outcomes = futures_util::future::join_all(
         images
             .iter()
-            .map(|image| bench.ask_within(image, Duration::ZERO)),
+            .map(|image| test.look_up_within(image, Duration::ZERO)),
     )
     .await;
-    let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
+    let count = |outcome: Outcome| outcomes.iter().filter(|other| **other == outcome).count();
     assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 + 8 * QUEUE);
     assert_eq!(count(Err(LookupError::Overloaded)), 80 - 2 - 8 * QUEUE);
-    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    assert_eq!(test.look_up(&good).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn too_many_lookups_in_all_let_pods_pass() {
-    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (2, 2)).await;
+async fn lookup_beyond_the_full_queue_is_overloaded() {
+    let test =
+        ResolverTest::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (2, 2)).await;
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let images: Vec<ImageRef> = (0..=2 * (1 + QUEUE))
         .map(|i| {
@@ -444,24 +450,24 @@ async fn too_many_lookups_in_all_let_pods_pass() {
             .unwrap()
         })
         .collect();
-    let asked = futures_util::future::join_all(
+    let outcomes = futures_util::future::join_all(
         images
             .iter()
-            .map(|image| bench.ask_within(image, Duration::ZERO)),
+            .map(|image| test.look_up_within(image, Duration::ZERO)),
     )
     .await;
-    assert_eq!(asked.last(), Some(&Err(LookupError::Overloaded)));
+    assert_eq!(outcomes.last(), Some(&Err(LookupError::Overloaded)));
 }
 
 #[tokio::test]
 async fn cancelled_pods_cancel_no_lookup() {
-    let bench = Bench::on_a_running_clock().await;
-    let (repo, image) = bench.multi("app");
+    let test = ResolverTest::on_a_running_clock().await;
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
-    assert!(bench.ask(&image).now_or_never().is_none());
-    bench.landed().await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    assert_eq!(bench.seen(), ["GET"]);
+    assert!(test.look_up(&image).now_or_never().is_none());
+    test.wait_until_idle().await;
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
+    assert_eq!(test.new_requests(), ["GET"]);
 }
 
 mod hosts;

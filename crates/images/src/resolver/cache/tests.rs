@@ -48,7 +48,7 @@ fn found(content: &[u8], support: Support) -> Found {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
+async fn tag_is_fresh_then_stale_then_expired_then_gone() {
     let cache = cache();
     let app = image("a.b/app:1");
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing);
@@ -80,7 +80,7 @@ async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_digest_lives_for_ever_and_in_its_repository_only() {
+async fn digest_never_expires_and_stays_in_its_repository() {
     let cache = cache();
     let digest = testregistry::sha256(b"1");
     let pinned = image(&format!("a.b/app@{digest}"));
@@ -110,7 +110,7 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_live_by_kind_and_are_never_platforms() {
+async fn failures_have_lifetimes_by_kind() {
     let cache = cache();
     for (name, error, why, life) in [
         ("a.b/1", Error::NotFound, LookupError::NotFound, 20),
@@ -149,7 +149,7 @@ async fn failures_live_by_kind_and_are_never_platforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_answer_outlives_failures_and_no_answers() {
+async fn good_answer_outlives_failures_but_not_refusals() {
     let cache = cache();
     let app = image("a.b/app:1");
     cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
@@ -195,7 +195,7 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_answer_does_not_outlive_its_bound() {
+async fn good_answer_expires_at_its_limit() {
     let cache = cache();
     let app = image("a.b/app:1");
     cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
@@ -215,7 +215,7 @@ async fn a_good_answer_does_not_outlive_its_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_digest_takes_the_place_of_the_old() {
+async fn new_digest_replaces_the_old_one() {
     let cache = cache();
     let app = image("a.b/app:1");
     cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
@@ -229,7 +229,7 @@ async fn a_new_digest_takes_the_place_of_the_old() {
 }
 
 #[tokio::test]
-async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
+async fn flood_is_bounded_and_leaves_the_working_set() {
     let metrics = Metrics::new([]).unwrap();
     let settings = CacheSettings {
         capacity: 10_000,
@@ -268,7 +268,7 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
 }
 
 #[tokio::test]
-async fn a_lookup_that_ends_while_more_is_verified_leaves_nothing() {
+async fn lookup_ending_after_a_stricter_reload_stores_nothing() {
     let old = cache();
     let new = old.reconfigured(old.settings.clone(), false);
     let app = image("a.b/app:1");

@@ -40,9 +40,9 @@ impl Expected {
     }
 }
 
-/// The circuit of each of three namespaces, in all orders of what they meet, against a count of its own failures.
+/// The circuit of each of three namespaces, in all orders of their steps, against a count of its own failures.
 #[test]
-fn in_all_orders_a_namespaces_circuit_is_opened_by_its_own_failures_only() {
+fn only_own_failures_open_a_namespaces_circuit() {
     const NAMESPACES: u64 = 3;
     let of_all = |step: fn(u64) -> Step| (0..NAMESPACES).map(step);
     let mut steps = vec![Step::Second];
@@ -101,7 +101,7 @@ fn in_all_orders_a_namespaces_circuit_is_opened_by_its_own_failures_only() {
 }
 
 #[test]
-fn images_whose_redirects_fail_open_the_circuit_of_their_repository_for_their_namespace() {
+fn failing_redirects_open_their_repositorys_circuit() {
     let now = Instant::now();
     let mut faults = Faults::default();
     for image in 0..3 {
@@ -123,7 +123,7 @@ fn images_whose_redirects_fail_open_the_circuit_of_their_repository_for_their_na
 }
 
 #[test]
-fn one_namespaces_failures_leave_those_of_others_known() {
+fn failures_of_one_namespace_evict_no_others() {
     let now = Instant::now();
     let mut faults = Faults::default();
     for repository in 0..3 {

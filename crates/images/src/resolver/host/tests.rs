@@ -54,7 +54,7 @@ fn open(metrics: &Metrics) -> bool {
         .contains(r#"tolerarch_registry_circuit_open{registry="a.test"} 1"#)
 }
 
-/// Makes a lookup that has begun before what the test begins with.
+/// Makes a lookup that is already waiting for the registry.
 fn begun(host: &Arc<Host>, access: Access, probe: Option<Probe>) -> Attempt {
     Attempt {
         host: Arc::clone(host),
@@ -108,7 +108,7 @@ const CIRCUIT_OPEN: Permission = Err(LookupError::CircuitOpen);
 const THROTTLED: Permission = Err(LookupError::Throttled);
 
 #[tokio::test(start_paused = true)]
-async fn shows_that_it_fails_from_its_first_failure_to_its_next_answer() {
+async fn metric_shows_failing_until_the_next_answer() {
     let (host, metrics) = host();
     let fails = || {
         metrics
@@ -121,13 +121,13 @@ async fn shows_that_it_fails_from_its_first_failure_to_its_next_answer() {
     failed(&host, repository(1));
     assert!(fails() && !open(&metrics));
     tokio::time::advance(2 * FORGOTTEN).await;
-    assert!(fails(), "nobody has asked it since");
+    assert!(fails(), "there was no lookup since");
     answered(&host, repository(2));
     assert!(!fails());
 }
 
 #[tokio::test(start_paused = true)]
-async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_probe_decide() {
+async fn circuit_opens_after_several_failures_and_admits_one_probe() {
     let (host, metrics) = host();
     for _ in 0..2 {
         failed(&host, repository(1));
@@ -222,7 +222,7 @@ async fn one_bad_tag_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
+async fn failures_open_the_circuit_for_their_namespace_only() {
     let (host, metrics) = host();
     for repository in (1..=20).map(repository) {
         failed(&host, of(7, repository));
@@ -248,9 +248,9 @@ async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
     );
 }
 
-/// However often others fail, a namespace is refused only because of its own failures, and then has a probe.
+/// However often others fail, a namespace is refused only because of its own failures, and then gets a probe.
 #[tokio::test(start_paused = true)]
-async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
+async fn failing_namespaces_open_no_circuit_for_others() {
     let (host, _) = host();
     for round in 0..30 {
         for namespace in [7, 8] {
@@ -294,7 +294,7 @@ async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_of_redirects_that_fails_opens_no_circuit_of_the_registry() {
+async fn failing_redirect_target_opens_no_registry_circuit() {
     let (host, metrics) = host();
     for failing in 0..20 {
         ended(&host, of(7, repository(failing)), TARGET_FAULT);
@@ -315,7 +315,7 @@ async fn a_target_of_redirects_that_fails_opens_no_circuit_of_the_registry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_namespaces_many_failures_leave_those_of_others_known() {
+async fn many_failures_of_one_namespace_evict_no_others() {
     let (host, _) = host();
     fail(&host, 8);
     (0..1000).for_each(|failing| failed_probe(&host, of(7, repository(failing))));
@@ -325,13 +325,13 @@ async fn one_namespaces_many_failures_leave_those_of_others_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
+async fn unused_circuit_closes() {
     let (host, metrics) = host();
     fail(&host, 0);
     tokio::time::sleep(FORGOTTEN / 2).await;
     failed_probe(&host, repository(4));
     tokio::time::sleep(FORGOTTEN - Duration::from_secs(1)).await;
-    assert!(open(&metrics), "it has failed within a minute");
+    assert!(open(&metrics), "it failed within the last minute");
     tokio::time::sleep(FORGOTTEN).await;
     assert_eq!(
         (host.permission(repository(4)), open(&metrics)),
@@ -340,7 +340,7 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_what_is_throttled_and_remembers_who_has_no_head() {
+async fn throttled_repository_is_paused_and_head_is_disabled() {
     let (host, _) = host();
     throttled(&host, repository(1), 7);
     host.disable_head();
@@ -363,7 +363,7 @@ async fn pauses_what_is_throttled_and_remembers_who_has_no_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_throttles_others_is_asked_again_once_it_has_answered() {
+async fn answer_ends_the_pause_of_the_registry() {
     let (host, _) = host();
     throttled(&host, of(7, repository(1)), 60);
     throttled(&host, of(8, repository(2)), 60);
@@ -372,14 +372,14 @@ async fn a_registry_that_throttles_others_is_asked_again_once_it_has_answered() 
     assert_eq!(
         host.permission(of(9, repository(3))),
         THROTTLED,
-        "it was not an image"
+        "the answer was no image"
     );
     ended(&host, of(9, repository(3)), Ending::Found);
     assert_eq!(host.permission(of(9, repository(3))), ALLOWED);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pods_own_credential_opens_no_circuit_for_others() {
+async fn pods_credential_opens_no_circuit_for_others() {
     let (host, metrics) = host();
     let [a, b] = ["a", "b"].map(of_pod);
     for _ in 1..FAILURES {
@@ -403,7 +403,7 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
+async fn evicted_host_no_longer_counts_as_open() {
     let (host, metrics) = host();
     fail(&host, 0);
     assert!(open(&metrics));

@@ -2,7 +2,7 @@ use super::*;
 use tolerarch_support::metrics::counted;
 
 #[test]
-fn hosts_are_a_closed_set() {
+fn hosts_without_label_count_as_other() {
     let metrics = Metrics::new(["docker.io"]).unwrap();
     let counts = ResolverMetrics::register(&metrics).unwrap();
     for host in [
@@ -23,7 +23,7 @@ fn hosts_are_a_closed_set() {
 }
 
 #[test]
-fn what_is_under_way_ends() {
+fn lookups_in_flight_are_counted_until_they_end() {
     let metrics = Metrics::new([]).unwrap();
     let lookup = counted(
         &ResolverMetrics::register(&metrics)

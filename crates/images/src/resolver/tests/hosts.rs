@@ -8,28 +8,28 @@ use crate::resolver::host::{Ending, FORGOTTEN, LONG_SILENCE, PATIENCE};
 use tokio::time::sleep;
 
 #[tokio::test]
-async fn a_repository_that_is_throttled_has_its_pause() {
+async fn throttled_repository_is_paused() {
     for retry_after in [Some("300"), None] {
-        let bench = Bench::new().await;
-        let (repo, image) = bench.multi("app");
-        let (_, other) = bench.multi("other");
+        let test = ResolverTest::new().await;
+        let (repo, image) = test.multi("app");
+        let (_, other) = test.multi("other");
         let tag: ImageRef = repo.reference("v2").parse().unwrap();
         repo.index(Some("v2"), ["linux/amd64", "linux/arm64"]);
         repo.fault(Some(too_many(retry_after)));
-        assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
+        assert_eq!(test.look_up(&image).await, Err(LookupError::Throttled));
         assert_eq!(
-            bench.ask(&tag).await,
+            test.look_up(&tag).await,
             Err(LookupError::Throttled),
             "the whole repository"
         );
-        assert_eq!(bench.ask(&other).await, Ok(BOTH), "no other one");
-        assert_eq!(bench.seen(), ["GET"; 2]);
+        assert_eq!(test.look_up(&other).await, Ok(BOTH), "no other one");
+        assert_eq!(test.new_requests(), ["GET"; 2]);
         repo.fault(None);
         later(if retry_after.is_some() { 250 } else { 50 } * SECOND).await;
-        assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled));
+        assert_eq!(test.look_up(&tag).await, Err(LookupError::Throttled));
         later(61 * SECOND).await;
-        assert_eq!(bench.ask(&tag).await, Ok(BOTH));
-        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        assert_eq!(test.look_up(&tag).await, Ok(BOTH));
+        assert_eq!(test.look_up(&image).await, Ok(BOTH));
     }
 }
 
@@ -43,232 +43,237 @@ fn too_many(retry_after: Option<&str>) -> Fault {
 
 /// As Docker Hub does, whose limit for anonymous pulls counts for the whole address.
 #[tokio::test]
-async fn a_registry_that_throttles_everything_is_paused_after_two_repositories() {
-    let bench = Bench::new().await;
+async fn registry_is_paused_after_two_throttled_repositories() {
+    let test = ResolverTest::new().await;
     for (name, namespace) in [("one", "a"), ("two", "b")] {
-        let (repo, image) = bench.multi(name);
+        let (repo, image) = test.multi(name);
         repo.fault(Some(too_many(Some("3600"))));
         assert_eq!(
-            bench.pod(namespace, &[image], SECOND).await,
+            test.pod(namespace, &[image], SECOND).await,
             [Err(LookupError::Throttled)]
         );
     }
-    let (repo, image) = bench.multi("three");
+    let (repo, image) = test.multi("three");
     let images = [image];
-    bench.seen();
+    test.new_requests();
     assert_eq!(
-        bench.pod("c", &images, SECOND).await,
+        test.pod("c", &images, SECOND).await,
         [Err(LookupError::Throttled)]
     );
-    assert_eq!(bench.seen(), [""; 0], "it is not asked");
-    // Each minute a namespace finds out for itself.
+    assert_eq!(test.new_requests(), [""; 0], "no request is sent");
+    // Once a minute the namespace's own lookup shows whether the registry still throttles.
     repo.fault(Some(too_many(None)));
     later(61 * SECOND).await;
     assert_eq!(
-        bench.pod("c", &images, SECOND).await,
+        test.pod("c", &images, SECOND).await,
         [Err(LookupError::Throttled)]
     );
-    assert_eq!(bench.seen(), ["GET"]);
-    let (_, image) = bench.multi("four");
+    assert_eq!(test.new_requests(), ["GET"]);
+    let (_, image) = test.multi("four");
     let images = [image];
     assert_eq!(
-        bench.pod("c", &images, SECOND).await,
+        test.pod("c", &images, SECOND).await,
         [Err(LookupError::Throttled)]
     );
-    assert_eq!(bench.seen(), [""; 0]);
+    assert_eq!(test.new_requests(), [""; 0]);
     later(61 * SECOND).await;
-    assert_eq!(bench.pod("c", &images, SECOND).await, [Ok(BOTH)]);
+    assert_eq!(test.pod("c", &images, SECOND).await, [Ok(BOTH)]);
 }
 
-/// The goal: whatever two tenants have throttled, a third one's images are known but for one minute in eleven.
+/// Goal: whatever two tenants cause to be throttled, a third one's images are found, except for one minute in eleven.
 #[tokio::test]
-async fn tenants_whose_repositories_are_throttled_pause_the_registry_for_no_other() {
-    let bench = Bench::new().await;
-    let mut known = 0;
+async fn throttled_tenants_pause_the_registry_for_no_other() {
+    let test = ResolverTest::new().await;
+    let mut answered = 0;
     for round in 0..40 {
         for namespace in ["a", "b"] {
-            let (repo, image) = bench.multi(&format!("{namespace}{round}"));
+            let (repo, image) = test.multi(&format!("{namespace}{round}"));
             repo.fault(Some(too_many(Some("3600"))));
             assert_eq!(
-                bench.pod(namespace, &[image], SECOND).await,
+                test.pod(namespace, &[image], SECOND).await,
                 [Err(LookupError::Throttled)]
             );
         }
-        let (_, image) = bench.multi(&format!("good{round}"));
-        known += usize::from(bench.pod("c", &[image], SECOND).await == [Ok(BOTH)]);
+        let (_, image) = test.multi(&format!("good{round}"));
+        answered += usize::from(test.pod("c", &[image], SECOND).await == [Ok(BOTH)]);
         later(31 * SECOND).await;
     }
-    assert_eq!(known, 38, "but for the first minute");
+    assert_eq!(answered, 38, "all rounds after the first minute");
 }
 
 #[tokio::test]
-async fn what_throttles_elsewhere_pauses_its_repository_only() {
-    let bench = Bench::new().await;
+async fn throttling_redirect_target_pauses_its_repository() {
+    let test = ResolverTest::new().await;
     let elsewhere = Remote::builder().plain_http().start().await;
-    let (_, good) = bench.multi("good");
+    let (_, good) = test.multi("good");
     let at_target = elsewhere.repo("app");
     at_target.fault(Some(too_many(Some("3600"))));
     for name in ["one", "two", "three"] {
-        let (repo, image) = bench.multi(name);
+        let (repo, image) = test.multi(name);
         repo.fault(Some(Fault::redirect(
             307,
             &format!("{}/v2/app/manifests/v1", elsewhere.url()),
         )));
         assert_eq!(
-            bench.ask(&image).await,
+            test.look_up(&image).await,
             Err(LookupError::Throttled),
             "{name}"
         );
         let tag: ImageRef = repo.reference("v2").parse().unwrap();
-        bench.seen();
-        assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled), "{name}");
-        assert_eq!(bench.seen(), [""; 0]);
+        test.new_requests();
+        assert_eq!(
+            test.look_up(&tag).await,
+            Err(LookupError::Throttled),
+            "{name}"
+        );
+        assert_eq!(test.new_requests(), [""; 0]);
     }
-    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    assert_eq!(test.look_up(&good).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn a_token_server_that_throttles_one_repository_pauses_that_one() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn throttling_token_server_pauses_its_repository() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     let auth = Auth::bearer().or_anonymous();
     repo.require(auth.clone());
     auth.fault(Some(too_many(Some("3600"))));
-    let (_, good) = bench.multi("good");
-    assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
-    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    let (_, good) = test.multi("good");
+    assert_eq!(test.look_up(&image).await, Err(LookupError::Throttled));
+    assert_eq!(test.look_up(&good).await, Ok(BOTH));
     auth.fault(None);
     later(3500 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
+    assert_eq!(test.look_up(&image).await, Err(LookupError::Throttled));
     later(101 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
-    let bench = Bench::new().await;
+async fn failing_registry_delays_no_pod_until_it_recovers() {
+    let test = ResolverTest::new().await;
     let mut images = Vec::new();
     for i in 0..20 {
-        let (repo, image) = bench.multi(&format!("app{i}"));
+        let (repo, image) = test.multi(&format!("app{i}"));
         repo.fault(Some(Fault::status(503)));
         images.push((repo, image));
     }
     let mut outcomes = Vec::new();
     for (_, image) in &images[..6] {
-        outcomes.push(bench.ask(image).await);
+        outcomes.push(test.look_up(image).await);
     }
     let faults = Err(LookupError::Unreachable);
     let open = Err(LookupError::CircuitOpen);
     assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
-    assert_eq!(bench.seen().len(), 3);
+    assert_eq!(test.new_requests().len(), 3);
 
-    // A Pod finds the registry still failing.
+    // A Pod's probe shows that the registry still fails.
     later(circuit::OPEN).await;
     assert_eq!(
-        [bench.ask(&images[6].1).await, bench.ask(&images[7].1).await],
+        [
+            test.look_up(&images[6].1).await,
+            test.look_up(&images[7].1).await
+        ],
         [faults, open]
     );
-    assert_eq!(bench.seen().len(), 1);
+    assert_eq!(test.new_requests().len(), 1);
 
     images.iter().for_each(|(repo, _)| repo.fault(None));
-    assert_eq!(bench.ask(&images[7].1).await, open);
+    assert_eq!(test.look_up(&images[7].1).await, open);
     later(circuit::OPEN).await;
-    assert_eq!(bench.ask(&images[8].1).await, Ok(BOTH));
+    assert_eq!(test.look_up(&images[8].1).await, Ok(BOTH));
     // Failed images are looked up again after their negative lifetime.
     later(15 * SECOND).await;
     for (_, image) in &images {
-        assert_eq!(bench.ask(image).await, Ok(BOTH), "{image}");
+        assert_eq!(test.look_up(image).await, Ok(BOTH), "{image}");
     }
 }
 
-/// The goal: the registry is in use again within ten seconds, and until then no Pod waits for half a second.
+/// Goal: the registry is in use again within ten seconds, and until then no Pod waits for half a second.
 #[tokio::test]
-async fn no_pod_waits_long_for_a_probe() {
-    let bench = Bench::new().await;
-    let ((repo, image), (other, next)) = (bench.multi("app"), bench.multi("next"));
-    fail(&bench).await;
+async fn pod_waits_briefly_for_a_probe() {
+    let test = ResolverTest::new().await;
+    let ((repo, image), (other, next)) = (test.multi("app"), test.multi("next"));
+    fail(&test).await;
     [&repo, &other]
         .iter()
         .for_each(|repo| repo.fault(Some(Fault::hang())));
-    bench.seen();
+    test.new_requests();
     later(circuit::OPEN).await;
-    let (outcome, ()) = tokio::join!(bench.ask(&image), later(circuit::PROBE_PATIENCE));
+    let (outcome, ()) = tokio::join!(test.look_up(&image), later(circuit::PROBE_PATIENCE));
     assert_eq!(outcome, Err(LookupError::CircuitOpen));
     for image in [&image, &next] {
         assert_eq!(
-            bench.ask_within(image, Duration::ZERO).await,
+            test.look_up_within(image, Duration::ZERO).await,
             Err(LookupError::CircuitOpen)
         );
     }
-    bench.remote.wait_until(|seen| seen.len() == 1).await;
+    test.remote.wait_until(|seen| seen.len() == 1).await;
 
-    // The probe hangs until its timeout, though the registry works again before.
+    // The probe hangs until its timeout, although the registry works again before that.
     other.fault(None);
     later(circuit::PROBE_TIME).await;
-    bench.landed().await;
-    assert_eq!(bench.ask(&next).await, Err(LookupError::CircuitOpen));
+    test.wait_until_idle().await;
+    assert_eq!(test.look_up(&next).await, Err(LookupError::CircuitOpen));
     later(circuit::OPEN).await;
-    assert_eq!(bench.ask(&next).await, Ok(BOTH));
+    assert_eq!(test.look_up(&next).await, Ok(BOTH));
     assert!(
         circuit::PROBE_TIME + circuit::OPEN < 10 * SECOND && circuit::PROBE_PATIENCE < SECOND / 2
     );
 }
 
 /// Makes three repositories fail, so that the circuit opens.
-async fn fail(bench: &Bench) {
+async fn fail(test: &ResolverTest) {
     for name in ["bad1", "bad2", "bad3"] {
-        let (repo, image) = bench.multi(name);
+        let (repo, image) = test.multi(name);
         repo.fault(Some(Fault::status(503)));
-        assert_eq!(bench.ask(&image).await, Err(LookupError::Unreachable));
+        assert_eq!(test.look_up(&image).await, Err(LookupError::Unreachable));
     }
 }
 
 #[tokio::test]
 async fn one_bad_image_fails_alone() {
-    let bench = Bench::new().await;
-    let (bad, _) = bench.multi("bad");
+    let test = ResolverTest::new().await;
+    let (bad, _) = test.multi("bad");
     bad.fault(Some(Fault::status(500)));
     for tag in 0..100 {
         assert!(
-            bench
-                .ask(&bad.reference(&format!("t{tag}")).parse().unwrap())
+            test.look_up(&bad.reference(&format!("t{tag}")).parse().unwrap())
                 .await
                 .is_err()
         );
         if tag % 10 == 0 {
-            let (_, image) = bench.multi(&format!("good{tag}"));
-            assert_eq!(bench.ask(&image).await, Ok(BOTH), "{tag}");
+            let (_, image) = test.multi(&format!("good{tag}"));
+            assert_eq!(test.look_up(&image).await, Ok(BOTH), "{tag}");
         }
     }
 }
 
 #[tokio::test]
-async fn several_bad_repositories_of_one_namespace_rest_for_no_other() {
-    let bench = Bench::new().await;
-    let (_, other) = bench.multi("other");
-    fail(&bench).await;
-    assert_eq!(bench.ask(&other).await, Err(LookupError::CircuitOpen));
+async fn bad_repositories_of_one_namespace_affect_no_other() {
+    let test = ResolverTest::new().await;
+    let (_, other) = test.multi("other");
+    fail(&test).await;
+    assert_eq!(test.look_up(&other).await, Err(LookupError::CircuitOpen));
     assert_eq!(
-        bench
-            .pod("another", std::slice::from_ref(&other), SECOND)
+        test.pod("another", std::slice::from_ref(&other), SECOND)
             .await,
         [Ok(BOTH)]
     );
     assert_eq!(
-        bench.ask(&bench.multi("next").1).await,
+        test.look_up(&test.multi("next").1).await,
         Ok(BOTH),
         "the registry has answered"
     );
 }
 
-/// The registry has answered by its redirects, though what the lookups get are timeouts.
+/// The registry has answered with redirects, although the lookups time out.
 #[tokio::test]
-async fn what_hangs_elsewhere_rests_for_its_repository_only() {
+async fn hanging_redirect_target_affects_its_repository_only() {
     let own = Remote::builder().plain_http().start().await;
     let elsewhere = [Remote::builder().plain_http().start().await];
-    let bench = Bench {
+    let test = ResolverTest {
         clock: Some(StoppedClock::stop()),
-        ..Bench::of(own, &elsewhere, |_, _| {})
+        ..ResolverTest::of(own, &elsewhere, |_, _| {})
     };
     let target = &elsewhere[0];
     target.repo("app").fault(Some(Fault::hang()));
@@ -280,69 +285,69 @@ async fn what_hangs_elsewhere_rests_for_its_repository_only() {
         ("bad2", "v1"),
         ("bad3", "v1"),
     ] {
-        let repo = bench.remote.repo(name);
+        let repo = test.remote.repo(name);
         repo.fault(Some(redirect.clone().only_manifests()));
         let image: ImageRef = repo.reference(tag).parse().unwrap();
         target.forget_requests();
         let hanging = async {
             target.wait_until(|seen| !seen.is_empty()).await;
-            later(bench.resolver.fetcher.timeout).await;
+            later(test.resolver.fetcher.timeout).await;
         };
-        let outcome = tokio::join!(bench.ask(&image), hanging).0;
+        let outcome = tokio::join!(test.look_up(&image), hanging).0;
         assert!(outcome.is_err(), "{name}:{tag}");
-        bench.landed().await;
+        test.wait_until_idle().await;
         if tag == "v3" {
             let rested = repo.reference("v4").parse().unwrap();
-            let outcome = bench.ask(&rested).await;
+            let outcome = test.look_up(&rested).await;
             assert_eq!(outcome, Err(LookupError::CircuitOpen));
         }
     }
-    let (_, good) = bench.multi("good");
-    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    let (_, good) = test.multi("good");
+    assert_eq!(test.look_up(&good).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn a_pod_whose_lookup_is_the_probe_gets_its_answer() {
-    let bench = Bench::new().await;
-    let (_, other) = bench.multi("other");
-    fail(&bench).await;
-    assert_eq!(bench.ask(&other).await, Err(LookupError::CircuitOpen));
+async fn pod_of_the_probe_gets_its_answer() {
+    let test = ResolverTest::new().await;
+    let (_, other) = test.multi("other");
+    fail(&test).await;
+    assert_eq!(test.look_up(&other).await, Err(LookupError::CircuitOpen));
     later(circuit::OPEN).await;
-    assert_eq!(bench.ask(&other).await, Ok(BOTH));
-    let (_, next) = bench.multi("next");
-    assert_eq!(bench.ask(&next).await, Ok(BOTH), "the circuit is closed");
+    assert_eq!(test.look_up(&other).await, Ok(BOTH));
+    let (_, next) = test.multi("next");
+    assert_eq!(test.look_up(&next).await, Ok(BOTH), "the circuit is closed");
 }
 
-/// The goal: with one repository that answers 500, nine of ten new tags of the others are tolerated.
+/// Goal: while one repository answers 500, nine of ten new tags of other repositories are tolerated. This holds for
+/// anonymous access and with a pull secret.
 #[tokio::test]
-async fn with_one_bad_repository_the_others_are_answered_anonymously_and_with_a_pull_secret() {
+async fn bad_repository_leaves_others_answered() {
     let anonymous = CredentialCandidate::anonymous();
     let secret = tenant("a");
     for candidate in [anonymous, secret] {
-        let bench = Bench::new().await;
-        let (bad, _) = bench.multi("bad");
+        let test = ResolverTest::new().await;
+        let (bad, _) = test.multi("bad");
         bad.fault(Some(Fault::status(500)));
         let mut tolerated = 0;
         for number in 0..10 {
             for tag in 0..5 {
                 let image: ImageRef = bad.reference(&format!("t{number}-{tag}")).parse().unwrap();
-                let outcome = bench
-                    .ask_as(&image, std::slice::from_ref(&candidate), SECOND)
+                let outcome = test
+                    .look_up_as(&image, std::slice::from_ref(&candidate), SECOND)
                     .await;
                 assert!(outcome.is_err());
             }
-            let (_, image) = bench.multi(&format!("good{}", number % 5));
+            let (_, image) = test.multi(&format!("good{}", number % 5));
             let image: ImageRef = image
                 .as_str()
                 .replace(":v1", &format!(":v{number}"))
                 .parse()
                 .unwrap();
-            bench
-                .remote
+            test.remote
                 .repo(&format!("good{}", number % 5))
                 .index(Some(&format!("v{number}")), ["linux/amd64"]);
-            let outcome = bench
-                .ask_as(&image, std::slice::from_ref(&candidate), SECOND)
+            let outcome = test
+                .look_up_as(&image, std::slice::from_ref(&candidate), SECOND)
                 .await;
             tolerated += usize::from(outcome.is_ok());
         }
@@ -351,33 +356,33 @@ async fn with_one_bad_repository_the_others_are_answered_anonymously_and_with_a_
 }
 
 #[tokio::test]
-async fn one_bad_tag_does_not_rest_its_repository() {
-    let bench = Bench::new().await;
-    let (repo, good) = bench.multi("app");
+async fn one_bad_tag_opens_no_circuit() {
+    let test = ResolverTest::new().await;
+    let (repo, good) = test.multi("app");
     repo.fault(Some(Fault::custom(|request| {
         request.path.ends_with("/bad").then(|| Fault::status(500))
     })));
     let bad: ImageRef = repo.reference("bad").parse().unwrap();
     for _ in 0..4 {
         later(15 * SECOND).await;
-        assert_eq!(bench.ask(&bad).await, Err(LookupError::Unreachable));
+        assert_eq!(test.look_up(&bad).await, Err(LookupError::Unreachable));
     }
-    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    assert_eq!(test.look_up(&good).await, Ok(BOTH));
 }
 
-/// The goal: when the whole registry fails, no Pod of any tenant waits for half a second after half a minute.
+/// Goal: half a minute after the whole registry begins to fail, no Pod of any tenant waits for half a second.
 #[tokio::test]
-async fn when_a_whole_registry_hangs_no_pod_of_any_tenant_waits_long() {
-    let bench = Bench::with(|lookup, _| lookup.timeout = 60 * SECOND).await;
+async fn hanging_registry_delays_no_tenant_for_long() {
+    let test = ResolverTest::with(|lookup, _| lookup.timeout = 60 * SECOND).await;
     for namespace in ["one", "two"] {
-        let (repo, image) = bench.multi(&format!("of-{namespace}"));
+        let (repo, image) = test.multi(&format!("of-{namespace}"));
         repo.fault(Some(Fault::hang()));
         let images = [image];
-        let asking = bench.pod(namespace, &images, 3 * SECOND);
-        let outcome = bench.unanswered(asking, 3 * SECOND).await;
+        let lookup = test.pod(namespace, &images, 3 * SECOND);
+        let outcome = test.without_answer(lookup, 3 * SECOND).await;
         assert_eq!(outcome, [Err(LookupError::BudgetExceeded)]);
     }
-    let (repo, image) = bench.multi("new");
+    let (repo, image) = test.multi("new");
     repo.fault(Some(Fault::hang()));
     let images = [image];
     for (wait, silence) in [
@@ -386,8 +391,8 @@ async fn when_a_whole_registry_hangs_no_pod_of_any_tenant_waits_long() {
     ] {
         later(silence).await;
         for namespace in ["one", "two", "three"] {
-            let asking = bench.pod(namespace, &images, 3 * SECOND);
-            let (outcome, ()) = tokio::join!(asking, later(wait));
+            let lookup = test.pod(namespace, &images, 3 * SECOND);
+            let (outcome, ()) = tokio::join!(lookup, later(wait));
             assert_eq!(
                 outcome,
                 [Err(LookupError::BudgetExceeded)],
@@ -398,20 +403,20 @@ async fn when_a_whole_registry_hangs_no_pod_of_any_tenant_waits_long() {
     assert!(circuit::PROBE_PATIENCE < SECOND / 2);
 }
 
-/// The clock runs while nothing is answered. Pods come once a second, of some namespaces and images.
+/// The clock runs while nothing is answered. One Pod a second is created, in turn of some namespaces and images.
 #[tokio::test(start_paused = true)]
-async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
+async fn only_the_first_pods_wait_for_a_hanging_registry() {
     for (images, namespaces) in [(1, 1), (1, 3), (3, 1), (3, 3), (60, 60)] {
-        let bench = Bench::on_another_clock().await;
+        let test = ResolverTest::on_another_clock().await;
         let images: Vec<ImageRef> = (0..images)
             .map(|i| {
-                let (repo, image) = bench.multi(&format!("app{i}"));
+                let (repo, image) = test.multi(&format!("app{i}"));
                 repo.fault(Some(Fault::hang()));
                 image
             })
             .collect();
         let pods = (0..60).map(|i| {
-            let resolver = bench.resolver.clone();
+            let resolver = test.resolver.clone();
             let image = images[i as usize % images.len()].clone();
             let namespace = format!("team-{}", i % namespaces);
             async move {
@@ -420,8 +425,8 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
                 let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
                 let tenant = Tenant::of(&namespace);
                 let images = [&image];
-                let asking = outcomes(&resolver, tenant, &images, candidates, 3 * SECOND);
-                assert!(asking.await[0].is_err());
+                let lookup = outcomes(&resolver, tenant, &images, candidates, 3 * SECOND);
+                assert!(lookup.await[0].is_err());
                 begun.elapsed()
             }
         });
@@ -436,14 +441,14 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
     }
 }
 
-/// The second command joins a lookup that has left it a second ago without an answer.
+/// The second command joins a lookup that has been without an answer for a second.
 #[tokio::test(start_paused = true)]
-async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
-    let bench = Bench::on_another_clock().await;
-    let (repo, image) = bench.multi("app");
+async fn commands_wait_for_lookups_at_a_silent_registry() {
+    let test = ResolverTest::on_another_clock().await;
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::hang()));
     let commands = (0..2).map(|i| {
-        let resolver = bench.resolver.clone();
+        let resolver = test.resolver.clone();
         let image = image.clone();
         async move {
             sleep(i * SECOND).await;
@@ -458,51 +463,51 @@ async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
 
 /// One tenant's images that hang do not shorten the wait of others.
 #[tokio::test]
-async fn one_tenant_does_not_make_others_impatient() {
-    let bench = Bench::new().await;
-    let image = bench.multi("app").1;
+async fn silence_for_one_tenant_shortens_no_other_wait() {
+    let test = ResolverTest::new().await;
+    let image = test.multi("app").1;
     let access = |namespace| Access {
         namespace,
-        ..bench_access(&bench, &image)
+        ..access_of(&test, &image)
     };
-    let host = bench.resolver.hosts.get(image.host());
+    let host = test.resolver.hosts.get(image.host());
     let patience = |namespaces: &[u64]| -> Vec<Duration> {
         namespaces
             .iter()
             .map(|namespace| host.patience(access(*namespace)))
             .collect()
     };
-    let ask = |namespace| {
+    let begin = |namespace| {
         let mut attempt = host.enter(access(namespace)).unwrap();
         attempt.begin_query();
         attempt
     };
-    let _hangs = ask(1);
+    let _hanging = begin(1);
     later(PATIENCE).await;
     assert_eq!(patience(&[1, 2]), [PATIENCE, Duration::MAX]);
     later(LONG_SILENCE).await;
     assert_eq!(patience(&[1, 2]), [PATIENCE, Duration::MAX]);
     // An answer to another namespace ends the silence for all.
-    ask(2).finish(Ending::Failed(FailureClass::Missing));
+    begin(2).finish(Ending::Failed(FailureClass::Missing));
     assert_eq!(patience(&[1]), [Duration::MAX]);
-    let [_first, _second, of_other] = [1, 1, 2].map(ask);
+    let [_first, _second, of_other] = [1, 1, 2].map(begin);
     later(PATIENCE).await;
     assert_eq!(patience(&[3]), [PATIENCE], "two have no answer");
     later(LONG_SILENCE).await;
     assert_eq!(patience(&[3]), [circuit::PROBE_PATIENCE], "for long");
     drop(of_other);
     assert_eq!(patience(&[1, 3]), [PATIENCE, Duration::MAX]);
-    // A silence of a minute ago says nothing of now, unless another lookup began since.
+    // After a minute a silence no longer counts, unless another lookup began since.
     later(FORGOTTEN / 2).await;
-    let _later = ask(1);
+    let _later = begin(1);
     later(FORGOTTEN / 2).await;
     assert_eq!(patience(&[1]), [PATIENCE]);
     later(FORGOTTEN / 2).await;
     assert_eq!(patience(&[1]), [Duration::MAX]);
 }
 
-fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
+fn access_of(test: &ResolverTest, image: &ImageRef) -> Access {
     let candidates = vec![CredentialCandidate::anonymous()].into();
     let request = LookupRequest::new(image, candidates, Requester::OPERATOR);
-    bench.resolver.hosts.access(&request)
+    test.resolver.hosts.access(&request)
 }

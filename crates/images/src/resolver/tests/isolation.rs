@@ -1,4 +1,4 @@
-//! Results of one tenant's credential reach no other tenant: no answer, failure, digest, or lookup in flight.
+//! Results of one tenant's credential reach no other tenant: no answer, failure, digest or lookup in flight.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -28,7 +28,7 @@ fn header(name: &str) -> String {
 
 const DENIED: Outcome = Err(LookupError::Denied);
 
-impl Bench {
+impl ResolverTest {
     /// Makes an image for the tenant `a` only.
     fn private(&self, name: &str) -> (Repo, ImageRef) {
         let (repo, image) = self.multi(name);
@@ -36,12 +36,12 @@ impl Bench {
         (repo, image)
     }
 
-    async fn ask_with(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Outcome {
-        self.ask_as(image, candidates, 5 * SECOND).await
+    async fn look_up_with(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Outcome {
+        self.look_up_as(image, candidates, 5 * SECOND).await
     }
 
     /// Returns the `Authorization` of each manifest request since the last call.
-    fn shown(&self) -> Vec<Option<String>> {
+    fn authorizations(&self) -> Vec<Option<String>> {
         let requests = self.remote.requests();
         self.remote.forget_requests();
         requests
@@ -53,10 +53,10 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn no_tenant_gets_an_answer_of_anothers_credential() {
+async fn answers_are_separate_by_credential() {
     for a_is_first in [true, false] {
-        let bench = Bench::new().await;
-        let (repo, tag) = bench.private("app");
+        let test = ResolverTest::new().await;
+        let (repo, tag) = test.private("app");
         let digest: ImageRef = repo
             .reference(&repo.digest_of("v1").unwrap())
             .parse()
@@ -64,27 +64,26 @@ async fn no_tenant_gets_an_answer_of_anothers_credential() {
         for image in [&tag, &digest] {
             for round in 0..2 {
                 if a_is_first {
-                    assert_eq!(bench.ask_with(image, &candidates("a")).await, Ok(BOTH));
+                    assert_eq!(test.look_up_with(image, &candidates("a")).await, Ok(BOTH));
                 }
                 assert_eq!(
-                    bench.ask_with(image, &candidates("b")).await,
+                    test.look_up_with(image, &candidates("b")).await,
                     DENIED,
                     "{round}"
                 );
                 assert_eq!(
-                    bench
-                        .ask_with(image, &[CredentialCandidate::anonymous()])
+                    test.look_up_with(image, &[CredentialCandidate::anonymous()])
                         .await,
                     DENIED,
                     "{round}"
                 );
                 assert_eq!(
-                    bench.ask_with(image, &[tenant("b")]).await,
+                    test.look_up_with(image, &[tenant("b")]).await,
                     DENIED,
                     "{round}"
                 );
                 assert_eq!(
-                    bench.ask_with(image, &candidates("a")).await,
+                    test.look_up_with(image, &candidates("a")).await,
                     Ok(BOTH),
                     "{round}"
                 );
@@ -93,11 +92,12 @@ async fn no_tenant_gets_an_answer_of_anothers_credential() {
     }
 }
 
-/// The operator's goes to fewer token servers, so that it may be refused where the same one of a Pod is not.
+/// The operator's credential goes to fewer token servers, so it may be refused where the same credential of a Pod is
+/// not.
 #[tokio::test]
-async fn a_refusal_of_the_operators_credential_is_none_of_a_pods_own() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.private("app");
+async fn refusal_of_operators_credential_spares_pods_credential() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.private("app");
     let of_a = Credential::Basic {
         user: "a".into(),
         password: "a".to_owned().into(),
@@ -110,97 +110,101 @@ async fn a_refusal_of_the_operators_credential_is_none_of_a_pods_own() {
     };
     assert_ne!(key(&of_operator), key(&of_pod));
     repo.fault(Some(Fault::status(403)));
-    assert_eq!(bench.ask_with(&image, &[of_operator]).await, DENIED);
+    assert_eq!(test.look_up_with(&image, &[of_operator]).await, DENIED);
     repo.fault(None);
-    assert_eq!(bench.ask_with(&image, &[of_pod]).await, Ok(BOTH));
+    assert_eq!(test.look_up_with(&image, &[of_pod]).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn a_digest_that_another_tenant_has_learnt_is_asked_for_anew() {
-    let bench = Bench::new().await;
-    let (repo, tag) = bench.private("app");
-    assert_eq!(bench.ask_with(&tag, &candidates("a")).await, Ok(BOTH));
+async fn digest_of_another_tenant_is_looked_up_again() {
+    let test = ResolverTest::new().await;
+    let (repo, tag) = test.private("app");
+    assert_eq!(test.look_up_with(&tag, &candidates("a")).await, Ok(BOTH));
     let digest: ImageRef = repo
         .reference(&repo.digest_of("v1").unwrap())
         .parse()
         .unwrap();
-    bench.seen();
-    assert_eq!(bench.ask_with(&digest, &candidates("b")).await, DENIED);
-    assert!(!bench.seen().is_empty(), "the registry has said so");
-    assert_eq!(bench.ask_with(&digest, &candidates("a")).await, Ok(BOTH));
+    test.new_requests();
+    assert_eq!(test.look_up_with(&digest, &candidates("b")).await, DENIED);
+    assert!(!test.new_requests().is_empty(), "the registry refused it");
+    assert_eq!(test.look_up_with(&digest, &candidates("a")).await, Ok(BOTH));
     assert_eq!(
-        bench.seen(),
+        test.new_requests(),
         [""; 0],
-        "the tenant that learnt it has it cached"
+        "it is cached for the tenant that looked it up"
     );
 }
 
 #[tokio::test]
-async fn what_a_tenant_may_not_see_looks_the_same_whether_it_is_there_or_known_or_not() {
-    let bench = Bench::new().await;
-    let (repo, known) = bench.private("app");
+async fn forbidden_image_looks_the_same_whether_it_exists_or_not() {
+    let test = ResolverTest::new().await;
+    let (repo, existing) = test.private("app");
     let absent: ImageRef = repo.reference("absent").parse().unwrap();
-    assert_eq!(bench.ask_with(&known, &candidates("a")).await, Ok(BOTH));
     assert_eq!(
-        bench.ask_with(&absent, &candidates("a")).await,
+        test.look_up_with(&existing, &candidates("a")).await,
+        Ok(BOTH)
+    );
+    assert_eq!(
+        test.look_up_with(&absent, &candidates("a")).await,
         Err(LookupError::NotFound)
     );
     for image in [
-        &known,
+        &existing,
         &absent,
-        &repo.reference("never-asked-for").parse().unwrap(),
+        &repo.reference("never-looked-up").parse().unwrap(),
     ] {
-        bench.seen();
+        test.new_requests();
         assert_eq!(
-            bench.ask_with(image, &candidates("b")).await,
+            test.look_up_with(image, &candidates("b")).await,
             DENIED,
             "{image}"
         );
-        let by_b = bench
-            .shown()
+        let by_b = test
+            .authorizations()
             .into_iter()
-            .filter(|shown| *shown == Some(header("b")))
+            .filter(|authorization| *authorization == Some(header("b")))
             .count();
-        assert_eq!(by_b, 1, "the registry itself has said so");
+        assert_eq!(by_b, 1, "the registry itself refused it");
     }
 }
 
 #[tokio::test]
-async fn no_tenant_joins_anothers_lookup() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.private("app");
+async fn lookups_of_tenants_are_separate() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.private("app");
     let a = header("a");
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&a)).then(Fault::hang)
     })));
     assert_eq!(
-        bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,
+        test.look_up_as(&image, &candidates("a"), Duration::ZERO)
+            .await,
         Err(LookupError::BudgetExceeded)
     );
-    bench
-        .remote
+    test.remote
         .wait_until(|seen| seen.iter().any(|request| request.authorization.is_some()))
         .await;
-    assert_eq!(bench.ask_with(&image, &candidates("b")).await, DENIED);
-    assert_eq!(bench.ask(&image).await, DENIED);
+    assert_eq!(test.look_up_with(&image, &candidates("b")).await, DENIED);
+    assert_eq!(test.look_up(&image).await, DENIED);
     assert_eq!(
-        bench.resolver.fetcher.flights.count(),
+        test.resolver.fetcher.flights.count(),
         1,
-        "that of the first tenant"
+        "the first tenant's"
     );
-    assert_eq!(bench.counted("joined"), 0);
+    assert_eq!(test.lookup_count("joined"), 0);
     assert_eq!(
-        bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,
+        test.look_up_as(&image, &candidates("a"), Duration::ZERO)
+            .await,
         Err(LookupError::BudgetExceeded)
     );
-    assert_eq!(bench.counted("joined"), 1, "which its own Pods do join");
+    assert_eq!(test.lookup_count("joined"), 1, "its own Pods join it");
 }
 
-/// The Secret counts for a minute, and the denial for another one.
+/// The Secret is cached for a minute, and the denial for another one.
 #[tokio::test]
-async fn a_rotated_secret_works_within_two_minutes() {
-    let bench = Bench::new().await;
-    let (_, image) = bench.private("app");
+async fn rotated_secret_is_used_within_two_minutes() {
+    let test = ResolverTest::new().await;
+    let (_, image) = test.private("app");
     let api = ApiServer::start().await;
     let rotate = |word: &str| {
         let auth = serde_json::json!({"username": "a", "password": word});
@@ -208,63 +212,63 @@ async fn a_rotated_secret_works_within_two_minutes() {
         api.answer("team", "pull", 200, &secret("dockerconfigjson", &auths));
     };
     let credentials = with_cluster(&api, &[]);
-    let ask = async || {
+    let look_up = async || {
         let candidates = credentials
             .keyring("team", ["pull"])
             .await
             .candidates(&image)
             .into_owned();
-        bench.ask_with(&image, &candidates).await
+        test.look_up_with(&image, &candidates).await
     };
     rotate("old");
-    assert_eq!(ask().await, DENIED);
+    assert_eq!(look_up().await, DENIED);
     rotate("a");
-    assert_eq!(ask().await, DENIED, "the Secret was read a moment ago");
+    assert_eq!(look_up().await, DENIED, "the Secret was read a moment ago");
     later(60 * SECOND).await;
-    // The Pod that finds the Secret too old has it read for the next one.
-    let _ = ask().await;
+    // This Pod gets the old Secret, and causes it to be read again.
+    let _ = look_up().await;
     later(60 * SECOND).await;
-    assert_eq!(ask().await, Ok(BOTH));
+    assert_eq!(look_up().await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn answers_of_anonymous_access_are_shared() {
-    let bench = Bench::new().await;
-    let (_, image) = bench.multi("app");
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+async fn anonymous_answers_are_shared() {
+    let test = ResolverTest::new().await;
+    let (_, image) = test.multi("app");
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
     for name in ["a", "b"] {
-        assert_eq!(bench.ask_with(&image, &candidates(name)).await, Ok(BOTH));
+        assert_eq!(test.look_up_with(&image, &candidates(name)).await, Ok(BOTH));
     }
-    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
+    assert_eq!(test.look_up_with(&image, &[tenant("a")]).await, Ok(BOTH));
     assert_eq!(
-        bench.seen(),
+        test.new_requests(),
         ["GET", "GET"],
-        "but not with a tenant that may not ask anonymously"
+        "but not with a tenant without anonymous access"
     );
 }
 
 #[tokio::test]
-async fn a_wrong_password_changes_no_other_tenants_answer() {
-    let bench = Bench::new().await;
-    let (public, image) = bench.multi("public");
+async fn wrong_password_changes_no_other_tenants_answer() {
+    let test = ResolverTest::new().await;
+    let (public, image) = test.multi("public");
     public.require(Auth::bearer().credentials("a", "a").or_anonymous());
-    assert_eq!(bench.ask_with(&image, &[tenant("b")]).await, DENIED);
+    assert_eq!(test.look_up_with(&image, &[tenant("b")]).await, DENIED);
     assert_eq!(
-        bench.ask_with(&image, &candidates("b")).await,
+        test.look_up_with(&image, &candidates("b")).await,
         Ok(BOTH),
         "anonymous access has it"
     );
-    bench.seen();
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    assert_eq!(bench.ask_with(&image, &candidates("b")).await, Ok(BOTH));
-    assert_eq!(bench.seen(), [""; 0]);
-    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
+    test.new_requests();
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
+    assert_eq!(test.look_up_with(&image, &candidates("b")).await, Ok(BOTH));
+    assert_eq!(test.new_requests(), [""; 0]);
+    assert_eq!(test.look_up_with(&image, &[tenant("a")]).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn candidates_are_tried_in_their_order_until_one_is_accepted() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.private("app");
+async fn candidates_are_tried_until_one_is_accepted() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.private("app");
     let all = [
         tenant("b"),
         tenant("c"),
@@ -272,10 +276,9 @@ async fn candidates_are_tried_in_their_order_until_one_is_accepted() {
         tenant("d"),
         CredentialCandidate::anonymous(),
     ];
-    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
-    let shown = bench.shown();
+    assert_eq!(test.look_up_with(&image, &all).await, Ok(BOTH));
     assert_eq!(
-        shown,
+        test.authorizations(),
         [
             None,
             Some(header("b")),
@@ -283,138 +286,137 @@ async fn candidates_are_tried_in_their_order_until_one_is_accepted() {
             Some(header("a"))
         ]
     );
-    assert_eq!(bench.ask_with(&image, &all[..2]).await, DENIED);
-    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
-    assert_eq!(bench.shown(), [], "each of them is remembered");
+    assert_eq!(test.look_up_with(&image, &all[..2]).await, DENIED);
+    assert_eq!(test.look_up_with(&image, &[tenant("a")]).await, Ok(BOTH));
+    assert_eq!(test.authorizations(), [], "each result is cached");
     assert_eq!(
-        bench.ask_with(&image, &[tenant("b"), tenant("d")]).await,
+        test.look_up_with(&image, &[tenant("b"), tenant("d")]).await,
         DENIED
     );
     assert_eq!(
-        bench.shown(),
+        test.authorizations(),
         [Some(header("d"))],
-        "and only what is not is asked"
+        "only the candidate that is not cached is tried"
     );
 
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
     assert_eq!(
-        bench.ask_with(&gone, &all).await,
+        test.look_up_with(&gone, &all).await,
         Err(LookupError::NotFound),
-        "which tells more than a denial"
+        "reported in place of a denial"
     );
     assert_eq!(
-        bench.ask_with(&gone, &all).await,
+        test.look_up_with(&gone, &all).await,
         Err(LookupError::NotFound)
     );
 }
 
 #[tokio::test]
-async fn a_failure_that_is_no_refusal_ends_the_lookup() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.private("app");
+async fn failure_other_than_refusal_ends_the_lookup() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.private("app");
     repo.require(Auth::basic("a", "a").credentials("b", "b"));
     let b = header("b");
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&b)).then(|| Fault::status(429))
     })));
     assert_eq!(
-        bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
+        test.look_up_with(&image, &[tenant("b"), tenant("a")]).await,
         Err(LookupError::Throttled)
     );
     assert_eq!(
-        bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
+        test.look_up_with(&image, &[tenant("b"), tenant("a")]).await,
         Err(LookupError::Throttled)
     );
-    assert_eq!(bench.shown(), [None, Some(header("b"))]);
+    assert_eq!(test.authorizations(), [None, Some(header("b"))]);
     assert_eq!(
-        bench.ask_with(&image, &[tenant("a")]).await,
+        test.look_up_with(&image, &[tenant("a")]).await,
         Ok(BOTH),
         "a rate limit is an account's own"
     );
     assert_eq!(
-        bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
+        test.look_up_with(&image, &[tenant("b"), tenant("a")]).await,
         Ok(BOTH)
     );
 }
 
-/// The token is sent nowhere, so that the registry has refused nothing.
+/// The token cannot be sent, so the registry has refused nothing.
 #[tokio::test]
-async fn a_token_that_cannot_be_sent_closes_no_circuit() {
-    let bench = Bench::new().await;
+async fn unsendable_token_closes_no_circuit() {
+    let test = ResolverTest::new().await;
     for number in 0..FAILURES {
-        let (repo, image) = bench.multi(&format!("app{number}"));
+        let (repo, image) = test.multi(&format!("app{number}"));
         repo.fault(Some(Fault::status(500)));
-        assert!(bench.ask(&image).await.is_err());
+        assert!(test.look_up(&image).await.is_err());
     }
-    let (_, good) = bench.multi("good");
-    assert_eq!(bench.ask(&good).await, Err(LookupError::CircuitOpen));
-    let (repo, image) = bench.multi("of-attacker");
+    let (_, good) = test.multi("good");
+    assert_eq!(test.look_up(&good).await, Err(LookupError::CircuitOpen));
+    let (repo, image) = test.multi("of-attacker");
     repo.fault(Some(Fault::status(500)));
     let unusable = of_pod(Credential::Bearer("a b".to_owned().into()));
     let all = vec![unusable, CredentialCandidate::anonymous()];
     let images = [&image];
     let attacker = Tenant::of("attacker");
-    let asking = outcomes(
-        &bench.resolver,
+    let lookup = outcomes(
+        &test.resolver,
         attacker,
         &images,
         |_| all.clone().into(),
         SECOND,
     );
-    assert_eq!(asking.await, [Err(LookupError::Unreachable)]);
-    assert_eq!(bench.ask(&good).await, Err(LookupError::CircuitOpen));
+    assert_eq!(lookup.await, [Err(LookupError::Unreachable)]);
+    assert_eq!(test.look_up(&good).await, Err(LookupError::CircuitOpen));
 }
 
 #[tokio::test]
-async fn without_a_candidate_no_registry_is_asked() {
-    let bench = Bench::new().await;
-    let (_, image) = bench.multi("app");
-    assert_eq!(bench.ask_with(&image, &[]).await, DENIED);
-    assert_eq!(bench.remote.connections(), 0);
+async fn image_without_candidates_sends_no_request() {
+    let test = ResolverTest::new().await;
+    let (_, image) = test.multi("app");
+    assert_eq!(test.look_up_with(&image, &[]).await, DENIED);
+    assert_eq!(test.remote.connections(), 0);
 }
 
 #[tokio::test]
-async fn a_refresh_asks_as_the_answer_was_got() {
-    let bench = Bench::new().await;
-    let (_, image) = bench.private("app");
+async fn refresh_uses_the_candidate_of_the_answer() {
+    let test = ResolverTest::new().await;
+    let (_, image) = test.private("app");
     let all = [tenant("b"), tenant("a"), CredentialCandidate::anonymous()];
-    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
-    bench.shown();
+    assert_eq!(test.look_up_with(&image, &all).await, Ok(BOTH));
+    test.authorizations();
     later(3601 * SECOND).await;
-    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
-    bench.landed().await;
+    assert_eq!(test.look_up_with(&image, &all).await, Ok(BOTH));
+    test.wait_until_idle().await;
     assert_eq!(
-        bench.shown(),
+        test.authorizations(),
         [Some(header("a"))],
-        "one HEAD, and nothing of the others"
+        "one HEAD, and none with the others"
     );
-    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
-    assert_eq!(bench.shown(), []);
+    assert_eq!(test.look_up_with(&image, &all).await, Ok(BOTH));
+    assert_eq!(test.authorizations(), []);
 }
 
 #[tokio::test]
-async fn a_revoked_credential_is_answered_no_longer() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.private("app");
-    assert_eq!(bench.ask_with(&image, &candidates("a")).await, Ok(BOTH));
+async fn revoked_credential_ends_its_answers() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.private("app");
+    assert_eq!(test.look_up_with(&image, &candidates("a")).await, Ok(BOTH));
     repo.require(Auth::basic("b", "b"));
     assert_eq!(
-        bench.ask_with(&image, &candidates("a")).await,
+        test.look_up_with(&image, &candidates("a")).await,
         Ok(BOTH),
-        "for cache.tagTtl the registry is not asked"
+        "the registry is not queried for cache.tagTtl"
     );
     later(3601 * SECOND).await;
-    let _ = bench.ask_with(&image, &candidates("a")).await;
-    bench.landed().await;
-    assert_eq!(bench.ask_with(&image, &candidates("a")).await, DENIED);
+    let _ = test.look_up_with(&image, &candidates("a")).await;
+    test.wait_until_idle().await;
+    assert_eq!(test.look_up_with(&image, &candidates("a")).await, DENIED);
     repo.require(Auth::basic("a", "a"));
     repo.fault(Some(Fault::hang()));
     later(61 * SECOND).await;
     let candidates = candidates("a");
     let budget = Duration::from_millis(50);
     assert_eq!(
-        bench
-            .unanswered(bench.ask_as(&image, &candidates, budget), SECOND / 10)
+        test.without_answer(test.look_up_as(&image, &candidates, budget), SECOND / 10)
             .await,
         Err(LookupError::BudgetExceeded),
         "also when the registry fails"
@@ -422,45 +424,45 @@ async fn a_revoked_credential_is_answered_no_longer() {
 }
 
 #[tokio::test]
-async fn a_lookup_that_hangs_is_its_own_failure_only() {
-    let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(300)).await;
-    let (repo, image) = bench.private("app");
+async fn hanging_lookup_fails_alone() {
+    let test = ResolverTest::with(|lookup, _| lookup.timeout = Duration::from_millis(300)).await;
+    let (repo, image) = test.private("app");
     repo.require(Auth::basic("a", "a").credentials("b", "b"));
     let b = header("b");
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&b)).then(Fault::hang)
     })));
     let of_b = candidates("b");
-    let asking = bench.ask_with(&image, &of_b);
+    let lookup = test.look_up_with(&image, &of_b);
     assert_eq!(
-        bench.unanswered(asking, SECOND / 2).await,
+        test.without_answer(lookup, SECOND / 2).await,
         Err(LookupError::Timeout)
     );
     assert_eq!(
-        bench.ask_with(&image, &of_b).await,
+        test.look_up_with(&image, &of_b).await,
         Err(LookupError::Timeout)
     );
-    assert_eq!(bench.ask_with(&image, &candidates("a")).await, Ok(BOTH));
-    assert_eq!(bench.ask(&image).await, DENIED);
+    assert_eq!(test.look_up_with(&image, &candidates("a")).await, Ok(BOTH));
+    assert_eq!(test.look_up(&image).await, DENIED);
 }
 
 #[tokio::test]
-async fn nothing_that_is_remembered_shows_a_credential() {
-    let bench = Bench::new().await;
-    let (_, image) = bench.private("app");
+async fn lookup_keys_and_debug_contain_no_credential() {
+    let test = ResolverTest::new().await;
+    let (_, image) = test.private("app");
     let canary = Credential::Basic {
         user: "a".into(),
         password: "canary-password".to_owned().into(),
     };
     let candidates = [of_pod(canary), CredentialCandidate::anonymous()];
     let request = LookupRequest::new(&image, candidates.to_vec().into(), Requester::OPERATOR);
-    let shown = format!(
+    let debug = format!(
         "{:?} {candidates:?} {:?}",
         request.key(),
-        bench.ask_with(&image, &candidates).await
+        test.look_up_with(&image, &candidates).await
     );
     assert!(
-        !shown.contains("canary") && !shown.contains(&BASE64.encode("canary")),
-        "{shown}"
+        !debug.contains("canary") && !debug.contains(&BASE64.encode("canary")),
+        "{debug}"
     );
 }

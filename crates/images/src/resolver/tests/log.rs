@@ -4,7 +4,7 @@ use tolerarch_support::testing::Log;
 
 use super::*;
 
-/// Returns the line of the failed lookup.
+/// Returns the one line about a failed lookup.
 fn failure(log: &Log) -> String {
     let text = log.text();
     let mut lines = text.lines().filter(|line| line.contains("lookup failed"));
@@ -14,17 +14,17 @@ fn failure(log: &Log) -> String {
 }
 
 #[tokio::test]
-async fn a_failed_lookup_names_who_began_it_and_how_many_others_waited() {
+async fn failed_lookup_logs_its_pod_and_other_callers() {
     let log = Log::listen();
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::hang()));
     let images = [image];
     for namespace in ["shop", "shop", "shop", "bank"] {
-        bench.pod(namespace, &images, Duration::ZERO).await;
+        test.pod(namespace, &images, Duration::ZERO).await;
     }
     later(20 * SECOND).await;
-    bench.landed().await;
+    test.wait_until_idle().await;
     let line = failure(&log);
     assert!(
         line.contains("namespace=\"shop\" uid=\"3f1d\" others=3"),
@@ -33,10 +33,10 @@ async fn a_failed_lookup_names_who_began_it_and_how_many_others_waited() {
 }
 
 #[tokio::test]
-async fn what_a_line_names_is_short_whatever_the_review_says() {
+async fn log_line_shortens_texts_of_the_review() {
     let log = Log::listen();
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::status(500)));
     let long = "\u{1b}u".repeat(10_000);
     let requester = Requester {
@@ -46,7 +46,7 @@ async fn what_a_line_names_is_short_whatever_the_review_says() {
     let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
     let deadline = Instant::now() + SECOND;
     let images = [&image];
-    let mut lookups = bench
+    let mut lookups = test
         .resolver
         .lookups(requester, &images, candidates, deadline);
     assert!(matches!(lookups.next().await, Some((0, Err(_)))));

@@ -1,5 +1,5 @@
-//! Random sequences of lookups, passing time, moving tags and faults, against a simple oracle: never a platform set
-//! that the tag did not have, never one older than promised, never more requests than a lookup may cost.
+//! Random sequences of lookups, passing time, moving tags and faults, against a simple model. No outcome is a platform
+//! set that the tag did not have, or is older than promised, and no lookup sends more requests than it may.
 
 use proptest::prelude::*;
 
@@ -7,13 +7,13 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A Pod asks for the image of this repository.
+    /// A Pod needs the image of this repository.
     Ask(usize),
-    /// So many seconds pass.
+    /// This many seconds pass.
     Wait(u64),
     /// The tag of this repository moves to this content.
     Move(usize, usize),
-    /// The registry behaves so from now on.
+    /// The registry has this behaviour from now on.
     Behave(usize),
 }
 
@@ -51,11 +51,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Contents that a tag has had, and when each ended (in seconds; `u64::MAX`: not yet).
+/// Contents that a tag has had, and the second until which it had each (`u64::MAX`: until now).
 type History = Vec<(Support, u64)>;
 
 async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let bench = Bench::with(|_, cache| {
+    let test = ResolverTest::with(|_, cache| {
         cache.tag = Duration::from_secs(TAG);
         cache.stale_while_revalidate = Duration::from_secs(REVALIDATE);
         cache.stale_if_error = Duration::from_secs(IF_ERROR);
@@ -64,7 +64,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let support =
         |content: usize| Support::Index(tolerarch_core::testing::platforms(CONTENTS[content]));
     let repos: Vec<Repo> = (0..REPOS)
-        .map(|i| bench.remote.repo(&format!("app{i}")))
+        .map(|i| test.remote.repo(&format!("app{i}")))
         .collect();
     let images: Vec<ImageRef> = repos
         .iter()
@@ -77,18 +77,18 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut now = 0u64;
     let mut failed = None;
     let mut well_since = Some(0);
-    // Number of requests: a request that a kept connection does not answer is sent once more.
+    // Number of requests: a request that an idle connection does not answer is sent once more.
     let mut times = 1;
     for step in steps {
         match step {
             Step::Wait(seconds) => {
                 later(Duration::from_secs(seconds)).await;
                 now += seconds;
-                // Probes came due meanwhile.
+                // Probes became due meanwhile.
                 for _ in 0..20 {
                     tokio::task::yield_now().await;
                 }
-                bench.landed().await;
+                test.wait_until_idle().await;
             }
             Step::Move(repo, content) => {
                 repos[repo].index(Some("v1"), CONTENTS[content].iter().copied());
@@ -101,18 +101,18 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 well_since = (which == WELL).then_some(well_since.unwrap_or(now));
             }
             Step::Ask(repo) => {
-                bench.seen();
-                let counted = || bench.counted("failed") + bench.counted("stale");
+                test.new_requests();
+                let counted = || test.lookup_count("failed") + test.lookup_count("stale");
                 let failed_before = counted();
-                let outcome = bench.ask(&images[repo]).await;
-                bench.landed().await;
+                let outcome = test.look_up(&images[repo]).await;
+                test.wait_until_idle().await;
                 if well_since.is_none() && counted() > failed_before {
                     failed = Some(now);
                 }
                 if well_since.is_some_and(|since| now - since > 61) {
                     prop_assert!(
                         outcome.is_ok(),
-                        "{:?} though the registry is well since a minute",
+                        "{:?} although the registry has worked for a minute",
                         outcome
                     );
                 }
@@ -133,7 +133,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         now
                     );
                 }
-                let requests = bench.seen();
+                let requests = test.new_requests();
                 prop_assert!(requests.len() <= 2 * times, "{:?}", requests);
                 prop_assert!(
                     requests.iter().filter(|method| *method == "GET").count() <= times,
@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn answers_are_true_young_and_cheap(steps in steps()) {
+    fn answers_are_true_fresh_and_cheap(steps in steps()) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run(steps))?;
     }
 }

@@ -1,21 +1,21 @@
-//! Indexes of which some entries cannot be requested.
+//! Indexes with entries that cannot be requested.
 
 use super::*;
 use crate::registry::Verified;
 use tolerarch_core::testing::platforms;
 
-async fn bench() -> (Bench, Repo, ImageRef) {
-    let mut bench = Bench::new().await;
+async fn verifying_test() -> (ResolverTest, Repo, ImageRef) {
+    let mut test = ResolverTest::new().await;
     let verified = Verified {
         manifests: PlatformSet::AMD64_AND_ARM64,
         ..Verified::default()
     };
     let lookup = LookupSettings::default();
     let cache = CacheSettings::default();
-    let registry = registry([&bench.remote]).verifying(verified);
-    bench.resolver = bench.resolver.reconfigured(registry, lookup, cache);
-    let (repo, image) = bench.multi("app");
-    (bench, repo, image)
+    let registry = registry([&test.remote]).verifying(verified);
+    test.resolver = test.resolver.reconfigured(registry, lookup, cache);
+    let (repo, image) = test.multi("app");
+    (test, repo, image)
 }
 
 /// Answers requests for the entry of arm64 with this status.
@@ -30,8 +30,8 @@ fn fail(repo: &Repo, status: u16) {
 }
 
 #[tokio::test]
-async fn what_is_unknown_is_asked_again_when_a_failure_would_be() {
-    let (bench, repo, _) = bench().await;
+async fn partial_answer_expires_like_a_failure() {
+    let (test, repo, _) = verifying_test().await;
     for (status, why, life) in [
         (403, LookupError::Denied, 60 * SECOND),
         (429, LookupError::Throttled, 60 * SECOND),
@@ -42,34 +42,34 @@ async fn what_is_unknown_is_asked_again_when_a_failure_would_be() {
         fail(&repo, status);
         let [runs, unknown] = ["linux/amd64", "linux/arm64"].map(|platform| platforms(&[platform]));
         let partial = Ok(Support::Partial { runs, unknown, why });
-        assert_eq!(bench.ask(&image).await, partial);
+        assert_eq!(test.look_up(&image).await, partial);
         repo.fault(None);
-        bench.seen();
-        assert_eq!(bench.ask(&image).await, partial);
-        assert_eq!(bench.seen(), [""; 0], "it is remembered");
+        test.new_requests();
+        assert_eq!(test.look_up(&image).await, partial);
+        assert_eq!(test.new_requests(), [""; 0], "it is cached");
         later(life).await;
-        assert_eq!(bench.ask(&image).await, Ok(BOTH), "{status}");
-        bench.seen();
-        assert_eq!(bench.ask(&image).await, Ok(BOTH));
-        assert_eq!(bench.seen(), [""; 0]);
+        assert_eq!(test.look_up(&image).await, Ok(BOTH), "{status}");
+        test.new_requests();
+        assert_eq!(test.look_up(&image).await, Ok(BOTH));
+        assert_eq!(test.new_requests(), [""; 0]);
     }
 }
 
 #[tokio::test]
-async fn an_older_whole_answer_serves_instead() {
-    let (bench, repo, image) = bench().await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+async fn older_complete_answer_is_served_instead() {
+    let (test, repo, image) = verifying_test().await;
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
     repo.index(Some("v1"), ["linux/arm64", "linux/amd64"]);
     fail(&repo, 503);
     later(CacheSettings::default().tag + CacheSettings::default().stale_while_revalidate).await;
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
 }
 
 /// A mirror may have an index before its images, and a retention rule may be undone.
 #[tokio::test]
-async fn what_was_missing_is_looked_for_again() {
+async fn missing_parts_are_looked_up_again() {
     for by_digest in [false, true] {
-        let (bench, repo, tag) = bench().await;
+        let (test, repo, tag) = verifying_test().await;
         let digest = repo.digest_of("v1").unwrap();
         let image = if by_digest {
             repo.reference(&digest).parse().unwrap()
@@ -78,28 +78,28 @@ async fn what_was_missing_is_looked_for_again() {
         };
         fail(&repo, 404);
         let amd64 = Ok(Support::Index(platforms(&["linux/amd64"])));
-        assert_eq!(bench.ask(&image).await, amd64);
+        assert_eq!(test.look_up(&image).await, amd64);
         repo.fault(None);
-        bench.seen();
+        test.new_requests();
         later(CacheSettings::default().tag / 2).await;
-        assert_eq!(bench.ask(&image).await, amd64, "{image}");
-        assert_eq!(bench.seen(), [""; 0]);
+        assert_eq!(test.look_up(&image).await, amd64, "{image}");
+        assert_eq!(test.new_requests(), [""; 0]);
         later(CacheSettings::default().tag / 2).await;
-        assert_eq!(bench.ask(&image).await, Ok(BOTH), "{image}");
+        assert_eq!(test.look_up(&image).await, Ok(BOTH), "{image}");
     }
 }
 
-/// Anyone who can push an index to a registry can push one of which a part fails.
+/// Anyone who can push to a registry can push an index with failing entries.
 #[tokio::test]
-async fn entries_that_fail_do_not_open_the_circuit() {
-    let (bench, repo, _) = bench().await;
+async fn failing_index_entries_open_no_circuit() {
+    let (test, repo, _) = verifying_test().await;
     fail(&repo, 503);
     let tagged = |tag: &str| -> ImageRef {
         repo.index(Some(tag), ["linux/amd64", "linux/arm64"]);
         repo.reference(tag).parse().unwrap()
     };
     for i in 0..30 {
-        let answer = bench.ask(&tagged(&format!("v1.{i}"))).await;
+        let answer = test.look_up(&tagged(&format!("v1.{i}"))).await;
         assert!(
             matches!(
                 answer,
@@ -112,5 +112,5 @@ async fn entries_that_fail_do_not_open_the_circuit() {
         );
     }
     repo.fault(None);
-    assert_eq!(bench.ask(&tagged("v2")).await, Ok(BOTH));
+    assert_eq!(test.look_up(&tagged("v2")).await, Ok(BOTH));
 }

@@ -49,17 +49,17 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
     .unwrap()
 }
 
-/// A plugin that could not run has not said that it has no credential.
+/// A plugin that could not run may have a credential.
 #[tokio::test]
-async fn a_busy_plugin_is_no_refusal() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn busy_plugin_is_no_refusal() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     repo.require(Auth::basic("user", "word"));
     let dir = tempfile::tempdir().unwrap();
-    let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
+    let keyring = plugin(dir.path(), &test.remote).shared_keyring();
 
     let team = Tenant::of("team");
-    // Two run, and the others have all places in the queue.
+    // Two run, and the others take all places in the queue.
     let made_up = (2..36).map(|host| {
         image
             .as_str()
@@ -79,33 +79,33 @@ async fn a_busy_plugin_is_no_refusal() {
     }
     tokio::task::yield_now().await;
 
-    let ask = async || {
+    let look_up = async || {
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let budget = 30 * SECOND;
-        outcomes(&bench.resolver, team.clone(), &[&image], candidates, budget).await[0]
+        outcomes(&test.resolver, team.clone(), &[&image], candidates, budget).await[0]
     };
-    assert_eq!(ask().await, Err(LookupError::Overloaded));
+    assert_eq!(look_up().await, Err(LookupError::Overloaded));
     assert_eq!(
-        bench.seen().len(),
+        test.new_requests().len(),
         1,
-        "the next candidate is tried, which is anonymous access"
+        "anonymous access, the next candidate, is tried"
     );
 
     std::fs::write(dir.path().join("go"), "").unwrap();
     for run in flood {
         let _ = run.await;
     }
-    assert_eq!(ask().await, Ok(BOTH));
+    assert_eq!(look_up().await, Ok(BOTH));
 }
 
 /// The attacker's lookup of the victim's image waits for the attacker's share of the runs.
 #[tokio::test]
-async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn run_queued_by_another_tenant_delays_no_pod() {
+    let test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     repo.require(Auth::basic("user", "word"));
     let dir = tempfile::tempdir().unwrap();
-    let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
+    let keyring = plugin(dir.path(), &test.remote).shared_keyring();
     let made_up = (2..6).map(|host| {
         image
             .as_str()
@@ -117,8 +117,8 @@ async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
         let images: Vec<&ImageRef> = images.iter().collect();
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let tenant = Tenant::of(name);
-        let asking = outcomes(&bench.resolver, tenant, &images, candidates, budget);
-        bench.within(budget, asking).await.pop()
+        let lookup = outcomes(&test.resolver, tenant, &images, candidates, budget);
+        test.within(budget, lookup).await.pop()
     };
     assert_eq!(
         pod("attacker", &images, Duration::ZERO).await,
@@ -126,31 +126,35 @@ async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
     );
     assert_eq!(pod("victim", &images[4..], SECOND).await, Some(Ok(BOTH)));
     std::fs::write(dir.path().join("go"), "").unwrap();
-    bench.landed().await;
+    test.wait_until_idle().await;
 }
 
-/// A plugin that fails has not said that the image may no longer be read.
+/// The failure of a plugin does not mean that the image may no longer be read.
 #[tokio::test]
-async fn a_plugin_that_fails_does_not_end_an_older_answer() {
+async fn failed_plugin_does_not_end_an_older_answer() {
     let remote = Remote::builder().plain_http().start().await;
-    let bench = Bench::of(remote, &[], |_, cache| {
+    let test = ResolverTest::of(remote, &[], |_, cache| {
         cache.tag = Duration::ZERO;
         cache.stale_while_revalidate = Duration::ZERO;
     });
-    let (repo, image) = bench.multi("app");
+    let (repo, image) = test.multi("app");
     repo.require(Auth::basic("user", "word"));
     let dir = tempfile::tempdir().unwrap();
-    let ask = async || {
-        // Loaded anew, so that no answer of the plugin is kept.
-        let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
+    let look_up = async || {
+        // Loaded again, so that no answer of the plugin is cached.
+        let keyring = plugin(dir.path(), &test.remote).shared_keyring();
         let team = Tenant::of("team");
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        outcomes(&bench.resolver, team, &[&image], candidates, 30 * SECOND).await[0]
+        outcomes(&test.resolver, team, &[&image], candidates, 30 * SECOND).await[0]
     };
-    assert_eq!(ask().await, Ok(BOTH));
+    assert_eq!(look_up().await, Ok(BOTH));
     std::fs::write(dir.path().join("fails"), "").unwrap();
-    bench.seen();
-    assert_eq!(ask().await, Ok(BOTH));
-    assert_eq!(bench.counted("stale"), 1);
-    assert_eq!(bench.seen().len(), 1, "anonymous access is tried next");
+    test.new_requests();
+    assert_eq!(look_up().await, Ok(BOTH));
+    assert_eq!(test.lookup_count("stale"), 1);
+    assert_eq!(
+        test.new_requests().len(),
+        1,
+        "anonymous access is tried next"
+    );
 }

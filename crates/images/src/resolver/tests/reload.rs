@@ -14,8 +14,8 @@ impl Resolver {
     }
 }
 
-impl Bench {
-    /// Changes the configuration. Returns the resolver of the former one.
+impl ResolverTest {
+    /// Changes the configuration. Returns the resolver of the former configuration.
     fn reload(&mut self) -> Resolver {
         self.reload_with(registry([&self.remote]))
     }
@@ -29,44 +29,44 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn no_pod_joins_a_lookup_of_the_old_configuration() {
-    let mut bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn lookup_of_the_old_configuration_is_not_joined() {
+    let mut test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::hang()));
     assert_eq!(
-        bench.ask_within(&image, Duration::ZERO).await,
+        test.look_up_within(&image, Duration::ZERO).await,
         Err(LookupError::BudgetExceeded)
     );
-    bench.remote.wait_until(|seen| seen.len() == 1).await;
-    bench.reload();
+    test.remote.wait_until(|seen| seen.len() == 1).await;
+    test.reload();
     repo.fault(None);
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn a_lookup_of_the_old_configuration_stores_nothing() {
-    let mut bench = Bench::new().await;
-    let old = bench.reload();
-    let (repo, known) = bench.multi("app");
+async fn lookup_of_the_old_configuration_stores_nothing() {
+    let mut test = ResolverTest::new().await;
+    let old = test.reload();
+    let (repo, existing) = test.multi("app");
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
-    for (image, expected) in [(known, Ok(BOTH)), (gone, Err(LookupError::NotFound))] {
-        let new = std::mem::replace(&mut bench.resolver, old.clone());
+    for (image, expected) in [(existing, Ok(BOTH)), (gone, Err(LookupError::NotFound))] {
+        let new = std::mem::replace(&mut test.resolver, old.clone());
         assert_eq!(
-            bench.ask(&image).await,
+            test.look_up(&image).await,
             expected,
             "its own Pod gets the answer"
         );
-        bench.resolver = new;
-        assert_eq!(bench.resolver.cached(&image), Cached::Nothing);
-        assert_eq!(bench.ask(&image).await, expected);
-        assert_eq!(bench.resolver.cached(&image), Cached::Fresh(expected));
+        test.resolver = new;
+        assert_eq!(test.resolver.cached(&image), Cached::Nothing);
+        assert_eq!(test.look_up(&image).await, expected);
+        assert_eq!(test.resolver.cached(&image), Cached::Fresh(expected));
     }
 }
 
 #[tokio::test]
-async fn what_was_believed_is_forgotten_where_more_is_verified() {
-    let mut bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
+async fn cache_is_dropped_when_more_is_verified() {
+    let mut test = ResolverTest::new().await;
+    let (repo, image) = test.multi("app");
     let lie = repo.image("linux/amd64", None);
     let entry = |platform: &str| {
         let mut entry = lie.clone();
@@ -78,19 +78,16 @@ async fn what_was_believed_is_forgotten_where_more_is_verified() {
         Some(image.target()),
         ["linux/amd64", "linux/arm64"].map(entry),
     );
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    bench.reload();
-    assert!(matches!(
-        bench.resolver.cached(&image),
-        Cached::Fresh(Ok(_))
-    ));
+    assert_eq!(test.look_up(&image).await, Ok(BOTH));
+    test.reload();
+    assert!(matches!(test.resolver.cached(&image), Cached::Fresh(Ok(_))));
     let verified = Verified {
         configs: PlatformSet::AMD64_AND_ARM64,
         ..Verified::default()
     };
-    bench.reload_with(registry([&bench.remote]).verifying(verified));
+    test.reload_with(registry([&test.remote]).verifying(verified));
     assert_eq!(
-        bench.ask(&image).await,
+        test.look_up(&image).await,
         Ok(Support::Index(platforms(&["linux/amd64"])))
     );
 }

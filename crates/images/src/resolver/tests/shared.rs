@@ -1,4 +1,4 @@
-//! Replicas share through a real server: each answer once, and only with those who could have got it themselves.
+//! Replicas share answers through a real server: each once, and only with tenants that could have got it themselves.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -46,7 +46,7 @@ impl Replica {
         let metrics = Metrics::new([remote.address().as_str()]).unwrap();
         let lookup = LookupSettings::default();
         let mut cache = CacheSettings::default();
-        // A machine under load is no dead server.
+        // So long that a machine under load does not look like a dead server.
         let mut settings = SharedCacheSettings {
             url: Some(url.parse().unwrap()),
             timeout: 5 * SECOND,
@@ -68,11 +68,12 @@ impl Replica {
         }
     }
 
-    async fn ask(&self, image: &ImageRef) -> Outcome {
-        self.ask_as(image, &CredentialCandidate::anonymous()).await
+    async fn look_up(&self, image: &ImageRef) -> Outcome {
+        self.look_up_as(image, &CredentialCandidate::anonymous())
+            .await
     }
 
-    async fn ask_as(&self, image: &ImageRef, candidate: &CredentialCandidate) -> Outcome {
+    async fn look_up_as(&self, image: &ImageRef, candidate: &CredentialCandidate) -> Outcome {
         let candidates = |_: &ImageRef| vec![candidate.clone()].into();
         let budget = 60 * SECOND;
         outcomes(
@@ -86,7 +87,7 @@ impl Replica {
     }
 
     /// Returns the number of images that were looked up with this result.
-    fn looked_up(&self, result: &str) -> u64 {
+    fn lookup_count(&self, result: &str) -> u64 {
         let host = self.remote.address();
         self.metric(&format!(
             "tolerarch_lookups_total{{registry=\"{host}\",result=\"{result}\"}} "
@@ -102,7 +103,7 @@ impl Replica {
             .unwrap()
     }
 
-    fn counted(&self, operation: &str, result: &str) -> u64 {
+    fn operation_count(&self, operation: &str, result: &str) -> u64 {
         const NAME: &str = "tolerarch_shared_cache_requests_total";
         let all = self.metrics.render().unwrap();
         let all = all
@@ -114,9 +115,9 @@ impl Replica {
         ))
     }
 
-    /// Waits until so many entries have been written.
+    /// Waits until this many entries have been written.
     async fn wrote(&self, entries: u64) {
-        until("writes", || self.counted("set", "ok") >= entries).await;
+        until("writes", || self.operation_count("set", "ok") >= entries).await;
     }
 
     async fn is(&self, healthy: bool) {
@@ -145,7 +146,7 @@ async fn remote() -> Arc<Remote> {
 }
 
 /// Returns the methods of the manifest requests since the last call.
-fn seen(remote: &Remote) -> Vec<String> {
+fn new_requests(remote: &Remote) -> Vec<String> {
     let requests = remote.requests();
     remote.forget_requests();
     requests
@@ -170,7 +171,7 @@ fn key_file() -> (TempDir, std::path::PathBuf) {
 }
 
 #[tokio::test]
-async fn replicas_ask_a_registry_once() {
+async fn replicas_share_one_query() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
@@ -182,20 +183,26 @@ async fn replicas_ask_a_registry_once() {
         .unwrap();
     let one = Replica::new(&remote, &redis).await;
     let two = Replica::new(&remote, &redis).await;
-    assert_eq!(one.ask(&tag).await, Ok(BOTH));
+    assert_eq!(one.look_up(&tag).await, Ok(BOTH));
     one.wrote(2).await;
-    assert_eq!(two.ask(&tag).await, Ok(BOTH));
+    assert_eq!(two.look_up(&tag).await, Ok(BOTH));
     assert_eq!(
-        two.ask(&digest).await,
+        two.look_up(&digest).await,
         Ok(BOTH),
-        "and the digest is known with it"
+        "the digest is shared with its tag"
     );
     let three = Replica::new(&remote, &redis).await;
-    assert_eq!(three.ask(&digest).await, Ok(BOTH));
-    assert_eq!(seen(&remote), ["GET"], "one request in sum");
-    assert_eq!((two.looked_up("shared"), two.looked_up("fetched")), (1, 0));
+    assert_eq!(three.look_up(&digest).await, Ok(BOTH));
+    assert_eq!(new_requests(&remote), ["GET"], "one request in sum");
     assert_eq!(
-        (two.counted("get", "hit"), two.counted("get", "miss")),
+        (two.lookup_count("shared"), two.lookup_count("fetched")),
+        (1, 0)
+    );
+    assert_eq!(
+        (
+            two.operation_count("get", "hit"),
+            two.operation_count("get", "miss")
+        ),
         (1, 0),
         "a warm answer needs no server"
     );
@@ -210,7 +217,7 @@ async fn replicas_ask_a_registry_once() {
 }
 
 #[tokio::test]
-async fn an_old_answer_is_confirmed_and_serves_where_the_registry_fails() {
+async fn old_shared_answer_is_confirmed_or_served_on_failure() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
@@ -220,27 +227,27 @@ async fn an_old_answer_is_confirmed_and_serves_where_the_registry_fails() {
         cache.tag = Duration::from_millis(1);
     };
     let one = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     one.wrote(2).await;
     until("a millisecond", || redis.cli(&["PING"]) == "PONG").await;
     let two = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!(two.look_up(&image).await, Ok(BOTH));
     assert_eq!(
-        seen(&remote),
+        new_requests(&remote),
         ["GET", "HEAD"],
         "the registry confirms what another replica fetched"
     );
     repo.fault(Some(Fault::status(503)));
     let three = Replica::with(&remote, &redis.url(), old).await;
     assert_eq!(
-        three.ask(&image).await,
+        three.look_up(&image).await,
         Ok(BOTH),
-        "as it would after an answer of its own"
+        "as after an answer of its own"
     );
 }
 
 #[tokio::test]
-async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
+async fn moved_tag_uses_the_manifest_of_another_replica() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
@@ -250,31 +257,31 @@ async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
         cache.tag = Duration::from_millis(1);
     };
     let one = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     one.wrote(2).await;
     repo.index(Some("v1"), [ONLY_AMD64]);
     repo.index(Some("v2"), [ONLY_AMD64]);
     let moved: ImageRef = repo.reference("v2").parse().unwrap();
     let two = Replica::with(&remote, &redis.url(), old).await;
     let amd64 = Ok(Support::Index(ONLY_AMD64.parse().unwrap()));
-    assert_eq!(two.ask(&moved).await, amd64);
+    assert_eq!(two.look_up(&moved).await, amd64);
     two.wrote(2).await;
-    seen(&remote);
+    new_requests(&remote);
     let three = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(three.ask(&image).await, amd64);
-    assert_eq!(seen(&remote), ["HEAD"]);
+    assert_eq!(three.look_up(&image).await, amd64);
+    assert_eq!(new_requests(&remote), ["HEAD"]);
 }
 
 #[tokio::test]
-async fn replicas_answer_each_other_while_a_registry_fails() {
+async fn replicas_share_answers_while_a_registry_fails() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
     let remote = remote().await;
-    let [known, next] = ["known", "next"].map(|name| multi(&remote, name).1);
+    let [shared, next] = ["shared", "next"].map(|name| multi(&remote, name).1);
     let one = Replica::new(&remote, &redis).await;
-    for image in [&known, &next] {
-        assert_eq!(one.ask(image).await, Ok(BOTH));
+    for image in [&shared, &next] {
+        assert_eq!(one.look_up(image).await, Ok(BOTH));
     }
     one.wrote(4).await;
     let broken = |name: &str| {
@@ -284,36 +291,36 @@ async fn replicas_answer_each_other_while_a_registry_fails() {
     };
     let two = Replica::new(&remote, &redis).await;
     for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        assert!(two.ask(&broken(name)).await.is_err());
+        assert!(two.look_up(&broken(name)).await.is_err());
     }
-    let open = two.ask(&broken("z")).await;
+    let open = two.look_up(&broken("z")).await;
     assert_eq!(open, Err(LookupError::CircuitOpen));
     assert_eq!(
-        two.ask(&known).await,
+        two.look_up(&shared).await,
         Ok(BOTH),
         "although the circuit is open"
     );
     let _clock = StoppedClock::stop();
     later(circuit::OPEN).await;
-    seen(&remote);
-    assert_eq!(two.ask(&next).await, Ok(BOTH));
+    new_requests(&remote);
+    assert_eq!(two.look_up(&next).await, Ok(BOTH));
     assert_eq!(
-        (seen(&remote).len(), two.looked_up("shared")),
+        (new_requests(&remote).len(), two.lookup_count("shared")),
         (0, 2),
-        "no probe where the answer is known"
+        "a shared answer needs no probe"
     );
     assert_eq!(
-        two.ask(&broken("last")).await,
+        two.look_up(&broken("last")).await,
         Err(LookupError::Unreachable),
         "the next one is the probe"
     );
 }
 
 #[tokio::test]
-async fn a_definite_answer_takes_back_what_was_shared() {
+async fn definite_answer_removes_the_shared_one() {
     for (fault, expected) in [
         (Fault::status(403), LookupError::Denied),
-        // A tag that was pushed anew, as no manifest.
+        // The tag was pushed again, and is no manifest any more.
         (Fault::body("[]", OCI_INDEX), LookupError::BadManifest),
     ] {
         let Some(redis) = Redis::start(&[]).await else {
@@ -325,18 +332,18 @@ async fn a_definite_answer_takes_back_what_was_shared() {
             cache.tag = Duration::from_millis(1);
         };
         let one = Replica::with(&remote, &redis.url(), old).await;
-        assert_eq!(one.ask(&image).await, Ok(BOTH));
+        assert_eq!(one.look_up(&image).await, Ok(BOTH));
         one.wrote(2).await;
         repo.fault(Some(fault));
         let two = Replica::with(&remote, &redis.url(), old).await;
-        assert_eq!(two.ask(&image).await, Err(expected));
-        until("the deletion", || two.counted("delete", "ok") == 1).await;
-        assert_eq!(redis.keys().len(), 1, "the digest's, which is as it was");
+        assert_eq!(two.look_up(&image).await, Err(expected));
+        until("the deletion", || two.operation_count("delete", "ok") == 1).await;
+        assert_eq!(redis.keys().len(), 1, "the digest's, which is unchanged");
     }
 }
 
 #[tokio::test]
-async fn what_a_credential_gave_stays_with_those_who_hold_it() {
+async fn credential_answers_are_shared_with_its_holders_only() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
@@ -352,36 +359,43 @@ async fn what_a_credential_gave_stays_with_those_who_hold_it() {
     };
 
     let plain = Replica::new(&remote, &redis).await;
-    assert_eq!(plain.ask_as(&image, &canary).await, Ok(BOTH));
+    assert_eq!(plain.look_up_as(&image, &canary).await, Ok(BOTH));
     let (_, public) = multi(&remote, "public");
-    assert_eq!(plain.ask(&public).await, Ok(BOTH));
+    assert_eq!(plain.look_up(&public).await, Ok(BOTH));
     plain.wrote(2).await;
     assert_eq!(
         redis.keys().len(),
         2,
-        "without a key nothing of a credential is written"
+        "without a key no answer to a credential is written"
     );
 
     let one = Replica::with(&remote, &redis.url(), keyed).await;
-    assert_eq!(one.ask(&public).await, Ok(BOTH));
+    assert_eq!(one.look_up(&public).await, Ok(BOTH));
     assert_eq!(
-        one.looked_up("shared"),
+        one.lookup_count("shared"),
         0,
-        "what is not proved by the key is not believed"
+        "an entry without the key's proof is ignored"
     );
-    assert_eq!(one.ask_as(&image, &canary).await, Ok(BOTH));
+    assert_eq!(one.look_up_as(&image, &canary).await, Ok(BOTH));
     one.wrote(4).await;
-    seen(&remote);
+    new_requests(&remote);
     let two = Replica::with(&remote, &redis.url(), keyed).await;
-    assert_eq!(two.ask_as(&image, &canary).await, Ok(BOTH));
-    assert_eq!(seen(&remote), Vec::<String>::new(), "the same credential");
+    assert_eq!(two.look_up_as(&image, &canary).await, Ok(BOTH));
+    assert_eq!(
+        new_requests(&remote),
+        Vec::<String>::new(),
+        "the same credential"
+    );
     for candidate in [&other, &anonymous] {
         assert_eq!(
-            two.ask_as(&image, candidate).await,
+            two.look_up_as(&image, candidate).await,
             Err(LookupError::Denied)
         );
     }
-    assert!(!seen(&remote).is_empty(), "others ask for themselves");
+    assert!(
+        !new_requests(&remote).is_empty(),
+        "others do their own lookups"
+    );
 
     let content = redis.content();
     let basic = BASE64.encode("canary-user:canary-user");
@@ -412,7 +426,7 @@ async fn lookups_of_a_former_configuration_share_nothing() {
     let new = one
         .resolver
         .reconfigured(registry([&*remote]), lookup, cache);
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     until("the lookup's end", || {
         one.resolver.fetcher.flights.count() == 0
     })
@@ -428,7 +442,7 @@ async fn lookups_of_a_former_configuration_share_nothing() {
 }
 
 #[tokio::test]
-async fn a_lookup_during_which_the_configuration_changes_shares_nothing() {
+async fn lookup_during_a_reload_shares_nothing() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
@@ -440,16 +454,19 @@ async fn a_lookup_during_which_the_configuration_changes_shares_nothing() {
         let lookup = LookupSettings::default();
         drop(resolver.reconfigured(registry, lookup, CacheSettings::default()));
     };
-    let asked = Arc::clone(&remote);
+    let queried = Arc::clone(&remote);
     repo.fault(Some(Fault::custom(move |_| {
-        reconfigure(registry([&*asked]));
+        reconfigure(registry([&*queried]));
         None
     })));
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     repo.fault(None);
     let two = Replica::new(&remote, &redis).await;
-    assert_eq!(two.ask(&multi(&remote, "other").1).await, Ok(BOTH));
+    assert_eq!(two.look_up(&multi(&remote, "other").1).await, Ok(BOTH));
     two.wrote(2).await;
-    assert_eq!(two.ask(&image).await, Ok(BOTH));
-    assert_eq!((two.looked_up("shared"), two.looked_up("fetched")), (0, 2));
+    assert_eq!(two.look_up(&image).await, Ok(BOTH));
+    assert_eq!(
+        (two.lookup_count("shared"), two.lookup_count("fetched")),
+        (0, 2)
+    );
 }

@@ -1,57 +1,57 @@
-//! Lists of tags: with which credential, and when the registry is not asked.
+//! Lists of tags: with which credential they are requested, and when they are not requested.
 
 use super::isolation::tenant;
 use super::*;
 use crate::registry::{Error, TagList};
 
 async fn list(
-    bench: &Bench,
+    test: &ResolverTest,
     image: &ImageRef,
     candidates: &[CredentialCandidate],
 ) -> Result<TagList, Error> {
     let candidates = candidates.to_vec().into();
-    bench.resolver.tags(image, candidates).await
+    test.resolver.tags(image, candidates).await
 }
 
-fn asked(repo: &Repo) -> usize {
+fn requests(repo: &Repo) -> usize {
     repo.count(|request| request.kind == Kind::Tags)
 }
 
 #[tokio::test]
-async fn the_first_credential_that_the_registry_accepts_lists() {
-    let bench = Bench::on_another_clock().await;
-    let (repo, image) = bench.multi("app");
+async fn tags_are_listed_with_the_first_accepted_credential() {
+    let test = ResolverTest::on_another_clock().await;
+    let (repo, image) = test.multi("app");
     repo.require(Auth::basic("b", "b"));
     let candidates = [tenant("a"), tenant("b"), CredentialCandidate::anonymous()];
-    let tags = list(&bench, &image, &candidates).await.unwrap();
+    let tags = list(&test, &image, &candidates).await.unwrap();
     assert!(tags.is_complete && tags.tags.contains("v1"));
     repo.require(Auth::basic("c", "c"));
-    let error = list(&bench, &image, &candidates).await.unwrap_err();
+    let error = list(&test, &image, &candidates).await.unwrap_err();
     assert!(matches!(error, Error::Denied(_)), "{error}");
-    let error = list(&bench, &image, &[]).await.unwrap_err();
+    let error = list(&test, &image, &[]).await.unwrap_err();
     assert!(matches!(error, Error::Denied(_)), "{error}");
 }
 
 #[tokio::test]
-async fn a_registry_that_throttles_is_not_asked_again() {
-    let bench = Bench::on_another_clock().await;
+async fn throttling_registry_gets_no_second_list_request() {
+    let test = ResolverTest::on_another_clock().await;
     let anonymous = [CredentialCandidate::anonymous()];
-    let (repo, image) = bench.multi("app");
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::status(429)));
     for _ in 0..2 {
-        let error = list(&bench, &image, &anonymous).await.unwrap_err();
+        let error = list(&test, &image, &anonymous).await.unwrap_err();
         assert!(matches!(error, Error::Throttled(_)), "{error}");
     }
-    assert_eq!(asked(&repo), 1);
-    assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
-    assert!(bench.seen().is_empty());
+    assert_eq!(requests(&repo), 1);
+    assert_eq!(test.look_up(&image).await, Err(LookupError::Throttled));
+    assert!(test.new_requests().is_empty());
 }
 
 #[tokio::test]
-async fn a_later_page_that_is_throttled_counts_as_well() {
-    let bench = Bench::on_another_clock().await;
+async fn throttled_later_page_pauses_the_registry() {
+    let test = ResolverTest::on_another_clock().await;
     let anonymous = [CredentialCandidate::anonymous()];
-    let (repo, image) = bench.multi("app");
+    let (repo, image) = test.multi("app");
     repo.fault(Some(Fault::custom(|request| {
         Some(match &*request.query {
             "n=1000" => Fault::reply(
@@ -62,9 +62,9 @@ async fn a_later_page_that_is_throttled_counts_as_well() {
             _ => Fault::status(429),
         })
     })));
-    let tags = list(&bench, &image, &anonymous).await.unwrap();
+    let tags = list(&test, &image, &anonymous).await.unwrap();
     assert!(matches!(tags.failure, Some(Error::Throttled(_))));
-    let error = list(&bench, &image, &anonymous).await.unwrap_err();
+    let error = list(&test, &image, &anonymous).await.unwrap_err();
     assert!(matches!(error, Error::Throttled(_)), "{error}");
-    assert_eq!(asked(&repo), 2);
+    assert_eq!(requests(&repo), 2);
 }

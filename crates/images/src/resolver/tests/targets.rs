@@ -1,4 +1,4 @@
-//! Limits of requests to servers that registries have named: targets of redirects, and token servers.
+//! Limits on requests to servers that registries have named: targets of redirects, and token servers.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use super::*;
 const GOAL: Duration = Duration::from_millis(1500);
 /// Lookups of one namespace that run at a time, with the default of `lookup.concurrency`.
 const LOOKUPS: usize = 24;
-/// `lookup.perRegistry`, from which follow 16 requests at a target, half of them for one namespace.
+/// `lookup.perRegistry`. It allows 16 requests at a target, half of them for one namespace.
 const PER_REGISTRY: usize = 4;
 const FROM_ONE: usize = 8;
 
-/// Registries that send requests to one server, which does not answer what the attacker's images lead to.
-struct World {
-    bench: Bench,
-    /// The sources, and behind them the server.
+/// Registries that redirect to one server, which does not answer requests for the attacker's images.
+struct TargetTest {
+    base: ResolverTest,
+    /// The registries that redirect, and after them the server.
     remotes: Vec<Remote>,
 }
 
-impl World {
+impl TargetTest {
     async fn new() -> Self {
         let mut remotes = Vec::new();
         for _ in 0..LOOKUPS + 2 {
             remotes.push(Remote::builder().plain_http().start().await);
         }
         let own = Remote::builder().plain_http().start().await;
-        let bench = Bench::of(own, &remotes, |lookup, _| {
+        let base = ResolverTest::of(own, &remotes, |lookup, _| {
             lookup.per_registry = PER_REGISTRY;
         });
-        let world = Self {
-            bench: Bench {
+        let test = Self {
+            base: ResolverTest {
                 clock: Some(StoppedClock::stop()),
-                ..bench
+                ..base
             },
             remotes,
         };
-        world.target().repo("hanging").fault(Some(Fault::hang()));
-        world
+        test.target().repo("hanging").fault(Some(Fault::hang()));
+        test
     }
 
     fn target(&self) -> &Remote {
@@ -51,7 +51,7 @@ impl World {
         repo.reference("v1").parse().unwrap()
     }
 
-    /// Returns an image that the target has, at a source of its own.
+    /// Returns an image that the target has, at a separate source.
     fn shared(&self, repository: &str) -> ImageRef {
         self.target()
             .repo(repository)
@@ -65,9 +65,9 @@ impl World {
             .collect()
     }
 
-    /// Begins lookups of these images, and waits until each of their registries has been asked.
+    /// Begins lookups of these images, and waits until each of their registries has a request.
     async fn begin(&self, namespace: &str, images: &[ImageRef]) {
-        self.bench.pod(namespace, images, Duration::ZERO).await;
+        self.base.pod(namespace, images, Duration::ZERO).await;
         for image in images {
             let source = self
                 .remotes
@@ -84,43 +84,42 @@ impl World {
     }
 }
 
-/// Each lookup asks a registry of its own, and all of these redirect to one server, which hangs.
+/// Each lookup queries a different registry. All of them redirect to one server, which hangs.
 #[tokio::test]
-async fn one_namespace_has_a_share_of_the_target_of_redirects() {
-    let world = World::new().await;
-    world.begin("attacker", &world.hanging()).await;
-    world
-        .target()
+async fn one_namespace_has_a_share_of_a_redirect_target() {
+    let test = TargetTest::new().await;
+    test.begin("attacker", &test.hanging()).await;
+    test.target()
         .wait_until(|seen| seen.len() >= FROM_ONE)
         .await;
     for round in 0..5 {
-        let image = world.shared(&format!("app{round}"));
+        let image = test.shared(&format!("app{round}"));
         assert_eq!(
-            world.bench.pod("victim", &[image], GOAL).await,
+            test.base.pod("victim", &[image], GOAL).await,
             [Ok(BOTH)],
             "{round}"
         );
     }
-    assert_eq!(world.at_target(), FROM_ONE);
+    assert_eq!(test.at_target(), FROM_ONE);
 }
 
-/// The server has the load, whatever its ports are.
+/// The load is the server's, whichever port is used.
 #[tokio::test]
-async fn other_ports_of_the_target_give_no_share_more() {
-    let world = World::new().await;
-    let other = &world.remotes[LOOKUPS];
+async fn other_ports_of_a_target_add_no_share() {
+    let test = TargetTest::new().await;
+    let other = &test.remotes[LOOKUPS];
     other.repo("hanging").fault(Some(Fault::hang()));
-    let images = world.hanging();
-    for source in &world.remotes[..LOOKUPS / 2] {
+    let images = test.hanging();
+    for source in &test.remotes[..LOOKUPS / 2] {
         let url = format!("{}/v2/hanging/manifests/v1", other.url());
         source
             .repo("hanging")
             .fault(Some(Fault::redirect(307, &url).only_manifests()));
     }
-    world.begin("attacker", &images).await;
-    while world.at_target() + other.requests().len() < FROM_ONE
-        || !world
-            .bench
+    test.begin("attacker", &images).await;
+    while test.at_target() + other.requests().len() < FROM_ONE
+        || !test
+            .base
             .resolver
             .fetcher
             .registry
@@ -129,41 +128,37 @@ async fn other_ports_of_the_target_give_no_share_more() {
     {
         tokio::task::yield_now().await;
     }
-    let image = world.shared("app");
-    assert_eq!(world.bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
+    let image = test.shared("app");
+    assert_eq!(test.base.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
     let at_other = other.count(|request| request.path.contains("hanging"));
-    assert_eq!(world.at_target() + at_other, FROM_ONE);
+    assert_eq!(test.at_target() + at_other, FROM_ONE);
 }
 
-/// Two namespaces fill what is for all, but for what is kept for those who have nothing there.
+/// Two namespaces take all permits except those that are reserved for namespaces without any.
 #[tokio::test]
-async fn two_namespaces_do_not_keep_a_third_from_the_target() {
-    let world = World::new().await;
-    let images = world.hanging();
+async fn two_namespaces_leave_a_share_for_a_third() {
+    let test = TargetTest::new().await;
+    let images = test.hanging();
     let halves = images.split_at(LOOKUPS / 2);
-    world.begin("first", halves.0).await;
-    world.begin("second", halves.1).await;
-    let image = world.shared("app");
-    assert_eq!(world.bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
-    assert!(
-        world.at_target() < 4 * PER_REGISTRY,
-        "{}",
-        world.at_target()
-    );
+    test.begin("first", halves.0).await;
+    test.begin("second", halves.1).await;
+    let image = test.shared("app");
+    assert_eq!(test.base.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
+    assert!(test.at_target() < 4 * PER_REGISTRY, "{}", test.at_target());
 }
 
-impl World {
-    /// Has a namespace take all of its share of the target, and wait there with one lookup more.
+impl TargetTest {
+    /// Makes a namespace take all of its share of the target, and wait there with one more lookup.
     async fn crowd(&self, late: &ImageRef) {
         self.begin("attacker", &self.hanging()[..FROM_ONE]).await;
         self.target()
             .wait_until(|seen| seen.len() == FROM_ONE)
             .await;
-        self.bench
+        self.base
             .pod("attacker", std::slice::from_ref(late), Duration::ZERO)
             .await;
         while !self
-            .bench
+            .base
             .resolver
             .fetcher
             .registry
@@ -175,25 +170,25 @@ impl World {
     }
 }
 
-/// A lookup that gets no turn says nothing about its registry or its image.
+/// A lookup that gets no permit says nothing about its registry or its image.
 #[tokio::test]
-async fn a_turn_at_the_target_is_waited_for_and_then_given_up() {
-    let world = World::new().await;
-    let late = world.shared("app");
-    world.crowd(&late).await;
+async fn permit_of_a_target_is_awaited_for_a_limited_time() {
+    let test = TargetTest::new().await;
+    let late = test.shared("app");
+    test.crowd(&late).await;
     later(2 * SECOND).await;
-    while world.bench.resolver.fetcher.flights.count() > FROM_ONE {
+    while test.base.resolver.fetcher.flights.count() > FROM_ONE {
         tokio::task::yield_now().await;
     }
-    assert_eq!(world.target().requests().len(), FROM_ONE);
-    let outcome = world.bench.pod("victim", &[late], GOAL).await;
-    assert_eq!(outcome, [Ok(BOTH)], "nothing is remembered of it");
+    assert_eq!(test.target().requests().len(), FROM_ONE);
+    let outcome = test.base.pod("victim", &[late], GOAL).await;
+    assert_eq!(outcome, [Ok(BOTH)], "nothing is cached");
 }
 
-impl World {
-    /// Makes the bench's own registry the mirror of the last source.
+impl TargetTest {
+    /// Makes the registry of `base` the mirror of the last source.
     fn mirror(&mut self) {
-        let mirror = &self.bench.remote;
+        let mirror = &self.base.remote;
         let plain = HostSettings {
             plain_http: true,
             ..HostSettings::default()
@@ -211,91 +206,90 @@ impl World {
         let registry = Registry::new(hosts, guard, registry_metrics()).unwrap();
         let lookup = LookupSettings::default();
         let cache = CacheSettings::default();
-        self.bench.resolver = self.bench.resolver.reconfigured(registry, lookup, cache);
+        self.base.resolver = self.base.resolver.reconfigured(registry, lookup, cache);
     }
 }
 
-/// What the registry says does not stand for the mirror, at which others have their turn.
+/// The registry's answer does not count for the mirror, at which other tenants may get a permit.
 #[tokio::test]
-async fn a_mirror_without_a_turn_is_outweighed_by_no_failure_of_the_registry() {
+async fn busy_mirror_outweighs_the_registrys_failure() {
     for status in [500, 403, 404] {
-        let mut world = World::new().await;
-        world.mirror();
-        let image = world.shared("app");
-        let repo = world.remotes[LOOKUPS].repo("app");
+        let mut test = TargetTest::new().await;
+        test.mirror();
+        let image = test.shared("app");
+        let repo = test.remotes[LOOKUPS].repo("app");
         repo.fault(Some(Fault::status(status)));
-        let url = format!("{}/v2/app/manifests/v1", world.target().url());
-        let mirrored = world.bench.remote.repo("app");
+        let url = format!("{}/v2/app/manifests/v1", test.target().url());
+        let mirrored = test.base.remote.repo("app");
         mirrored.fault(Some(Fault::redirect(307, &url).only_manifests()));
-        world.crowd(&image).await;
+        test.crowd(&image).await;
         later(SECOND).await;
-        while world.bench.resolver.fetcher.flights.count() > FROM_ONE {
+        while test.base.resolver.fetcher.flights.count() > FROM_ONE {
             tokio::task::yield_now().await;
         }
-        let outcome = world.bench.pod("victim", &[image], GOAL).await;
+        let outcome = test.base.pod("victim", &[image], GOAL).await;
         assert_eq!(outcome, [Ok(BOTH)], "{status}");
     }
 }
 
-/// A lookup that others have joined waits for the share of the namespace that began it.
+/// A lookup that others joined waits for the share of the namespace that began it.
 #[tokio::test]
-async fn who_has_joined_a_lookup_without_a_turn_does_its_own() {
-    let world = World::new().await;
-    let late = world.shared("app");
-    world.crowd(&late).await;
+async fn lookup_joined_without_permit_is_repeated() {
+    let test = TargetTest::new().await;
+    let late = test.shared("app");
+    test.crowd(&late).await;
     let images = [late];
     let joined = async {
-        while world.bench.resolver.fetcher.flights.count() < FROM_ONE + 2 {
+        while test.base.resolver.fetcher.flights.count() < FROM_ONE + 2 {
             tokio::task::yield_now().await;
         }
         later(SECOND).await;
     };
-    let outcomes = tokio::join!(world.bench.pod("victim", &images, 2 * SECOND), joined).0;
+    let outcomes = tokio::join!(test.base.pod("victim", &images, 2 * SECOND), joined).0;
     assert_eq!(outcomes, [Ok(BOTH)]);
 }
 
 /// Lookups of one repository share the request for its token.
 #[tokio::test]
-async fn who_waits_for_a_token_without_a_turn_fetches_its_own() {
-    let world = World::new().await;
+async fn token_joined_without_permit_is_fetched_again() {
+    let test = TargetTest::new().await;
     let auth = Auth::bearer();
-    let realm = world.target().serve_tokens(&auth);
-    let repo = world.remotes[LOOKUPS].repo("app");
+    let realm = test.target().serve_tokens(&auth);
+    let repo = test.remotes[LOOKUPS].repo("app");
     repo.require(auth.realm(&realm));
     let mut images: Vec<ImageRef> = Vec::new();
     for tag in ["v1", "v2"] {
         repo.index(Some(tag), ["linux/amd64", "linux/arm64"]);
         images.push(repo.reference(tag).parse().unwrap());
     }
-    world.crowd(&images[0]).await;
-    let source = &world.remotes[LOOKUPS];
+    test.crowd(&images[0]).await;
+    let source = &test.remotes[LOOKUPS];
     let joined = async {
         source.wait_until(|seen| seen.len() == 2).await;
         later(SECOND).await;
     };
-    let outcomes = tokio::join!(world.bench.pod("victim", &images[1..], 2 * SECOND), joined).0;
+    let outcomes = tokio::join!(test.base.pod("victim", &images[1..], 2 * SECOND), joined).0;
     assert_eq!(outcomes, [Ok(BOTH)]);
 }
 
-/// A registry may name any host as the one that gives its tokens.
+/// A registry may name any host as its token server.
 #[tokio::test]
 async fn one_namespace_has_a_share_of_a_token_server() {
-    let world = World::new().await;
+    let test = TargetTest::new().await;
     let auth = Auth::bearer();
-    let realm = world.target().serve_tokens(&auth);
+    let realm = test.target().serve_tokens(&auth);
     auth.fault(Some(Fault::hang()));
     let mut images: Vec<ImageRef> = Vec::new();
-    for source in &world.remotes[..LOOKUPS] {
+    for source in &test.remotes[..LOOKUPS] {
         let repo = source.repo("app");
         repo.require(Auth::bearer().realm(&realm));
         images.push(repo.reference("v1").parse().unwrap());
     }
-    world.begin("attacker", &images).await;
-    world
-        .target()
+    test.begin("attacker", &images).await;
+    test.target()
         .wait_until(|seen| seen.len() >= FROM_ONE)
         .await;
-    let image = world.shared("app");
-    assert_eq!(world.bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
-    assert_eq!(world.at_target(), FROM_ONE);
+    let image = test.shared("app");
+    assert_eq!(test.base.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
+    assert_eq!(test.at_target(), FROM_ONE);
 }

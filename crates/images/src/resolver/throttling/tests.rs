@@ -34,7 +34,7 @@ fn throttle(throttling: &mut Throttling, access: Access, now: Instant) {
 }
 
 #[test]
-fn a_429_pauses_its_repository_for_its_time() {
+fn a_429_pauses_its_repository() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
@@ -54,7 +54,7 @@ fn a_429_pauses_its_repository_for_its_time() {
 }
 
 #[test]
-fn the_longer_pause_of_a_repository_counts() {
+fn longer_pause_of_a_repository_wins() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
@@ -68,7 +68,7 @@ fn the_longer_pause_of_a_repository_counts() {
 
 /// As Docker Hub's limit for anonymous pulls does, which counts for the whole address.
 #[test]
-fn the_second_throttled_repository_pauses_the_registry_for_a_bounded_time() {
+fn second_throttled_repository_pauses_the_registry() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
@@ -90,7 +90,7 @@ fn the_second_throttled_repository_pauses_the_registry_for_a_bounded_time() {
 }
 
 #[test]
-fn later_429s_prolong_the_pause_of_their_own_namespace_only() {
+fn later_429s_prolong_their_namespaces_pause_only() {
     let start = Instant::now();
     let mut throttling = Throttling::default();
     for second in 0..300 {
@@ -109,7 +109,7 @@ fn later_429s_prolong_the_pause_of_their_own_namespace_only() {
 }
 
 #[test]
-fn while_other_repositories_are_answered_the_registry_is_not_paused() {
+fn answers_of_other_repositories_prevent_a_pause() {
     let start = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), start);
@@ -134,7 +134,7 @@ fn while_other_repositories_are_answered_the_registry_is_not_paused() {
 }
 
 #[test]
-fn an_answer_of_the_throttled_repository_says_nothing_of_others() {
+fn answer_of_the_throttled_repository_does_not_count() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
@@ -144,7 +144,7 @@ fn an_answer_of_the_throttled_repository_says_nothing_of_others() {
 }
 
 #[test]
-fn an_answer_before_the_first_429_does_not_keep_the_registry_from_being_paused() {
+fn answer_before_the_first_429_prevents_no_pause() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttling.answered(access(3, 12), now);
@@ -154,7 +154,7 @@ fn an_answer_before_the_first_429_does_not_keep_the_registry_from_being_paused()
 }
 
 #[test]
-fn the_target_of_a_redirect_pauses_repositories_only() {
+fn redirect_target_pauses_repositories_only() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     for repository in 0..10 {
@@ -162,7 +162,7 @@ fn the_target_of_a_redirect_pauses_repositories_only() {
         assert!(throttling.applies_to(access(2, repository), now));
         assert!(!throttling.applies_to(access(1, 100), now));
     }
-    // Nor do these repositories keep a registry that throttles from being paused.
+    // These repositories do not keep a registry that throttles from being paused, either.
     throttling.answered(access(1, 100), now);
     throttle(&mut throttling, access(1, 101), now);
     throttle(&mut throttling, access(1, 102), now);
@@ -170,7 +170,7 @@ fn the_target_of_a_redirect_pauses_repositories_only() {
 }
 
 #[test]
-fn one_namespace_takes_no_places_from_others() {
+fn one_namespace_evicts_no_repositories_of_others() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
@@ -193,16 +193,16 @@ fn one_namespace_takes_no_places_from_others() {
     let of_largest = throttling
         .repositories
         .iter()
-        .filter(|known| known.namespace == 2)
+        .filter(|throttled| throttled.namespace == 2)
         .count();
     assert!(
         of_largest <= 2,
-        "the namespace with the most gives way: {of_largest}"
+        "repositories of the namespace with the most are dropped: {of_largest}"
     );
 }
 
 #[test]
-fn many_credentials_leave_what_is_known_of_anonymous_access() {
+fn many_credentials_leave_the_anonymous_account() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
@@ -222,10 +222,10 @@ fn many_credentials_leave_what_is_known_of_anonymous_access() {
     assert!(throttling.applies_to(access(3, 13), now));
 }
 
-/// All orders of what three namespaces meet: none that met no 429 is paused but once and for a minute, whatever the
-/// others meet; and none is while its own lookups are answered.
+/// All orders of the steps of three namespaces. A namespace without a 429 is paused at most once and for a minute,
+/// whatever happens to the others, and is not paused while its own lookups are answered.
 #[test]
-fn in_all_orders_others_pause_a_namespace_for_a_bounded_time() {
+fn others_pause_a_namespace_for_a_limited_time() {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         /// A lookup of a new repository is throttled for this namespace.
@@ -272,7 +272,7 @@ fn in_all_orders_others_pause_a_namespace_for_a_bounded_time() {
                         > 1
             );
         }
-        // A minute after the last change the third namespace is paused by nothing.
+        // A minute after the last change the third namespace is not paused.
         assert!(
             !throttling.applies_to(access(3, 101), now + MINUTE),
             "{shown:?}"

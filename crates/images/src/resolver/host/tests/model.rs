@@ -58,7 +58,7 @@ impl End {
     }
 }
 
-/// What is known of one namespace.
+/// Expected state of one namespace.
 #[derive(Default)]
 struct Expected {
     running: VecDeque<Running>,
@@ -69,7 +69,7 @@ struct Expected {
 struct Running {
     attempt: Attempt,
     has_queried: bool,
-    /// Whether the registry has answered anyone since it began.
+    /// Whether the registry has answered anyone since this lookup began.
     is_outdated: bool,
 }
 
@@ -98,7 +98,7 @@ impl Expected {
     }
 }
 
-/// Since when each namespace has had no answer.
+/// Namespaces without an answer, and the time since which they have had none.
 #[derive(Default)]
 struct Silence(Vec<(usize, Instant)>);
 
@@ -183,7 +183,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                             silence.abandons(namespace);
                         }
                     }
-                    // Whoever has not asked knows nothing of the registry.
+                    // A lookup that has not queried the registry says nothing about it.
                     _ if !ended.has_queried => attempt.finish(end.ending()),
                     End::Failed => {
                         // Lookups that began before the circuit opened do not keep it open.
@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn each_namespace_is_refused_because_of_its_own_failures_only(
+    fn namespace_is_refused_for_its_own_failures_only(
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

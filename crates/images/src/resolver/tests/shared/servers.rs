@@ -1,4 +1,5 @@
-//! Servers that die, hang, are full or lie: a Pod gets its answer from the registry, and waits at most once.
+//! Servers that die, hang, are full or send false answers: a Pod gets its answer from the registry, and waits at most
+//! once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,39 +12,39 @@ use super::*;
 /// Returns the time of two lookups, together, of a replica whose server does not answer.
 async fn two_answers(replica: &Replica, name: &str) -> Duration {
     let begun = Instant::now();
-    for place in ["1", "2"] {
-        let (_, image) = multi(&replica.remote, &format!("{name}{place}"));
-        assert_eq!(replica.ask(&image).await, Ok(BOTH));
+    for number in ["1", "2"] {
+        let (_, image) = multi(&replica.remote, &format!("{name}{number}"));
+        assert_eq!(replica.look_up(&image).await, Ok(BOTH));
     }
     begun.elapsed()
 }
 
 #[tokio::test]
-async fn a_dead_server_is_not_asked_until_it_is_back() {
+async fn dead_server_is_skipped_until_it_is_back() {
     let Some(mut redis) = Redis::start(&[]).await else {
         return;
     };
     let remote = remote().await;
     let one = Replica::new(&remote, &redis).await;
-    assert_eq!(one.ask(&multi(&remote, "app").1).await, Ok(BOTH));
+    assert_eq!(one.look_up(&multi(&remote, "app").1).await, Ok(BOTH));
     redis.kill().await;
     for round in 0..5 {
         two_answers(&one, &format!("dead-{round}-")).await;
     }
-    let failed = one.counted("get", "error") + one.counted("get", "timeout");
+    let failed = one.operation_count("get", "error") + one.operation_count("get", "timeout");
     assert!(failed <= 2, "{failed} Pods met the dead server");
     one.is(false).await;
-    assert!(one.counted("get", "skipped") >= 5);
+    assert!(one.operation_count("get", "skipped") >= 5);
 
     redis.restart().await;
     one.is(true).await;
-    let before = one.counted("set", "ok");
+    let before = one.operation_count("set", "ok");
     two_answers(&one, "back").await;
     one.wrote(before + 4).await;
 }
 
 #[tokio::test]
-async fn a_replica_starts_without_its_server_and_finds_it_later() {
+async fn replica_starts_without_its_server_and_connects_later() {
     let Some(mut redis) = Redis::start(&[]).await else {
         return;
     };
@@ -51,13 +52,13 @@ async fn a_replica_starts_without_its_server_and_finds_it_later() {
     let remote = remote().await;
     let one = Replica::new(&remote, &redis).await;
     two_answers(&one, "app").await;
-    assert_eq!(one.counted("get", "error"), 0, "nothing was sent");
+    assert_eq!(one.operation_count("get", "error"), 0, "nothing was sent");
     redis.restart().await;
     one.is(true).await;
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_costs_one_timeout() {
+async fn hanging_server_costs_one_timeout() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
@@ -70,7 +71,7 @@ async fn a_server_that_hangs_costs_one_timeout() {
     for round in 0..5 {
         two_answers(&one, &format!("hangs-{round}-")).await;
     }
-    let timeouts = one.counted("get", "timeout");
+    let timeouts = one.operation_count("get", "timeout");
     assert!((1..=2).contains(&timeouts), "{timeouts} Pods waited");
     redis.signal("CONT");
     one.is(true).await;
@@ -78,32 +79,32 @@ async fn a_server_that_hangs_costs_one_timeout() {
 }
 
 #[tokio::test]
-async fn a_full_server_still_answers() {
+async fn full_server_still_answers() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
     let remote = remote().await;
     let one = Replica::new(&remote, &redis).await;
     let (_, image) = multi(&remote, "app");
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     one.wrote(2).await;
     redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     two_answers(&one, "more").await;
     one.is(false).await;
     let two = Replica::new(&remote, &redis).await;
-    assert_eq!(two.ask(&image).await, Ok(BOTH));
-    assert_eq!(two.looked_up("shared"), 1);
+    assert_eq!(two.look_up(&image).await, Ok(BOTH));
+    assert_eq!(two.lookup_count("shared"), 1);
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    let mut asked = 0;
+    let mut rounds = 0;
     while one.state.get() != State::Healthy {
-        asked += 1;
-        two_answers(&one, &format!("room-{asked}-")).await;
+        rounds += 1;
+        two_answers(&one, &format!("room-{rounds}-")).await;
     }
 }
 
 #[tokio::test]
-async fn a_read_only_replica_still_answers() {
+async fn read_only_replica_still_answers() {
     let Some(primary) = Redis::start(&[]).await else {
         return;
     };
@@ -114,57 +115,60 @@ async fn a_read_only_replica_still_answers() {
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &primary).await;
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     one.wrote(2).await;
     until("the replication", || copy.keys().len() == 2).await;
     let two = Replica::new(&remote, &copy).await;
-    assert_eq!(two.ask(&image).await, Ok(BOTH));
-    assert_eq!(two.looked_up("shared"), 1);
+    assert_eq!(two.look_up(&image).await, Ok(BOTH));
+    assert_eq!(two.lookup_count("shared"), 1);
     two_answers(&two, "more").await;
     two.is(false).await;
-    assert!(two.counted("set", "error") >= 1);
-    assert_eq!(two.counted("get", "error"), 0);
+    assert!(two.operation_count("set", "error") >= 1);
+    assert_eq!(two.operation_count("get", "error"), 0);
     // A failover makes the copy the primary.
     copy.cli(&["REPLICAOF", "NO", "ONE"]);
     until("the next write", || {
         copy.cli(&["ROLE"]).starts_with("master")
     })
     .await;
-    let mut asked = 0;
-    while two.counted("set", "ok") == 0 {
-        asked += 1;
-        two_answers(&two, &format!("after-{asked}-")).await;
+    let mut rounds = 0;
+    while two.operation_count("set", "ok") == 0 {
+        rounds += 1;
+        two_answers(&two, &format!("after-{rounds}-")).await;
     }
 }
 
 #[tokio::test]
-async fn after_a_flush_registries_are_asked_again() {
+async fn registries_are_queried_again_after_a_flush() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     one.wrote(2).await;
     redis.cli(&["FLUSHALL"]);
     let two = Replica::new(&remote, &redis).await;
-    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!(two.look_up(&image).await, Ok(BOTH));
     assert_eq!(
-        (two.counted("get", "miss"), two.looked_up("fetched")),
+        (
+            two.operation_count("get", "miss"),
+            two.lookup_count("fetched")
+        ),
         (1, 1)
     );
 }
 
 #[tokio::test]
-async fn garbage_counts_as_nothing() {
+async fn invalid_values_are_ignored() {
     let Some(redis) = Redis::start(&[]).await else {
         return;
     };
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    assert_eq!(one.look_up(&image).await, Ok(BOTH));
     one.wrote(2).await;
     let large = "x".repeat(100_000);
     let garbage: [&[&str]; 5] = [
@@ -184,9 +188,12 @@ async fn garbage_counts_as_nothing() {
             redis.cli(&command);
         }
         let two = Replica::new(&remote, &redis).await;
-        assert_eq!(two.ask(&image).await, Ok(BOTH), "{command:?}");
+        assert_eq!(two.look_up(&image).await, Ok(BOTH), "{command:?}");
         assert_eq!(
-            (two.counted("get", "invalid"), two.looked_up("fetched")),
+            (
+                two.operation_count("get", "invalid"),
+                two.lookup_count("fetched")
+            ),
             (1, 1),
             "{command:?}"
         );
@@ -195,7 +202,7 @@ async fn garbage_counts_as_nothing() {
     }
 }
 
-/// Starts a cluster of two nodes with a half of the keys each. Returns also the URL of the first.
+/// Starts a cluster of two nodes, each with half of the keys. Also returns the URL of the first one.
 async fn cluster() -> Option<([Redis; 2], String)> {
     let started =
         async || Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]).await;
@@ -219,11 +226,11 @@ async fn cluster() -> Option<([Redis; 2], String)> {
 }
 
 #[tokio::test]
-async fn a_cluster_is_shared_as_one_server_is() {
+async fn cluster_is_shared_like_one_server() {
     let Some((nodes, url)) = cluster().await else {
         return;
     };
-    // Nodes that hear nothing of each other for that time, as on a busy machine, refuse commands.
+    // Nodes that hear nothing from each other for that time, as on a busy machine, refuse commands.
     for node in &nodes {
         assert_eq!(
             node.cli(&["CONFIG", "SET", "cluster-node-timeout", "60000"]),
@@ -236,7 +243,7 @@ async fn a_cluster_is_shared_as_one_server_is() {
         .map(|name| multi(&remote, &format!("app-{name}")).1)
         .collect();
     for image in &images {
-        assert_eq!(one.ask(image).await, Ok(BOTH));
+        assert_eq!(one.look_up(image).await, Ok(BOTH));
     }
     one.wrote(40).await;
     assert!(
@@ -246,12 +253,12 @@ async fn a_cluster_is_shared_as_one_server_is() {
     let two = Replica::with(&remote, &url, |_, _| {}).await;
     let three = Replica::with(&remote, &url, |_, _| {}).await;
     for image in &images {
-        assert_eq!(two.ask(image).await, Ok(BOTH));
+        assert_eq!(two.look_up(image).await, Ok(BOTH));
     }
-    assert_eq!(two.looked_up("shared"), 20);
+    assert_eq!(two.lookup_count("shared"), 20);
 
-    // One slot goes to the other node, as a replica learns when it asks for the slot. A node that imports a slot has
-    // the newest epoch with it: without, gossip of the other node could take the slot back.
+    // One slot moves to the other node, which a replica learns when it queries the slot. A node that imports a slot
+    // gets the newest epoch with it: otherwise the other node's gossip could take the slot back.
     let key = nodes[0].keys().remove(0);
     let [old, new] = [0, 1].map(|node: usize| nodes[node].cli(&["CLUSTER", "MYID"]));
     let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", &key]);
@@ -268,12 +275,15 @@ async fn a_cluster_is_shared_as_one_server_is() {
     })
     .await;
     for image in &images {
-        assert_eq!(three.ask(image).await, Ok(BOTH));
+        assert_eq!(three.look_up(image).await, Ok(BOTH));
     }
     until("the key at its new node", || nodes[1].keys().contains(&key)).await;
     for failure in ["error", "timeout"] {
         assert_eq!(
-            (three.counted("get", failure), three.counted("set", failure)),
+            (
+                three.operation_count("get", failure),
+                three.operation_count("set", failure)
+            ),
             (0, 0),
             "{failure}"
         );
@@ -281,7 +291,7 @@ async fn a_cluster_is_shared_as_one_server_is() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_one_of_its_nodes_costs_one_timeout_at_a_time() {
+async fn cluster_without_a_node_costs_one_timeout_at_a_time() {
     let Some((mut nodes, url)) = cluster().await else {
         return;
     };
@@ -294,19 +304,19 @@ async fn a_cluster_without_one_of_its_nodes_costs_one_timeout_at_a_time() {
         two_answers(&one, &format!("half-{round}-")).await;
     }
     one.is(false).await;
-    let failed = one.counted("get", "error") + one.counted("get", "timeout");
+    let failed = one.operation_count("get", "error") + one.operation_count("get", "timeout");
     assert!(failed <= 5, "{failed} Pods met the dead node");
     nodes[1].restart().await;
     one.is(true).await;
 }
 
 #[tokio::test]
-async fn a_password_is_read_anew_and_tls_is_verified() {
+async fn password_is_read_again_and_tls_is_verified() {
     read_anew_and_verified("rediss", &[], &[]).await;
 }
 
 #[tokio::test]
-async fn a_cluster_has_passwords_and_tls_as_one_server_has() {
+async fn cluster_supports_passwords_and_tls() {
     read_anew_and_verified(
         "rediss+cluster",
         &["--cluster-enabled", "yes", "--tls-cluster", "yes"],
@@ -378,7 +388,7 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
     user(">two");
     until("the loss", || {
         let (_, image) = multi(&remote, "rotated");
-        let _ = futures_util::FutureExt::now_or_never(one.ask(&image));
+        let _ = futures_util::FutureExt::now_or_never(one.look_up(&image));
         one.state.get() != State::Healthy
     })
     .await;
@@ -401,8 +411,8 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
     );
 }
 
-/// Starts a server that answers properly so many times, and then without end. Returns its port, the number of its
-/// connections, and of the bytes that it could send.
+/// Starts a server that answers properly this many times, and then without end. Returns its port, the number of its
+/// connections, and the number of bytes that it could send.
 async fn endless(
     proper: usize,
     answer: &'static str,
@@ -440,9 +450,9 @@ async fn endless(
     (port, sent)
 }
 
-/// The client library has no bound on the answers that it reads.
+/// The client library reads answers without a limit.
 #[tokio::test]
-async fn a_server_that_answers_without_end_is_left() {
+async fn endless_answer_breaks_the_connection() {
     let remote = remote().await;
     let directory = tempfile::tempdir().unwrap();
     let password = directory.path().join("password");
@@ -464,7 +474,11 @@ async fn a_server_that_answers_without_end_is_left() {
             })
             .await;
             let failures = ["error", "timeout", "invalid"];
-            let is_left = || failures.iter().any(|result| one.counted("get", result) > 0);
+            let is_left = || {
+                failures
+                    .iter()
+                    .any(|result| one.operation_count("get", result) > 0)
+            };
             let mut round = 0;
             while one.state.get() == State::Healthy && !is_left() {
                 two_answers(&one, &format!("endless-{port}-{}-{round}-", more.len())).await;
@@ -472,7 +486,7 @@ async fn a_server_that_answers_without_end_is_left() {
             }
             two_answers(&one, &format!("endless-{port}-{}-end-", more.len())).await;
             let [connections, sent] = [0, 1].map(|of| sent[of].load(Ordering::Relaxed));
-            // Sent bytes that the kernel keeps count as well.
+            // Bytes in the kernel's buffers count as sent.
             assert!(
                 sent < connections * (8 << 20),
                 "{url} {answer:?}: {} MiB",
@@ -482,9 +496,9 @@ async fn a_server_that_answers_without_end_is_left() {
     }
 }
 
-/// Real servers say these; a replica whose server refuses it shows why, and goes on without it.
+/// Real servers answer so. A replica whose server refuses it reports why, and works without it.
 #[tokio::test]
-async fn a_server_that_refuses_is_not_one_that_does_not_answer() {
+async fn refused_commands_have_other_states_than_silence() {
     for (arguments, path, reason) in [
         (vec!["--cluster-enabled", "yes"], "", "cluster"),
         (vec!["--requirepass", "canary"], "", "passwordFile"),
@@ -502,7 +516,7 @@ async fn a_server_that_refuses_is_not_one_that_does_not_answer() {
             let stream = tokio::net::TcpStream::connect(("127.0.0.1", redis.port))
                 .await
                 .unwrap();
-            // Counts once it is accepted.
+            // The connection counts once the server has accepted it.
             let mut stream = stream;
             stream.write_all(b"PING\r\n").await.unwrap();
             stream.read_u8().await.unwrap();
@@ -513,7 +527,8 @@ async fn a_server_that_refuses_is_not_one_that_does_not_answer() {
         let remote = remote().await;
         let one = Replica::with(&remote, &format!("{}{path}", redis.url()), |_, _| {}).await;
         two_answers(&one, "app").await;
-        let is_said = || matches!(one.state.get(), State::Degraded(text) if text.contains(reason));
-        until(reason, is_said).await;
+        let is_reported =
+            || matches!(one.state.get(), State::Degraded(text) if text.contains(reason));
+        until(reason, is_reported).await;
     }
 }
