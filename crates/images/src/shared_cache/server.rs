@@ -178,12 +178,13 @@ async fn handshake(
     stream: TcpStream,
     ca: Option<Vec<u8>>,
 ) -> io::Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
-    let tls = spawn_blocking(move || tls(ca))
-        .await
+    let (host, _) = address.clone();
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    let connector = spawn_blocking(move || tls(ca)).await;
+    let connector = connector
         .map_err(io::Error::other)?
         .map_err(io::Error::other)?;
-    match timeout(HANDSHAKE, tls.connect(name, stream)).await {
+    match timeout(HANDSHAKE, connector.connect(name, stream)).await {
         Ok(result) => result,
         Err(_) => Err(io::Error::other(SilentHandshake)),
     }
@@ -239,9 +240,11 @@ fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities(ca));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config).into())
 }
 
 /// Returns these certificate authorities, in PEM, or the system's. Leaves out those that rustls cannot use.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn keeps_values_for_their_lifetime() {
+async fn values_live_for_their_lifetime() {
     let cache = TtlCache::new(10, 10, |_, _| 1);
     cache.put("a", 1, Duration::from_secs(60));
     assert_eq!(cache.get(&"a"), Some(1));
@@ -15,7 +15,7 @@ async fn keeps_values_for_their_lifetime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drops_expired_values() {
+async fn expired_values_are_dropped() {
     let cache = TtlCache::new(10, 10, |_, _| 1);
     let short = Arc::new(());
     let long = Arc::new(());
@@ -37,7 +37,7 @@ async fn drops_expired_values() {
 }
 
 #[tokio::test]
-async fn holds_no_more_than_its_weight() {
+async fn total_weight_is_limited() {
     let cache = TtlCache::new(100, 4000, |_, (value, _): &(Arc<[u8]>, Instant)| {
         value.len() as u64
     });

@@ -22,20 +22,20 @@ fn found(support: Support) -> Found {
 }
 
 #[test]
-fn every_entry_comes_back_and_ages() {
-    let own = keys(None);
-    let key = key(&own, "app");
+fn every_entry_round_trips_and_ages() {
+    let replica = keys(None);
+    let key = key(&replica, "app");
     for support in [
         Support::Index(PlatformSet::AMD64_AND_ARM64),
         Support::Single(PlatformSet::ALL),
         Support::Single(PlatformSet::EMPTY),
         Support::Artifact,
     ] {
-        let bytes = encode(found(support), &own, &key, NOW);
-        let at = |now| decode(&bytes, &own, &key, now);
+        let bytes = encode(found(support), &replica, &key, NOW);
+        let at = |now| decode(&bytes, &replica, &key, now);
         let age = Duration::from_secs(7);
         assert_eq!(at(NOW + age), Some((found(support), age)));
-        // A replica whose clock is behind.
+        // The clock of this replica is behind.
         assert_eq!(
             at(NOW - Duration::from_secs(30)),
             Some((found(support), Duration::ZERO))
@@ -45,75 +45,79 @@ fn every_entry_comes_back_and_ages() {
 }
 
 #[test]
-fn whatever_is_changed_counts_as_nothing() {
+fn changed_entry_is_ignored() {
     for secret in [None, Some("the operator's own secret, 32 by")] {
-        let own = keys(secret);
-        let place = key(&own, "app");
+        let replica = keys(secret);
+        let cache_key = key(&replica, "app");
         let bytes = encode(
             found(Support::Index(PlatformSet::AMD64_AND_ARM64)),
-            &own,
-            &place,
+            &replica,
+            &cache_key,
             NOW,
         );
-        assert!(decode(&bytes, &own, &place, NOW).is_some());
+        assert!(decode(&bytes, &replica, &cache_key, NOW).is_some());
         for bit in 0..8 * LENGTH {
-            let mut lie = bytes;
-            lie[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(&lie, &own, &place, NOW), None, "bit {bit}");
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                decode(&changed, &replica, &cache_key, NOW),
+                None,
+                "bit {bit}"
+            );
         }
         for length in 0..LENGTH {
-            assert_eq!(decode(&bytes[..length], &own, &place, NOW), None);
+            assert_eq!(decode(&bytes[..length], &replica, &cache_key, NOW), None);
         }
         assert_eq!(
-            decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW),
+            decode(&[&bytes[..], b"\0"].concat(), &replica, &cache_key, NOW),
             None
         );
         assert_eq!(
-            decode(&bytes, &own, &key(&own, "other"), NOW),
+            decode(&bytes, &replica, &key(&replica, "other"), NOW),
             None,
             "copied to another key"
         );
     }
 }
 
-/// Content that a version would not write, with a checksum that fits: anyone can compute that without `keyFile`.
+/// Content that no version writes, with a valid proof: without `keyFile` anyone can compute the proof.
 #[test]
-fn lies_of_the_right_form_count_as_nothing() {
-    let own = keys(None);
-    let place = key(&own, "app");
+fn well_formed_false_entry_is_ignored() {
+    let replica = keys(None);
+    let cache_key = key(&replica, "app");
     let good = encode(
         found(Support::Index(PlatformSet::AMD64_AND_ARM64)),
-        &own,
-        &place,
+        &replica,
+        &cache_key,
         NOW,
     );
     let forged = |change: fn(&mut [u8])| {
         let mut bytes = good;
         change(&mut bytes[..CONTENT]);
-        let proof = own.proof(&place, &bytes[..CONTENT]);
+        let proof = replica.proof(&cache_key, &bytes[..CONTENT]);
         bytes[CONTENT..].copy_from_slice(&proof);
-        decode(&bytes, &own, &place, NOW)
+        decode(&bytes, &replica, &cache_key, NOW)
     };
     assert!(forged(|_| {}).is_some());
-    let lies: [fn(&mut [u8]); 5] = [
-        |lie| lie[0] = FORMAT - 1,
-        |lie| lie[0] = FORMAT + 1,
-        |lie| lie[1] = 3,
-        |lie| lie[2] = 0x80,
-        |lie| lie[6..14].copy_from_slice(&u64::MAX.to_be_bytes()),
+    let changes: [fn(&mut [u8]); 5] = [
+        |bytes| bytes[0] = FORMAT - 1,
+        |bytes| bytes[0] = FORMAT + 1,
+        |bytes| bytes[1] = 3,
+        |bytes| bytes[2] = 0x80,
+        |bytes| bytes[6..14].copy_from_slice(&u64::MAX.to_be_bytes()),
     ];
-    for (at, lie) in lies.into_iter().enumerate() {
-        assert_eq!(forged(lie), None, "lie {at}");
+    for (number, change) in changes.into_iter().enumerate() {
+        assert_eq!(forged(change), None, "change {number}");
     }
 }
 
 #[test]
-fn without_the_operators_key_nothing_is_believed() {
-    let own = keys(Some("one secret of at least 16 bytes"));
+fn entry_of_another_key_file_is_ignored() {
+    let replica = keys(Some("one secret of at least 16 bytes"));
     let other = keys(Some("another secret, as long"));
-    let place = key(&own, "app");
-    let bytes = encode(found(Support::Artifact), &other, &place, NOW);
-    assert_eq!(decode(&bytes, &own, &place, NOW), None);
-    let bytes = encode(found(Support::Artifact), &keys(None), &place, NOW);
-    assert_eq!(decode(&bytes, &own, &place, NOW), None);
+    let cache_key = key(&replica, "app");
+    let bytes = encode(found(Support::Artifact), &other, &cache_key, NOW);
+    assert_eq!(decode(&bytes, &replica, &cache_key, NOW), None);
+    let bytes = encode(found(Support::Artifact), &keys(None), &cache_key, NOW);
+    assert_eq!(decode(&bytes, &replica, &cache_key, NOW), None);
 }

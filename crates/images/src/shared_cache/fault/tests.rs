@@ -51,7 +51,7 @@ fn text(state: State) -> &'static str {
 }
 
 #[tokio::test]
-async fn an_answer_leads_to_its_remedy() {
+async fn each_server_error_has_its_remedy() {
     for (reply, state, advice) in [
         (
             &b"-MOVED 1234 10.0.0.1:6379\r\n"[..],
@@ -110,7 +110,7 @@ async fn an_answer_leads_to_its_remedy() {
 }
 
 #[tokio::test]
-async fn a_refused_login_is_told_apart_from_what_else_comes_then() {
+async fn refused_login_differs_from_other_first_errors() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("password");
     std::fs::write(&file, "canary").unwrap();
@@ -136,7 +136,7 @@ async fn a_refused_login_is_told_apart_from_what_else_comes_then() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_named() {
+async fn missing_database_is_named() {
     let address = answering(b"-ERR DB index is out of range\r\n").await;
     let fault = fault_of(
         &format!("redis://{address}/99"),
@@ -151,7 +151,7 @@ async fn a_database_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn tls_and_no_tls_are_told_apart() {
+async fn tls_mismatch_is_named_in_both_directions() {
     let address = answering(b"-ERR Protocol error\r\n").await;
     let fault = fault_of(
         &format!("rediss://{address}"),
@@ -176,9 +176,9 @@ async fn tls_and_no_tls_are_told_apart() {
     );
 }
 
-/// As OpenSSL does with what is no handshake, and as Redis does with one.
+/// OpenSSL closes a connection without a handshake, and Redis leaves a handshake without an answer.
 #[tokio::test]
-async fn servers_that_close_or_wait_may_speak_tls_or_not() {
+async fn silent_or_closing_server_suggests_tls() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -221,7 +221,7 @@ async fn servers_that_close_or_wait_may_speak_tls_or_not() {
 }
 
 #[tokio::test]
-async fn what_does_not_answer_is_said_so() {
+async fn unreachable_server_has_its_own_state() {
     let address = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         listener.local_addr().unwrap()
@@ -275,7 +275,7 @@ fn refused_writes_have_their_reasons() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_none_and_its_nodes_say_the_same() {
+async fn server_that_is_no_cluster_is_named() {
     for (scheme, reply, state, advice) in [
         (
             "redis",

@@ -1,4 +1,4 @@
-//! What makes another key, and what is not shared at all.
+//! Differences that change a key, and answers that are not shared at all.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn password(user: &str, password: &str) -> Credential {
 }
 
 #[test]
-fn everything_that_makes_another_answer_makes_another_key() {
+fn every_part_of_an_answers_identity_changes_its_key() {
     let own = Keys::new("p:", Some(SECRET));
     let app = image("r.test/app:1");
     let named = Digest::of_content(b"x");
@@ -72,7 +72,7 @@ fn everything_that_makes_another_answer_makes_another_key() {
 }
 
 #[test]
-fn what_a_credential_gave_is_shared_only_under_the_operators_key() {
+fn credential_answers_need_the_operators_key() {
     let own = Keys::new("p:", None);
     assert_eq!(
         own.of(
