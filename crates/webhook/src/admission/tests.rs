@@ -13,12 +13,12 @@ use tolerarch_support::testing::StoppedClock;
 use tolerarch_text::escape::SHORTENED;
 
 /// A webhook in front of a registry in this process, with the default pool.
-struct Bench {
-    deciding: TestEngine,
+struct WebhookTest {
+    deciding: Deciding,
     webhook: Arc<Webhook>,
 }
 
-impl Bench {
+impl WebhookTest {
     async fn new() -> Self {
         let deciding = TestEngine::new().await;
         let reviews = ReviewMetrics::register(&deciding.metrics).unwrap();
@@ -26,7 +26,7 @@ impl Bench {
         Self { deciding, webhook }
     }
 
-    /// The reference of an image with these platforms.
+    /// Returns the reference of an image with these platforms.
     fn image(&self, name: &str, platforms: &[&str]) -> String {
         self.deciding.image(name, platforms)
     }
@@ -43,7 +43,7 @@ impl Bench {
             .unwrap()
     }
 
-    async fn ask(&self, pod: Value, timeout: Option<Duration>) -> Value {
+    async fn review(&self, pod: Value, timeout: Option<Duration>) -> Value {
         let body = review(pod).to_string();
         let answer = self.answer(body, timeout).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
@@ -55,7 +55,7 @@ impl Bench {
     }
 
     async fn reason(&self, images: &[&str]) -> String {
-        self.ask(pod(images), None).await["auditAnnotations"]["reason"]
+        self.review(pod(images), None).await["auditAnnotations"]["reason"]
             .as_str()
             .unwrap()
             .to_owned()
@@ -71,15 +71,15 @@ fn review(pod: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_path_chooses_a_profile() {
-    let bench = Bench::new().await;
-    let snapshot = bench.deciding.current.load_full();
+async fn path_selects_the_profile() {
+    let test = WebhookTest::new().await;
+    let snapshot = test.deciding.current.load_full();
     let policy = &snapshot.policy;
     let none = Policy {
         pools: Vec::new(),
         ..policy.clone()
     };
-    bench.deciding.current.store(Arc::new(Snapshot {
+    test.deciding.current.store(Arc::new(Snapshot {
         profiles: [
             ("none".to_owned(), none),
             ("all".to_owned(), policy.clone()),
@@ -87,7 +87,7 @@ async fn a_path_chooses_a_profile() {
         .into(),
         ..Snapshot::clone(&snapshot)
     }));
-    let multi = bench.image("multi", &BOTH);
+    let multi = test.image("multi", &BOTH);
     for (path, reason) in [
         ("/mutate?timeout=10s", "tolerated"),
         ("/mutate/all?timeout=10s", "tolerated"),
@@ -100,7 +100,7 @@ async fn a_path_chooses_a_profile() {
         let request = request
             .body(Body::from(review(pod(&[&multi])).to_string()))
             .unwrap();
-        let answer = bench.webhook.clone().router().call(request).await.unwrap();
+        let answer = test.webhook.clone().router().call(request).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK, "{path}");
         let answer = answer.into_body().collect().await.unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
@@ -110,7 +110,7 @@ async fn a_path_chooses_a_profile() {
             "{path}"
         );
     }
-    let text = bench.deciding.metrics.render().unwrap();
+    let text = test.deciding.metrics.render().unwrap();
     for counted in [
         r#"{decision="tolerated",profile="",reason="tolerated"} 1"#,
         r#"{decision="tolerated",profile="all",reason="tolerated"} 1"#,
@@ -122,11 +122,11 @@ async fn a_path_chooses_a_profile() {
 }
 
 #[tokio::test]
-async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
-    let bench = Bench::new().await;
-    let multi = bench.image("multi", &BOTH);
-    let amd = bench.image("amd", &["linux/amd64"]);
-    let answer = bench.ask(pod(&[&multi]), None).await;
+async fn answer_has_a_patch_and_audit_annotations() {
+    let test = WebhookTest::new().await;
+    let multi = test.image("multi", &BOTH);
+    let amd = test.image("amd", &["linux/amd64"]);
+    let answer = test.review(pod(&[&multi]), None).await;
     assert_eq!(
         answer["auditAnnotations"],
         json!({"decision": "tolerated", "reason": "tolerated"})
@@ -145,7 +145,7 @@ async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
         json!({"tolerarch.io/pools": "multi-arch"})
     );
 
-    let answer = bench.ask(pod(&[&multi, &amd]), None).await;
+    let answer = test.review(pod(&[&multi, &amd]), None).await;
     assert_eq!(
         answer["auditAnnotations"],
         json!({"decision": "unchanged", "reason": "platform-missing", "image": amd})
@@ -154,33 +154,33 @@ async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
-    let bench = Bench::new().await;
-    let image = bench.image("app", &BOTH);
+async fn pod_without_room_for_the_annotation_is_unchanged() {
+    let test = WebhookTest::new().await;
+    let image = test.image("app", &BOTH);
     let room = (256 << 10) - "tolerarch.io/pools".len() - "multi-arch".len();
     for (size, reason) in [(room, "tolerated"), (room + 1, "no-room")] {
         let mut pod = pod(&[&image]);
         pod["metadata"]["annotations"] = json!({"k": "v".repeat(size - 1)});
-        let answer = bench.ask(pod, None).await;
+        let answer = test.review(pod, None).await;
         assert_eq!(answer["auditAnnotations"]["reason"], reason);
     }
 }
 
-/// etcd would refuse it, and the Pod would not be created.
+/// etcd would refuse a larger Pod, and the Pod would not be created.
 #[tokio::test]
-async fn a_pod_that_would_become_too_large_stays_as_it_is() {
-    let bench = Bench::new().await;
-    let multi = bench.image("multi", &BOTH);
-    let amd = bench.image("amd", &["linux/amd64"]);
+async fn pod_that_would_become_too_large_is_unchanged() {
+    let test = WebhookTest::new().await;
+    let multi = test.image("multi", &BOTH);
+    let amd = test.image("amd", &["linux/amd64"]);
     let reason = async |image: &str, size: usize, opened: bool| {
         let mut pod = pod(&[image]);
         pod["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "v".repeat(size)}]);
         if opened {
-            let own = json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"});
-            pod["spec"]["tolerations"] = json!([own]);
+            let managed = json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"});
+            pod["spec"]["tolerations"] = json!([managed]);
             pod["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
         }
-        let answer = bench.ask(pod, None).await;
+        let answer = test.review(pod, None).await;
         answer["auditAnnotations"]["reason"]
             .as_str()
             .unwrap()
@@ -199,11 +199,11 @@ async fn a_pod_that_would_become_too_large_stays_as_it_is() {
     }
 }
 
-/// Text counts as it stands in JSON, objects and their members with more.
+/// Texts count with their length as JSON; objects and their members count with more than that.
 #[tokio::test]
-async fn a_pod_that_is_long_as_json_only_is_tolerated_up_to_etcds_limit() {
-    let bench = Bench::new().await;
-    let image = bench.image("app", &BOTH);
+async fn pod_is_limited_by_its_size_in_etcd_not_as_json() {
+    let test = WebhookTest::new().await;
+    let image = test.image("app", &BOTH);
     for (text, count, reason) in [
         (r"\u003c", 250_000, "tolerated"),
         (r"\u003c", 300_000, "no-room"),
@@ -213,7 +213,7 @@ async fn a_pod_that_is_long_as_json_only_is_tolerated_up_to_etcds_limit() {
         body["request"]["object"]["spec"]["containers"][0]["env"] =
             json!([{"name": "A", "value": "TEXT"}]);
         let body = body.to_string().replace("TEXT", &text.repeat(count));
-        let answer = bench.answer(body, None).await;
+        let answer = test.answer(body, None).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(
             answer["response"]["auditAnnotations"]["reason"], reason,
@@ -226,34 +226,33 @@ async fn a_pod_that_is_long_as_json_only_is_tolerated_up_to_etcds_limit() {
             (0..entries).map(|i| json!({"name": format!("A{i}"), "value": "twenty bytes of text"}));
         many["spec"]["containers"][0]["env"] = env.collect();
         assert_eq!(
-            bench.ask(many, None).await["auditAnnotations"]["reason"],
+            test.review(many, None).await["auditAnnotations"]["reason"],
             reason
         );
     }
 }
 
 #[tokio::test]
-async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
-    let bench = Bench::new().await;
-    let image = bench.image("app", &BOTH);
-    bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
+async fn lookup_outlives_the_api_servers_timeout() {
+    let test = WebhookTest::new().await;
+    let image = test.image("app", &BOTH);
+    test.deciding.remote.repo("app").fault(Some(Fault::hang()));
     let two_seconds = Some(Duration::from_secs(2));
     let pod = pod(&[&image]);
     let _clock = StoppedClock::stop();
-    let asking = bench.ask(pod, two_seconds);
-    tokio::pin!(asking);
-    // Of two seconds one is kept for the way back.
+    let answering = test.review(pod, two_seconds);
+    tokio::pin!(answering);
+    // One of the two seconds is reserved for the way back.
     for _ in 0..9 {
-        assert!(futures_util::poll!(&mut asking).is_pending());
+        assert!(futures_util::poll!(&mut answering).is_pending());
         tokio::time::advance(Duration::from_millis(100)).await;
     }
-    assert!(futures_util::poll!(&mut asking).is_pending());
+    assert!(futures_util::poll!(&mut answering).is_pending());
     tokio::time::advance(Duration::from_millis(101)).await;
-    let answer = asking.await;
+    let answer = answering.await;
     assert_eq!(answer["auditAnnotations"]["reason"], "budget-exceeded");
     assert!(
-        bench
-            .deciding
+        test.deciding
             .metrics
             .render()
             .unwrap()
@@ -262,11 +261,11 @@ async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
 }
 
 #[tokio::test]
-async fn a_panic_costs_nothing_but_the_change() {
-    let bench = Bench::new().await;
+async fn panic_leaves_the_pod_unchanged() {
+    let test = WebhookTest::new().await;
     let body = review(json!({"spec": {"containers": [{"image": "x"}]}})).to_string();
     let review = review::decode(body.as_bytes()).unwrap();
-    let answer = bench
+    let answer = test
         .webhook
         .answer_with(&review, None, Instant::now(), async { panic!("a defect") })
         .await;
@@ -276,14 +275,14 @@ async fn a_panic_costs_nothing_but_the_change() {
         answer["response"]["auditAnnotations"],
         json!({"decision": "unchanged", "reason": "internal"})
     );
-    assert_eq!(bench.reason(&["Bad Image"]).await, "image-invalid");
+    assert_eq!(test.reason(&["Bad Image"]).await, "image-invalid");
 }
 
 #[tokio::test]
 async fn long_images_are_shortened_for_the_audit_log() {
-    let bench = Bench::new().await;
+    let test = WebhookTest::new().await;
     let long = "é".repeat(100_000);
-    let answer = bench.ask(pod(&[&long]), None).await;
+    let answer = test.review(pod(&[&long]), None).await;
     assert_eq!(
         answer["auditAnnotations"]["image"]
             .as_str()
@@ -295,8 +294,8 @@ async fn long_images_are_shortened_for_the_audit_log() {
 }
 
 #[tokio::test]
-async fn http_says_what_is_wrong_and_never_to_come_back() {
-    let bench = Bench::new().await;
+async fn http_errors_have_reasons_and_no_retry_after() {
+    let test = WebhookTest::new().await;
     let good = review(pod(&["Bad Image"])).to_string();
     let json = "application/json";
     for (method, path, content_type, body, status) in [
@@ -325,7 +324,7 @@ async fn http_says_what_is_wrong_and_never_to_come_back() {
             .header(CONTENT_TYPE, content_type)
             .body(Body::from(body))
             .unwrap();
-        let answer = bench.webhook.clone().router().call(request).await.unwrap();
+        let answer = test.webhook.clone().router().call(request).await.unwrap();
         assert_eq!(
             answer.status().as_u16(),
             status,
@@ -336,7 +335,7 @@ async fn http_says_what_is_wrong_and_never_to_come_back() {
 }
 
 #[test]
-fn reads_the_api_servers_timeout() {
+fn timeout_of_the_api_server_is_parsed() {
     let seconds = |n| Some(Duration::from_secs(n));
     for (query, expected) in [
         (None, None),
@@ -355,23 +354,22 @@ fn reads_the_api_servers_timeout() {
     }
 }
 
-/// A webhook like that of the bench, with these budgets, and what it answers to Pods with an image whose registry
-/// hangs.
-struct Small {
+/// Webhook like that of [`WebhookTest`], but with small budgets. The registry of its Pod's image hangs.
+struct LimitedWebhook {
     webhook: Arc<Webhook>,
     pod: Value,
-    bench: Bench,
+    base: WebhookTest,
     _clock: StoppedClock,
 }
 
-impl Small {
+impl LimitedWebhook {
     async fn new(uploads: usize, waiting: usize) -> Self {
-        let bench = Bench::new().await;
-        let pod = pod(&[&bench.image("app", &BOTH)]);
-        bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
+        let test = WebhookTest::new().await;
+        let pod = pod(&[&test.image("app", &BOTH)]);
+        test.deciding.remote.repo("app").fault(Some(Fault::hang()));
         let Webhook {
             current, metrics, ..
-        } = &*bench.webhook;
+        } = &*test.webhook;
         let uploads = Budget::new(uploads);
         let waiting = Budget::new(waiting);
         let webhook = Webhook {
@@ -383,15 +381,15 @@ impl Small {
         Self {
             webhook: Arc::new(webhook),
             pod,
-            bench,
+            base: test,
             _clock: StoppedClock::stop(),
         }
     }
 
-    /// What comes of these reviews, whose budget ends after the registry was asked.
-    async fn hangs<T>(&self, reviews: impl Future<Output = T>) -> T {
+    /// Returns the result of these reviews; their time ends after the registry has a request.
+    async fn after_timeout<T>(&self, reviews: impl Future<Output = T>) -> T {
         let late = async {
-            self.bench
+            self.base
                 .deciding
                 .remote
                 .wait_until(|seen| !seen.is_empty())
@@ -423,31 +421,31 @@ impl Small {
 }
 
 #[tokio::test]
-async fn a_review_whose_memory_is_needed_is_answered_at_once() {
-    let webhook = Small::new(1 << 20, 100 << 10).await;
+async fn evicted_review_is_answered_at_once() {
+    let webhook = LimitedWebhook::new(1 << 20, 100 << 10).await;
     let mut waiting = webhook.pod.clone();
-    // Not an annotation: those are not kept.
+    // A toleration, as annotations are not held.
     waiting["spec"]["tolerations"] = json!([{"key": "x".repeat(60 << 10), "operator": "Exists"}]);
     let second = async {
         tokio::time::advance(Duration::from_millis(1)).await;
         webhook.reason(&waiting).await
     };
     let both = async { tokio::join!(webhook.reason(&waiting), second) };
-    let (first, second) = webhook.hangs(both).await;
+    let (first, second) = webhook.after_timeout(both).await;
     assert_eq!([&*first, &*second], ["overloaded", "budget-exceeded"]);
 }
 
 #[tokio::test]
-async fn reviews_that_wait_hold_what_is_read_of_them_only() {
-    let webhook = Small::new(200 << 10, 100 << 10).await;
+async fn waiting_reviews_hold_only_their_decoded_parts() {
+    let webhook = LimitedWebhook::new(200 << 10, 100 << 10).await;
     let mut large = webhook.pod.clone();
     large["metadata"]["annotations"] = json!({"padding": "x".repeat(70 << 10)});
     let mut in_pieces = webhook.pod.clone();
     in_pieces["metadata"]["annotations"] = json!({"padding": "x".repeat(FREE)});
     let upload = async {
-        // Late, and soon so large that it has to go.
+        // It begins late, and soon is so large that it is evicted.
         webhook
-            .bench
+            .base
             .deciding
             .remote
             .wait_until(|seen| !seen.is_empty())
@@ -464,21 +462,21 @@ async fn reviews_that_wait_hold_what_is_read_of_them_only() {
         (0..20).map(|i| webhook.reason([&large, &in_pieces][i % 2])),
     );
     let (reasons, status) = webhook
-        .hangs(futures_util::future::join(waiting, upload))
+        .after_timeout(futures_util::future::join(waiting, upload))
         .await;
     assert_eq!(reasons, ["budget-exceeded"; 20]);
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// What is small as JSON may be large in memory: as many of these as there may be connections would take 1 GiB.
+/// A review that is small as JSON may be large in memory: one for each possible connection would take 1 GiB.
 #[tokio::test]
-async fn small_reviews_that_decode_to_much_are_charged() {
-    let webhook = Small::new(1 << 20, 1 << 20).await;
+async fn small_reviews_are_charged_for_their_decoded_size() {
+    let webhook = LimitedWebhook::new(1 << 20, 1 << 20).await;
     let mut swelling = webhook.pod.clone();
     swelling["spec"]["tolerations"] = json!(vec![json!({}); 2000]);
     assert!(review(swelling.clone()).to_string().len() <= FREE);
     let reviews = futures_util::future::join_all((0..8).map(|_| webhook.reason(&swelling)));
-    let reasons = webhook.hangs(reviews).await;
+    let reasons = webhook.after_timeout(reviews).await;
     let overloaded = reasons
         .iter()
         .filter(|reason| *reason == "overloaded")

@@ -32,11 +32,11 @@ async fn load_for(dir: &Path, name: Option<&str>) -> Result<Loaded, CertificateE
     Ok((certificate, state, metrics))
 }
 
-/// Lets readings of the files come due until something is so. They run on other threads and may meet files half
-/// written, so it is not said how many it takes.
-async fn until(mut so: impl FnMut() -> bool) {
+/// Lets time pass, so that the files are read again and again, until a condition holds. Other threads read the files,
+/// which may be half written, so the number of readings varies.
+async fn until(mut holds: impl FnMut() -> bool) {
     for _ in 0..1_000_000 {
-        if so() {
+        if holds() {
             return;
         }
         tokio::time::advance(POLL).await;
@@ -63,7 +63,7 @@ fn reloads(metrics: &Metrics, result: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn follows_its_files_and_keeps_the_old_pair_when_the_new_one_is_broken() {
+async fn broken_new_pair_keeps_the_old_one_served() {
     let pki = Pki::new();
     let dir = tempfile::tempdir().unwrap();
     let [first, second, third] = ["a.test", "b.test", "c.test"].map(|name| pki.leaf(&[name]));
@@ -89,7 +89,7 @@ async fn follows_its_files_and_keeps_the_old_pair_when_the_new_one_is_broken() {
 }
 
 #[tokio::test]
-async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
+async fn unusable_first_pair_fails_and_quotes_no_key() {
     let pki = Pki::new();
     let dir = tempfile::tempdir().unwrap();
     let leaf = pki.leaf(&["a.test"]);
@@ -134,7 +134,7 @@ async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
 }
 
 #[tokio::test]
-async fn tells_when_the_certificate_expires() {
+async fn metric_has_the_expiry_of_the_certificate() {
     let pki = Pki::new();
     let dir = tempfile::tempdir().unwrap();
     let expiry = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
@@ -150,14 +150,14 @@ async fn tells_when_the_certificate_expires() {
 }
 
 #[tokio::test]
-async fn each_connection_shakes_hands_in_full() {
+async fn each_connection_does_a_full_handshake() {
     let pki = Pki::new();
     let dir = tempfile::tempdir().unwrap();
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
     let (certificate, ..) = load(dir.path()).await.unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config().unwrap()));
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
-        // It would resume what it can.
+        // This client resumes sessions if it can.
         let connector = TlsConnector::from(Arc::new(pki.client_config_of(&[version])));
         for _ in 0..2 {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -167,22 +167,22 @@ async fn each_connection_shakes_hands_in_full() {
             let mut server = server.unwrap();
             let mut client = client.unwrap();
             server.write_all(b"x").await.unwrap();
-            // Tickets come before it.
+            // Tickets would arrive before this byte.
             client.read_u8().await.unwrap();
-            let (_, seen) = client.get_ref();
+            let (_, connection) = client.get_ref();
             assert_eq!(
-                seen.handshake_kind(),
+                connection.handshake_kind(),
                 Some(rustls::HandshakeKind::Full),
                 "{version:?}"
             );
-            assert_eq!(seen.tls13_tickets_received(), 0);
+            assert_eq!(connection.tls13_tickets_received(), 0);
         }
     }
 }
 
-/// To open a FIFO waits for a writer, and the kernel's file with a random number has another content at each reading.
+/// Opening a FIFO waits for a writer, and the kernel's file with a random number has other content at each reading.
 #[tokio::test(start_paused = true)]
-async fn what_is_no_file_does_not_end_reloading() {
+async fn unreadable_path_does_not_end_reloading() {
     let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let pki = Pki::new();
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
@@ -223,9 +223,9 @@ async fn what_is_no_file_does_not_end_reloading() {
     }
 }
 
-/// Its Secret is mounted, and the issuer may write it later.
+/// A managed pair is in a mounted Secret, which the issuer may write later.
 #[tokio::test]
-async fn only_a_managed_first_pair_may_come_later() {
+async fn only_a_managed_first_pair_may_be_missing() {
     let pki = Pki::new();
     let dir = tempfile::tempdir().unwrap();
     let leaf = pki.leaf(&["a.test"]);
@@ -252,7 +252,7 @@ async fn only_a_managed_first_pair_may_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
+async fn certificate_refused_by_api_servers_is_reported() {
     const NAME: &str = "tolerarch.a.svc";
     let pki = Pki::new();
     let dir = tempfile::tempdir().unwrap();

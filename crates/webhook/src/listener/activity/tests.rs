@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(180);
 
-/// A stream to a client, one byte of which is on the way at most.
+/// Returns a stream and its client. At most one byte is on the way.
 fn stream_to_client(
     activity: &Arc<Activity>,
 ) -> (impl AsyncRead + AsyncWrite + Unpin + use<>, DuplexStream) {
@@ -21,7 +21,7 @@ fn stream_to_client(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resting_client_does_not_count_as_stalled() {
+async fn idle_client_does_not_count_as_stalled() {
     let activity = Activity::new();
     let overdue = || activity.overdue(FIRST, IDLE);
     activity.bytes_arrived();
@@ -46,10 +46,10 @@ async fn a_resting_client_does_not_count_as_stalled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_has_to_take_its_answer() {
+async fn client_that_takes_no_answer_times_out() {
     let (mut server, mut client) = stream_to_client(&Activity::new());
     for _ in 0..3 {
-        // It takes each part in time, and all of them later.
+        // The client takes each part in time, although all of them take longer.
         let takes = async {
             sleep(CLIENT_TIME - SECOND).await;
             client.read_u8().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_client_has_to_take_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
+async fn incomplete_head_is_overdue() {
     let activity = Activity::new();
     let (mut server, mut client) = stream_to_client(&activity);
     let overdue = || activity.overdue(FIRST, IDLE);
@@ -88,11 +88,7 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
     let begun = Instant::now() - 11 * SECOND;
     activity.head_complete();
     advance(IDLE).await;
-    assert_eq!(
-        overdue(),
-        None,
-        "how fast a body arrives is its reader's business"
-    );
+    assert_eq!(overdue(), None, "the body's reader enforces its pace");
     assert_eq!(
         activity.waiting(),
         Some((false, begun)),
@@ -103,7 +99,7 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_has_arrived_when_its_reader_drops_it() {
+async fn body_is_complete_once_it_is_dropped() {
     let activity = Activity::new();
     activity.bytes_arrived();
     activity.head_complete();
@@ -114,9 +110,9 @@ async fn a_body_has_arrived_when_its_reader_drops_it() {
     assert_eq!(activity.waiting(), None);
 }
 
-/// Its answers would be kept for as long as it goes on asking.
+/// Otherwise answers would be buffered for as long as the client sends requests.
 #[tokio::test(start_paused = true)]
-async fn further_requests_give_no_time_to_take_the_answers() {
+async fn further_requests_do_not_extend_the_write_timeout() {
     let activity = Activity::new();
     let (mut server, mut client) = stream_to_client(&activity);
     server.write_all(b"x").await.unwrap();
@@ -134,7 +130,7 @@ async fn further_requests_give_no_time_to_take_the_answers() {
 }
 
 #[test]
-fn a_body_is_as_long_as_announced() {
+fn body_keeps_its_announced_length() {
     let body = arriving(Full::new(Bytes::from_static(b"abc")), Activity::new());
     assert_eq!(body.size_hint().exact(), Some(3));
 }

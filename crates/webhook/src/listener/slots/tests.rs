@@ -4,7 +4,7 @@ use tokio::time::advance;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// `server.maxConnections` as it is by default, and how long `serve` spares connections.
+/// The default of `server.maxConnections`, and the grace period of `serve`.
 const SHIPPED: Limits = Limits {
     connections: 4096,
     per_peer: 4096,
@@ -26,7 +26,7 @@ async fn enter(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
     enter_now(slots, peer)
 }
 
-fn has_to_leave((_, activity): &Entered) -> bool {
+fn has_to_close((_, activity): &Entered) -> bool {
     activity.close_requested().now_or_never().is_some()
 }
 
@@ -36,7 +36,7 @@ fn begin_answer((_, activity): &Entered) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_the_longest_makes_room() {
+async fn connection_that_waited_longest_makes_room() {
     let slots = Slots::new(Limits {
         connections: 3,
         per_peer: 3,
@@ -49,7 +49,7 @@ async fn who_has_waited_the_longest_makes_room() {
     advance(SECOND).await;
     used.1.answer_complete();
     let next = enter(&slots, [10, 0, 0, 2]).await.unwrap();
-    assert!(has_to_leave(&idle) && !has_to_leave(&used) && !has_to_leave(&answering));
+    assert!(has_to_close(&idle) && !has_to_close(&used) && !has_to_close(&answering));
     for connection in [&used, &next] {
         begin_answer(connection);
     }
@@ -62,7 +62,7 @@ async fn who_has_waited_the_longest_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_address_takes_its_own_places_only() {
+async fn crowded_address_takes_only_its_own_slots() {
     let slots = Slots::new(Limits {
         connections: 9,
         per_peer: 2,
@@ -72,45 +72,45 @@ async fn one_address_takes_its_own_places_only() {
     let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     let second = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     let third = enter(&slots, [10, 0, 0, 1]).await.unwrap();
-    assert!(has_to_leave(&first) && ![&other, &second, &third].into_iter().any(has_to_leave));
+    assert!(has_to_close(&first) && ![&other, &second, &third].into_iter().any(has_to_close));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_connection_is_spared() {
+async fn fresh_connection_keeps_its_slot() {
     let slots = Slots::new(Limits {
         connections: 1,
         per_peer: 1,
         spared: 3 * SECOND,
     });
     let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
-    assert!(enter(&slots, [10, 0, 0, 1]).await.is_none() && !has_to_leave(&first));
+    assert!(enter(&slots, [10, 0, 0, 1]).await.is_none() && !has_to_close(&first));
     advance(2 * SECOND).await;
-    assert!(enter(&slots, [10, 0, 0, 1]).await.is_some() && has_to_leave(&first));
+    assert!(enter(&slots, [10, 0, 0, 1]).await.is_some() && has_to_close(&first));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_answered_a_request_goes_first() {
+async fn never_answered_connection_makes_room_first() {
     let slots = Slots::new(Limits {
         connections: 3,
         per_peer: 3,
         spared: SECOND,
     });
-    let resting = enter(&slots, FLOODER).await.unwrap();
-    resting.1.answer_complete();
+    let idle = enter(&slots, FLOODER).await.unwrap();
+    idle.1.answer_complete();
     advance(9 * SECOND).await;
     let fresh = enter(&slots, FLOODER).await.unwrap();
     let answering = enter(&slots, FLOODER).await.unwrap();
     begin_answer(&answering);
     let first = enter(&slots, API_SERVER).await.unwrap();
-    assert!(has_to_leave(&fresh) && !has_to_leave(&resting));
-    // Where the fresh ones are spared, one of them costs a connection at rest.
+    assert!(has_to_close(&fresh) && !has_to_close(&idle));
+    // While fresh connections are in their grace period, an idle one makes room.
     let second = enter_now(&slots, FLOODER).unwrap();
-    assert!(has_to_leave(&resting) && ![&first, &second, &answering].into_iter().any(has_to_leave));
+    assert!(has_to_close(&idle) && ![&first, &second, &answering].into_iter().any(has_to_close));
 }
 
-/// Were it otherwise, some 4,100 connections that are renewed just before they count as idle would be enough.
+/// Otherwise 4,100 connections that are renewed just before their idle timeout would suffice.
 #[tokio::test(start_paused = true)]
-async fn a_flood_from_one_address_refuses_no_other_one() {
+async fn flood_from_one_address_refuses_no_other() {
     for answered in [false, true] {
         let slots = Slots::new(SHIPPED);
         let flood = || {
@@ -130,15 +130,15 @@ async fn a_flood_from_one_address_refuses_no_other_one() {
                 api_server.push(connection);
             }
             assert!(slots.open.lock().values().map(Vec::len).sum::<usize>() <= SHIPPED.connections);
-            // What was closed is opened again.
-            flooding.retain(|connection| !has_to_leave(connection));
+            // Closed connections are opened again.
+            flooding.retain(|connection| !has_to_close(connection));
             flooding.extend((0..100).map_while(|_| flood()));
             advance(SECOND / 4).await;
         }
         assert_eq!(
             api_server
                 .iter()
-                .filter(|connection| has_to_leave(connection))
+                .filter(|connection| has_to_close(connection))
                 .count(),
             0,
             "{answered}"
@@ -147,7 +147,7 @@ async fn a_flood_from_one_address_refuses_no_other_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_addresses_do_not_take_turns_in_closing_each_others() {
+async fn equal_addresses_do_not_close_each_others() {
     let slots = Slots::new(Limits {
         connections: 4,
         per_peer: 4,
@@ -162,24 +162,24 @@ async fn two_addresses_do_not_take_turns_in_closing_each_others() {
     for peer in 0..2 {
         assert!(enter(&slots, [10, 0, 0, peer]).await.is_none());
     }
-    assert!(!all.iter().any(has_to_leave));
+    assert!(!all.iter().any(has_to_close));
     let third = enter(&slots, [10, 0, 0, 2]).await.unwrap();
     assert_eq!(
         all.iter()
-            .filter(|connection| has_to_leave(connection))
+            .filter(|connection| has_to_close(connection))
             .count(),
         1
     );
     begin_answer(&third);
     assert!(
         enter(&slots, [10, 0, 0, 2]).await.is_none(),
-        "no other one has two more"
+        "no other address has two more"
     );
 }
 
-/// Against the rule itself, over connections that do something at any time.
+/// Compares with the rule itself, over connections that change their stage at random.
 #[tokio::test(start_paused = true)]
-async fn the_lowest_rank_makes_room() {
+async fn lowest_rank_makes_room() {
     let limits = Limits {
         connections: 24,
         per_peer: 16,
@@ -205,11 +205,11 @@ async fn the_lowest_rank_makes_room() {
         }
         let peer = *random.choice(&[1, 1, 1, 2, 2, 3, 4]).unwrap();
         let of = [0, 1, 2, 3, 4].map(|peer| open.iter().filter(|(of, _)| *of == peer).count());
-        let own = of[usize::from(peer)];
+        let of_this_peer = of[usize::from(peer)];
         let most = *of.iter().max().unwrap();
         let full = open.len() >= limits.connections;
-        let crowded = own >= limits.per_peer;
-        let forced = !crowded && own + 1 < most;
+        let crowded = of_this_peer >= limits.per_peer;
+        let forced = !crowded && of_this_peer + 1 < most;
         let spared = if forced {
             Duration::ZERO
         } else {
@@ -230,10 +230,10 @@ async fn the_lowest_rank_makes_room() {
             });
         let waiting: Vec<_> = waiting.collect();
         let entered = enter_now(&slots, [10, 0, 0, peer]);
-        let gone = open
+        let closed_index = open
             .iter()
-            .position(|(_, connection)| has_to_leave(connection));
-        let gone = gone.map(|index| open.swap_remove(index));
+            .position(|(_, connection)| has_to_close(connection));
+        let closed = closed_index.map(|index| open.swap_remove(index));
         if let Some(connection) = entered {
             open.push((peer, connection));
             accepted += 1;
@@ -242,22 +242,24 @@ async fn the_lowest_rank_makes_room() {
             assert!((full || crowded) && !forced && waiting.is_empty());
             continue;
         }
-        let Some((of_peer, (_, activity))) = gone else {
+        let Some((of_peer, (_, activity))) = closed else {
             assert!(!full && !crowded);
             continue;
         };
         assert!(eligible(of_peer), "{of_peer} for {peer}");
         match activity.waiting() {
-            // Of the same address none is lower, and of the others none that was never answered.
+            // No connection of the same address has a lower rank, and no other one was never answered.
             Some((served, since)) => {
-                let lower = |(of, there, then): &(bool, u8, Instant)| {
-                    (*of, *then) < (served, since) && *there == of_peer || !of && served && !forced
+                let is_lower = |(other_served, other_peer, other_since): &(bool, u8, Instant)| {
+                    let has_lower_rank = (*other_served, *other_since) < (served, since);
+                    has_lower_rank && *other_peer == of_peer || !other_served && served && !forced
                 };
-                assert!(now - since >= spared && !waiting.iter().any(lower));
+                assert!(now - since >= spared && !waiting.iter().any(is_lower));
             }
             None => {
                 cut_off += 1;
-                assert!(forced && !waiting.iter().any(|(_, there, ..)| *there == of_peer));
+                let mut peers = waiting.iter().map(|(_, other_peer, _)| other_peer);
+                assert!(forced && !peers.any(|other_peer| *other_peer == of_peer));
             }
         }
     }

@@ -28,7 +28,8 @@ pub(super) struct Authority {
 impl Authority {
     pub(super) fn new(now: Time, lifetime: Duration) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
-        let mut params = params(&[], now, now + lifetime)?;
+        let expires = now + lifetime;
+        let mut params = params(&[], now, expires)?;
         // Each CA has a different name: verifiers find issuers by name, and try each key of that name.
         let name = format!("tolerarch CA {:016x}", fastrand::u64(..));
         params.distinguished_name.push(DnType::CommonName, name);
@@ -40,7 +41,7 @@ impl Authority {
         let ca = Ca {
             der: params.self_signed(&key)?.into(),
             created: now,
-            expires: now + lifetime,
+            expires,
         };
         Ok(Self {
             ca,
@@ -88,7 +89,9 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok((pem(certificate.der()).into(), key.serialize_pem().into()))
+        let certificate = pem(certificate.der());
+        let key = key.serialize_pem();
+        Ok((certificate.into(), key.into()))
     }
 }
 
@@ -108,14 +111,18 @@ pub(super) fn read_leaf(
     let key = PrivateKeyDer::from_pem_slice(key).ok()?;
     CertifiedKey::from_der(chain.clone(), key, &aws_lc_rs::default_provider()).ok()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let alternatives = &parsed.subject_alternative_name().ok()??.value.general_names;
-    let mut names: Vec<String> = alternatives.iter().filter_map(server_name).collect();
+    let alternatives = parsed.subject_alternative_name().ok()??;
+    let mut names = Vec::new();
+    for name in &alternatives.value.general_names {
+        names.extend(server_name(name));
+    }
     names.sort();
-    let mut cas = authorities.iter().map(|authority| &authority.ca.der);
-    let signer = cas.find(|ca| has_signed(ca, certificate, now));
+    let signer = authorities
+        .iter()
+        .find(|authority| has_signed(&authority.ca.der, certificate, now));
     let (begins, expires) = lifetime(&parsed);
     Some(Leaf {
-        ca: signer.cloned(),
+        ca: signer.map(|authority| authority.ca.der.clone()),
         names,
         issued: begins + BACKDATE,
         expires,

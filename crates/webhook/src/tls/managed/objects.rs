@@ -81,7 +81,12 @@ impl Secret {
         if !matches!(read, Err(ClusterError::NotFound)) {
             return read.map(Some).map_err(Operation::READ_SECRET.failed());
         }
-        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": OPAQUE});
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name.as_str()},
+            "type": OPAQUE,
+        });
         let created = cluster.patch(&path, PatchType::APPLY, &object).await;
         created.map_err(Operation::CREATE_SECRET.failed())?;
         Ok(None)
@@ -90,7 +95,10 @@ impl Secret {
     /// Returns the value of this key, empty if there is none.
     pub(super) fn value(&self, key: &str) -> &[u8] {
         let value = self.data.as_ref().and_then(|data| data.get(key));
-        value.map_or(&[], |value| &value.0)
+        match value {
+            Some(value) => &value.0,
+            None => &[],
+        }
     }
 
     /// Returns the usable CAs, the newest first.
@@ -120,7 +128,10 @@ impl Secret {
         for key in self.keys_to_remove() {
             data.entry(key).or_insert(Value::Null);
         }
-        let patch = json!({"metadata": {"resourceVersion": self.version()}, "data": data});
+        let patch = json!({
+            "metadata": {"resourceVersion": self.version()},
+            "data": data,
+        });
         let written = cluster
             .patch(&Self::path(cluster, name), PatchType::MERGE, &patch)
             .await;
@@ -134,12 +145,14 @@ impl Secret {
 
     /// Returns all keys if the Secret is too full for a certificate.
     fn keys_to_remove(&self) -> Vec<String> {
-        let values = self.data.iter().flatten();
-        let bytes: usize = values.clone().map(|(_, value)| value.0.len()).sum();
+        let Some(data) = &self.data else {
+            return Vec::new();
+        };
+        let bytes: usize = data.values().map(|value| value.0.len()).sum();
         if bytes <= SIZE {
             return Vec::new();
         }
-        values.map(|(key, _)| key.clone()).collect()
+        data.keys().cloned().collect()
     }
 
     /// Deletes the Secret; if it has finalizers, which would keep it, removes those first.
@@ -154,8 +167,9 @@ impl Secret {
             );
             cluster.delete(&path, self.version()).await
         } else {
-            let patch =
-                json!({"metadata": {"resourceVersion": self.version(), "finalizers": null}});
+            let patch = json!({
+                "metadata": {"resourceVersion": self.version(), "finalizers": null},
+            });
             cluster.patch(&path, PatchType::MERGE, &patch).await
         };
         removed.map_err(Operation::DELETE_SECRET.failed())?;

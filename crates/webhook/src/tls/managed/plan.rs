@@ -128,10 +128,15 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Returns whether every webhook trusts this CA.
     fn trusts(&self, ca: &Ca) -> bool {
-        let has = |bundle: &Vec<Ca>| bundle.iter().any(|trusted| trusted.der == ca.der);
-        !self.bundles.is_empty() && self.bundles.iter().all(has)
+        let has_ca = |bundle: &Vec<Ca>| contains(bundle, ca);
+        !self.bundles.is_empty() && self.bundles.iter().all(has_ca)
     }
+}
+
+fn contains(cas: &[Ca], ca: &Ca) -> bool {
+    cas.iter().any(|other| other.der == ca.der)
 }
 
 /// Observations of the bundles by this process: the times since which each has held without interruption.
@@ -145,15 +150,22 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn observe(&mut self, view: &View, now: Time) {
-        let since = |before: &HashMap<Der, Time>, ca: &Ca| {
-            let since = before.get(&ca.der).copied().unwrap_or(now);
-            (ca.der.clone(), since.min(now))
-        };
-        let trusted = view.cas.iter().filter(|ca| view.trusts(ca));
-        self.trusted = trusted.map(|ca| since(&self.trusted, ca)).collect();
-        let in_bundles = view.bundles.iter().flatten();
-        let removed = in_bundles.filter(|trusted| view.cas.iter().all(|ca| ca.der != trusted.der));
-        self.removed = removed.map(|ca| since(&self.removed, ca)).collect();
+        let mut trusted = HashMap::new();
+        for ca in &view.cas {
+            if view.trusts(ca) {
+                let since = since(&self.trusted, ca, now);
+                trusted.insert(ca.der.clone(), since);
+            }
+        }
+        let mut removed = HashMap::new();
+        for ca in view.bundles.iter().flatten() {
+            if !contains(&view.cas, ca) {
+                let since = since(&self.removed, ca, now);
+                removed.insert(ca.der.clone(), since);
+            }
+        }
+        self.trusted = trusted;
+        self.removed = removed;
     }
 
     /// Returns whether all bundles have contained this CA for this time.
@@ -170,6 +182,14 @@ impl History {
             Some(since) => now.saturating_sub(*since) < time,
             None => false,
         }
+    }
+}
+
+/// Returns the time since which an observation has held: `now` if it was not made before.
+fn since(before: &HashMap<Der, Time>, ca: &Ca, now: Time) -> Time {
+    match before.get(&ca.der) {
+        Some(since) => now.min(*since),
+        None => now,
     }
 }
 
@@ -197,14 +217,11 @@ pub(super) fn plan(
         return Some(Write::NewCa { beside: None });
     };
 
-    // Certificates of CAs that are not in the Secret any more may still be served: of former CAs, or of cert-manager's.
-    let overlap = lifetimes.overlap();
-    let is_needed = |ca: &&Ca| now < ca.expires && history.may_be_served(ca, overlap, now);
-    let others = view.bundles.iter().flatten().filter(is_needed);
-    let desired = distinct(valid.iter().copied().chain(others));
+    let desired = desired_bundle(view, &valid, history, now, lifetimes);
     // The order does not matter.
     let is_desired = |bundle: &Vec<Ca>| {
-        bundle.len() == desired.len() && bundle.iter().all(|ca| desired.contains(&ca.der))
+        let has_no_other = bundle.iter().all(|ca| desired.contains(&ca.der));
+        has_no_other && bundle.len() == desired.len()
     };
     if !view.are_plain || !view.bundles.iter().all(is_desired) {
         return Some(Write::Bundles(desired));
@@ -214,14 +231,18 @@ pub(super) fn plan(
     settled.retain(|ca| history.is_trusted_for(ca, lifetimes.settle(), now));
     // A CA that is about to be replaced signs only if there is no other.
     let lasting = settled.iter().find(|ca| !ca.is_due(now, lifetimes));
-    let signer = lasting.or(settled.first()).map(|ca| &ca.der);
-    let is_good =
-        |leaf: &Leaf| leaf.ca.as_ref() == signer && leaf.names == view.names && !leaf.is_due(now);
     let leaf = view.leaf.as_ref();
-    if let Some(signer) = signer
-        && !leaf.is_some_and(is_good)
-    {
-        return Some(Write::Leaf(signer.clone()));
+    if let Some(signer) = lasting.or(settled.first()) {
+        let is_good = match leaf {
+            Some(leaf) => {
+                let is_signed = leaf.ca.as_ref() == Some(&signer.der);
+                is_signed && leaf.names == view.names && !leaf.is_due(now)
+            }
+            None => false,
+        };
+        if !is_good {
+            return Some(Write::Leaf(signer.der.clone()));
+        }
     }
     if newest.is_due(now, lifetimes) {
         return Some(Write::NewCa {
@@ -236,15 +257,29 @@ pub(super) fn plan(
     None
 }
 
-/// Returns the first `BUNDLE` different certificates.
-fn distinct<'a>(cas: impl Iterator<Item = &'a Ca>) -> Vec<Der> {
-    let mut unique = Vec::new();
-    for ca in cas {
-        if unique.len() < BUNDLE && !unique.contains(&ca.der) {
-            unique.push(ca.der.clone());
+/// Returns the certificates that every bundle has to contain.
+fn desired_bundle(
+    view: &View,
+    valid: &[&Ca],
+    history: &History,
+    now: Time,
+    lifetimes: Lifetimes,
+) -> Vec<Der> {
+    let overlap = lifetimes.overlap();
+    let mut cas = valid.to_vec();
+    for ca in view.bundles.iter().flatten() {
+        // Certificates of a CA that is not in the Secret may still be served: of a former CA, or of cert-manager's.
+        if now < ca.expires && history.may_be_served(ca, overlap, now) {
+            cas.push(ca);
         }
     }
-    unique
+    let mut bundle = Vec::new();
+    for ca in cas {
+        if bundle.len() < BUNDLE && !bundle.contains(&ca.der) {
+            bundle.push(ca.der.clone());
+        }
+    }
+    bundle
 }
 
 #[cfg(test)]

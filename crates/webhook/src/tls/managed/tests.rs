@@ -26,7 +26,7 @@ const START: u64 = 1_800_000_000;
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
-/// A cluster with the webhooks, and without the Secrets.
+/// Makes a cluster with the webhooks, and without the Secrets.
 async fn cluster() -> Objects {
     let api = Objects::start().await;
     api.set_time(START);
@@ -81,7 +81,7 @@ impl Issuer {
         self.issuer.check().await;
     }
 
-    /// Looks at this time, and again when what was written is settled.
+    /// Checks at this time, and again once the bundles that were written have settled.
     async fn settle(&mut self, api: &Objects, now: u64) {
         for now in [now, now + 6] {
             api.set_time(now);
@@ -109,7 +109,7 @@ impl Replica {
             key: mount.path().join(KEY),
         };
         let (served, watch) = ServingCertificate::load(files, TlsMode::Managed, None, counts)
-            .expect("it may come later");
+            .expect("it may be issued later");
         Self {
             mount,
             watch,
@@ -118,13 +118,13 @@ impl Replica {
         }
     }
 
-    /// The kubelet projects the Secret, and the replica looks at its files.
+    /// Projects the Secret as the kubelet does, and has the replica check its files.
     async fn check(&mut self, api: &Objects) {
         project(api, self.mount.path());
         self.watch.check_files().await;
     }
 
-    /// Whether what the kubelet has written last can be served.
+    /// Returns whether the files that the kubelet wrote last can be served.
     fn is_well(&self) -> bool {
         self.watch.state.get() == State::Healthy
     }
@@ -133,7 +133,7 @@ impl Replica {
         self.served.current().map(|pair| pair.key.cert[0].clone())
     }
 
-    /// Whether each webhook trusts what is served, by the name it is called by.
+    /// Returns whether the bundle of each webhook trusts the served certificate, for the name of that webhook.
     fn is_trusted(&self, api: &Objects, now: u64) -> bool {
         let names = ["hook.team.svc", "10.1.2.3"];
         bundles(api).iter().zip(names).all(|(bundle, name)| {
@@ -159,7 +159,8 @@ impl Replica {
     }
 }
 
-/// Writes the files of the volume, as a kubelet does where no key is optional: with one missing it changes nothing.
+/// Writes the files of the volume. Like a kubelet, changes nothing if one of the keys, which are not optional, is
+/// missing.
 fn project(api: &Objects, mount: &Path) {
     let data = api
         .get(SERVING)
@@ -192,33 +193,34 @@ fn data(api: &Objects) -> Value {
     api.get(SECRET).unwrap()["data"].clone()
 }
 
-/// Not as Rust writes them.
+/// They are not in the format of Rust's `Debug`.
 #[tokio::test]
-async fn log_lines_show_names_and_times_as_people_write_them() {
+async fn log_lines_have_readable_names_and_times() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let lines = tracing_subscriber::fmt()
         .with_writer(Arc::new(log.reopen().unwrap()))
         .finish();
     let lines = tracing::Dispatch::new(lines);
-    // With one alone, no thread would hear what another test says first.
+    // With a single dispatcher, tracing caches the interest of the thread that first reaches a call site, and another
+    // test's thread has no subscriber.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let _logging = tracing::dispatcher::set_default(&lines);
     let api = cluster().await;
     let mut replica = Replica::new(&api);
     Issuer::new(&api).settle(&api, START).await;
     replica.check(&api).await;
-    let said = std::fs::read_to_string(log.path()).unwrap();
+    let text = std::fs::read_to_string(log.path()).unwrap();
     for fields in [
         r#"names="10.1.2.3,hook.team.svc""#,
         r#"a new CA for the webhook's certificates expires="2028-01-15T08:00:00Z""#,
         r#"serving certificate reloaded expiry="2027-02-14T08:00:06Z""#,
     ] {
-        assert!(said.contains(fields), "{fields} in {said}");
+        assert!(text.contains(fields), "{fields} in {text}");
     }
 }
 
 #[tokio::test]
-async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
+async fn first_start_signs_once_all_bundles_have_the_ca() {
     let api = cluster().await;
     let mut issuer = Issuer::new(&api);
     let mut replica = Replica::new(&api);
@@ -262,7 +264,7 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
         START + 365 * DAY
     );
 
-    // There is nothing to do, for a new issuer either, and another replica takes what there is, at once.
+    // Nothing is due, for a new issuer either, and another replica loads the certificate at once.
     let before = [SECRET, SERVING, WEBHOOKS].map(|path| api.get(path));
     let other = Replica::new(&api);
     issuer.check().await;
@@ -275,7 +277,7 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
 }
 
 #[tokio::test]
-async fn issuers_that_start_at_once_agree() {
+async fn concurrent_first_issuers_agree() {
     for _ in 0..10 {
         let api = cluster().await;
         let [mut a, mut b, mut c] = [(); 3].map(|()| Issuer::new(&api));
@@ -303,7 +305,7 @@ async fn issuers_that_start_at_once_agree() {
 
 /// The process ends before or after each of its requests; the next one goes on from there.
 #[tokio::test]
-async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
+async fn interrupted_start_is_finished_by_the_next_issuer() {
     let mut cut = 0;
     for (request, carried_out) in (0..).flat_map(|request| [(request, false), (request, true)]) {
         let api = cluster().await;
@@ -332,7 +334,7 @@ async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
 
 /// The same while a CA is replaced, with a replica that goes on serving.
 #[tokio::test]
-async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
+async fn interrupted_rotation_is_finished_by_the_next_issuer() {
     let mut cut = 0;
     for (request, carried_out) in (0..).flat_map(|request| [(request, false), (request, true)]) {
         let api = cluster().await;
@@ -390,7 +392,7 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
 }
 
 #[tokio::test]
-async fn certificates_of_seconds_are_replaced_without_a_gap() {
+async fn very_short_lifetimes_are_renewed_without_a_gap() {
     let api = cluster().await;
     let seconds = |seconds| Duration::from_secs(seconds);
     let mut issuer = Issuer::with(
@@ -426,7 +428,7 @@ async fn certificates_of_seconds_are_replaced_without_a_gap() {
 
 /// What a release wrote in which each replica signed for itself.
 #[tokio::test]
-async fn the_ca_of_an_older_release_is_kept() {
+async fn ca_of_an_older_release_is_kept() {
     let api = cluster().await;
     let ca = Authority::new(Duration::from_secs(START), Duration::from_secs(365 * DAY)).unwrap();
     let (certificate, key) = ca.to_pem();
@@ -456,7 +458,7 @@ async fn the_ca_of_an_older_release_is_kept() {
 }
 
 #[test]
-fn only_a_ca_with_its_key_is_one() {
+fn ca_without_its_key_is_unusable() {
     let now = Duration::from_secs(START);
     let [a, b] = [(); 2].map(|()| Authority::new(now, Duration::from_secs(DAY)).unwrap());
     let ((cert, key), (_, other)) = (a.to_pem(), b.to_pem());

@@ -1,4 +1,4 @@
-//! A world with two Secrets, a bundle, two issuers and some replicas, whose steps come in any order.
+//! Model of a cluster with two Secrets, a bundle, two issuers and some replicas, whose steps happen in any order.
 
 use proptest::prelude::*;
 
@@ -12,10 +12,10 @@ const START: Time = Duration::from_secs(1_800_000_000);
 /// As during a rollout.
 const ISSUERS: usize = 2;
 const REPLICAS: usize = 3;
-/// How long an API server may go on using an older bundle.
+/// Maximum time for which an API server uses an older bundle.
 const LAG: Duration = Duration::from_secs(3);
-/// How long it may take until a replica serves what is written: 90 s of its kubelet, and the replica's own look, of the
-/// shortest life of a leaf.
+/// Maximum time until a replica serves a new certificate: 90 s of its kubelet and the interval of the replica's checks,
+/// in relation to the minimum lifetime of a leaf.
 const PROJECTION: Duration = Duration::from_secs(16);
 
 #[derive(Clone, Default)]
@@ -30,7 +30,7 @@ impl<T> Versioned<T> {
         self.value = value;
     }
 
-    /// As a write that names the version it is for.
+    /// Writes if the version is the one for which the write was planned.
     fn replace(&mut self, planned_for: u64, value: T) {
         if self.version == planned_for {
             self.put(value);
@@ -45,14 +45,14 @@ struct Issuer {
     last: Time,
 }
 
-/// What it serves, and when it has looked for something better.
+/// The certificate that a replica serves, and the time of its last check.
 #[derive(Clone, Default)]
 struct Replica {
     leaf: Option<Leaf>,
     last: Time,
 }
 
-/// How far it is; each step is one request, or what it does by itself.
+/// Progress of an issuer. Each step is one request, or the planning.
 #[allow(clippy::large_enum_variant, reason = "there are three of them")]
 #[derive(Clone, Default)]
 enum Stage {
@@ -70,7 +70,7 @@ enum Stage {
 }
 
 #[derive(Default)]
-struct World {
+struct ModelCluster {
     now: Time,
     next: u8,
     secret: Versioned<Option<Vec<Ca>>>,
@@ -78,7 +78,7 @@ struct World {
     bundle: Versioned<Vec<Ca>>,
     /// Whether the bundle has text between its certificates.
     has_other_text: bool,
-    /// Bundles that were replaced, and when.
+    /// Bundles that were replaced, and the time of that.
     replaced: Vec<(Time, Vec<Ca>)>,
     issuers: [Issuer; ISSUERS],
     replicas: [Replica; REPLICAS],
@@ -88,21 +88,21 @@ struct World {
 enum Op {
     /// One step of one issuer, after some milliseconds.
     Step(usize, u64),
-    /// The issuer is started anew.
+    /// The issuer restarts.
     Crash(usize),
-    /// A replica is started anew.
+    /// A replica restarts.
     Start(usize),
     DeleteSecret,
     DeleteServing,
     /// The first or the second CA cannot be read any more.
     Damage(usize),
-    /// What the Secret was once, or never.
+    /// The Secret gets a CA of this age, as from a backup.
     Restore(i64),
-    /// Not so that certificates in use would lose their trust.
+    /// A foreign CA is added to the bundle; certificates in use stay trusted.
     AddToBundle,
     /// Text is written between the certificates of the bundle.
     AddText,
-    /// Like these, but for the last: things after which something has to be repaired.
+    /// The bundle is emptied.
     Reset,
     /// The serving certificate is replaced by one whose signature is of none of the CAs.
     Forge,
@@ -110,7 +110,7 @@ enum Op {
 }
 
 impl Op {
-    /// Whether an issuer has to begin anew after it.
+    /// Returns whether an issuer has to begin again after this.
     fn takes_away(&self) -> bool {
         matches!(
             self,
@@ -119,7 +119,7 @@ impl Op {
     }
 }
 
-impl World {
+impl ModelCluster {
     fn new() -> Self {
         Self {
             now: START,
@@ -200,14 +200,8 @@ impl World {
                     }
                     Some(Write::Bundles(bundled)) => {
                         assert!(bundled.len() <= BUNDLE, "{}", bundled.len());
-                        let known = [view.cas, view.bundles[0].clone()].concat();
-                        let of = |der: &Der| {
-                            known
-                                .iter()
-                                .find(|known| known.der == *der)
-                                .unwrap()
-                                .clone()
-                        };
+                        let cas = [view.cas, view.bundles[0].clone()].concat();
+                        let of = |der: &Der| cas.iter().find(|ca| ca.der == *der).unwrap().clone();
                         let old = self.bundle.clone();
                         self.bundle
                             .replace(bundle, bundled.iter().map(of).collect());
@@ -234,7 +228,7 @@ impl World {
         self.issuers[index] = issuer;
     }
 
-    /// Time passes, and each process does what it has to do by then.
+    /// Lets time pass; each process does what is due by then.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         for index in 0..ISSUERS {
@@ -251,7 +245,7 @@ impl World {
         }
     }
 
-    /// The replica serves what it is given, unless that has expired.
+    /// Has the replica serve the certificate of the Secret, unless that has expired.
     fn fetch(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         replica.last = self.now;
@@ -265,7 +259,7 @@ impl World {
         }
     }
 
-    /// Steps until there is nothing to do.
+    /// Steps until nothing is due.
     fn round(&mut self, index: usize) {
         while !matches!(self.issuers[index].stage, Stage::Idle) {
             self.step(index);
@@ -346,8 +340,8 @@ impl World {
         }
     }
 
-    /// Whether something is served that has to be replaced: an issuer has half a certificate's life for that, and
-    /// nothing helps where its CA is taken away each time before it may sign.
+    /// Returns whether a served certificate has to be replaced. An issuer has half of a certificate's lifetime for
+    /// that; it cannot replace the certificate if its CA is removed each time before it may sign.
     fn is_due(&self) -> bool {
         self.replicas
             .iter()
@@ -355,7 +349,7 @@ impl World {
             .any(|leaf| leaf.is_due(self.now))
     }
 
-    /// Whether every replica serves what every API server trusts.
+    /// Checks that every API server trusts the certificate of every replica.
     fn check(&self) -> Result<(), TestCaseError> {
         for (index, replica) in self.replicas.iter().enumerate() {
             let Some(leaf) = &replica.leaf else { continue };
@@ -384,13 +378,13 @@ impl World {
         Ok(())
     }
 
-    /// Nothing else happens for a while.
+    /// Lets time pass in which nothing else happens.
     fn settle(&mut self) {
         let deadline = self.now + 3 * LIFETIMES.poll() + LIFETIMES.settle() + PROJECTION;
         while self.now < deadline {
             self.pass(Duration::from_secs(1));
         }
-        // Their times are of a clock that may have jumped.
+        // The clock may have jumped since these times.
         self.replaced.clear();
     }
 }
@@ -400,7 +394,7 @@ fn shifted(time: Time, seconds: i64) -> Time {
     if seconds < 0 { time - by } else { time + by }
 }
 
-/// What may happen without a certificate losing its trust.
+/// Operations during which every served certificate must stay trusted.
 fn harmless() -> impl Strategy<Value = Op> {
     prop_oneof![
         60 => (0..ISSUERS, 0..4000_u64).prop_map(|(index, millis)| Op::Step(index, millis)),
@@ -409,7 +403,7 @@ fn harmless() -> impl Strategy<Value = Op> {
         1 => Just(Op::DeleteSecret),
         1 => Just(Op::DeleteServing),
         1 => (0..2_usize).prop_map(Op::Damage),
-        // Not one at its end, whose certificates live for seconds.
+        // No CA that is about to expire, whose certificates would live for seconds.
         1 => (-190..250_i64).prop_map(Op::Restore),
         1 => Just(Op::AddToBundle),
         1 => Just(Op::AddText),
@@ -431,45 +425,45 @@ fn anything() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Issuers that start at once, in any order of their steps, with crashes, Secrets that are deleted, damaged or put
-    /// back from a backup, and a bundle that others add to.
+    /// Issuers that start at the same time, in any order of their steps, with crashes, Secrets that are deleted,
+    /// damaged or restored from a backup, and a bundle to which others add CAs.
     #[test]
-    fn a_served_certificate_is_always_trusted(ops in prop::collection::vec(harmless(), 0..600)) {
-        let mut world = World::new();
+    fn served_certificate_is_always_trusted(ops in prop::collection::vec(harmless(), 0..600)) {
+        let mut cluster = ModelCluster::new();
         for op in &ops {
-            if op.takes_away() && world.is_due() {
+            if op.takes_away() && cluster.is_due() {
                 continue;
             }
-            world.apply(op);
-            world.check()?;
+            cluster.apply(op);
+            cluster.check()?;
         }
     }
 
-    /// Whatever happened: soon all replicas serve what is trusted, and go on so through the next rotations.
+    /// Whatever happened, soon all replicas serve a trusted certificate, and still do so during the next rotations.
     #[test]
-    fn it_converges_from_everything(ops in prop::collection::vec(anything(), 0..200)) {
-        let mut world = World::new();
+    fn plan_converges_from_any_state(ops in prop::collection::vec(anything(), 0..200)) {
+        let mut cluster = ModelCluster::new();
         for op in &ops {
-            world.apply(op);
+            cluster.apply(op);
         }
-        world.settle();
-        prop_assert!(world.replicas.iter().all(|replica| replica.leaf.is_some()));
-        let end = world.now + 3 * LIFETIMES.ca;
-        let past = world.bundle.value.clone();
-        while world.now < end {
-            world.check()?;
-            world.pass(Duration::from_secs(1));
+        cluster.settle();
+        prop_assert!(cluster.replicas.iter().all(|replica| replica.leaf.is_some()));
+        let end = cluster.now + 3 * LIFETIMES.ca;
+        let past = cluster.bundle.value.clone();
+        while cluster.now < end {
+            cluster.check()?;
+            cluster.pass(Duration::from_secs(1));
         }
-        prop_assert!(!world.has_other_text);
-        prop_assert!(world.secret.value.unwrap().len() <= 2);
-        prop_assert!(world.bundle.value.len() <= 3);
-        prop_assert!(world.bundle.value.iter().all(|trusted| !past.contains(trusted)));
+        prop_assert!(!cluster.has_other_text);
+        prop_assert!(cluster.secret.value.unwrap().len() <= 2);
+        prop_assert!(cluster.bundle.value.len() <= 3);
+        prop_assert!(cluster.bundle.value.iter().all(|trusted| !past.contains(trusted)));
     }
 }
 
-/// An issuer that has been there for long, and in whose bundle a new CA has just been written.
+/// The issuer has run for long, and a new CA has just been written into its bundle.
 #[test]
-fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
+fn signer_changes_only_after_the_bundle_has_settled() {
     let [old, new] = [1, 2].map(|n| Ca {
         der: vec![n].into(),
         created: START + u32::from(n) * LIFETIMES.ca * 2 / 3,
@@ -501,7 +495,7 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     };
     let both = Some(Write::Bundles(vec![new.der.clone(), old.der.clone()]));
     assert_eq!(next(&mut history, &view, 1), both);
-    // One of two webhooks is not enough, and being away for a moment starts it anew.
+    // The bundles of both webhooks count, and a CA that was missing for a moment has to settle again.
     view.bundles[0] = vec![new.clone(), old];
     assert_eq!(next(&mut history, &view, 2), both);
     view.bundles[1] = view.bundles[0].clone();
@@ -515,7 +509,8 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
         next(&mut history, &view, 10),
         Some(Write::Leaf(new.der.clone()))
     );
-    // The old one leaves the Secret only when it signs nothing more, and the bundle only when all of that has expired.
+    // The old CA is removed from the Secret only once it signs nothing more, and from the bundle only once everything
+    // that it signed has expired.
     view.leaf.as_mut().unwrap().ca = Some(new.der.clone());
     assert_eq!(
         next(&mut history, &view, 11),

@@ -1,4 +1,4 @@
-//! Certificates, bundles and Secrets that parse and cannot be used: each is replaced within a minute.
+//! Certificates, bundles and Secrets that can be parsed but not used: each is replaced within a minute.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,14 +10,14 @@ use rcgen::{
 use super::*;
 
 /// Cluster with certificates that are in use.
-struct World {
+struct TestCluster {
     api: Objects,
     issuer: Issuer,
     replica: Replica,
     now: u64,
 }
 
-impl World {
+impl TestCluster {
     async fn new() -> Self {
         let api = cluster().await;
         let mut issuer = Issuer::new(&api);
@@ -43,13 +43,13 @@ impl World {
         }
     }
 
-    /// Whether the certificate in the Secret is served and trusted, and nothing is left to do.
+    /// Returns whether the certificate in the Secret is served and trusted, and no write is due.
     fn is_well(&self) -> bool {
         let is_managed = self.issuer.issuer.failing.is_none();
         is_managed && self.replica.is_well() && self.replica.is_trusted(&self.api, self.now)
     }
 
-    /// CA of the Secret with its key.
+    /// Returns the CA of the Secret with its key.
     fn authority(&self) -> Authority {
         let stored = data(&self.api);
         let [certificate, key] = ["ca.crt", "ca.key"].map(|key| decoded(&stored[key]));
@@ -99,14 +99,14 @@ fn leaf_params() -> CertificateParams {
     params
 }
 
-/// Writes a serving certificate with these settings, signed by the name of the CA in use and this key.
-fn put_leaf(world: &World, params: &CertificateParams, signer: KeyPair) {
-    let certificate = CertificateDer::from_pem_slice(&world.value(SECRET, "ca.crt")).unwrap();
+/// Writes a serving certificate with these settings, signed in the name of the CA in use with this key.
+fn put_leaf(cluster: &TestCluster, params: &CertificateParams, signer: KeyPair) {
+    let certificate = CertificateDer::from_pem_slice(&cluster.value(SECRET, "ca.crt")).unwrap();
     let issuer = rcgen::Issuer::from_ca_cert_der(&certificate, signer).unwrap();
     let key = KeyPair::generate().unwrap();
     let leaf = params.signed_by(&key, &issuer).unwrap();
     let values = [(CERTIFICATE, leaf.pem()), (KEY, key.serialize_pem())];
-    world.set(
+    cluster.set(
         SERVING,
         &values
             .each_ref()
@@ -114,8 +114,8 @@ fn put_leaf(world: &World, params: &CertificateParams, signer: KeyPair) {
     );
 }
 
-fn key_of_ca(world: &World) -> KeyPair {
-    KeyPair::from_pem(&String::from_utf8(world.value(SECRET, "ca.key")).unwrap()).unwrap()
+fn key_of_ca(cluster: &TestCluster) -> KeyPair {
+    KeyPair::from_pem(&String::from_utf8(cluster.value(SECRET, "ca.key")).unwrap()).unwrap()
 }
 
 /// Returns settings of a CA like those that the issuer makes.
@@ -135,55 +135,55 @@ fn ca_params() -> CertificateParams {
 
 /// Writes a CA with these settings, which everything else agrees with: it is in the bundles, and has signed what is
 /// served.
-fn put_ca(world: &World, params: &CertificateParams) {
+fn put_ca(cluster: &TestCluster, params: &CertificateParams) {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
-    put_signed_ca(world, &certificate, key);
+    put_signed_ca(cluster, &certificate, key);
 }
 
-fn put_signed_ca(world: &World, certificate: &rcgen::Certificate, key: KeyPair) {
+fn put_signed_ca(cluster: &TestCluster, certificate: &rcgen::Certificate, key: KeyPair) {
     let values = [
         ("ca.crt", certificate.pem()),
         ("ca.key", key.serialize_pem()),
     ];
-    world.set(
+    cluster.set(
         SECRET,
         &values
             .each_ref()
             .map(|(key, value)| (*key, value.as_bytes())),
     );
-    world.set_bundle(certificate.pem().as_bytes());
-    put_leaf(world, &leaf_params(), key);
+    cluster.set_bundle(certificate.pem().as_bytes());
+    put_leaf(cluster, &leaf_params(), key);
 }
 
-type Damage = (&'static str, fn(&World));
+type Damage = (&'static str, fn(&TestCluster));
 
 #[tokio::test]
-async fn a_serving_certificate_that_api_servers_refuse_is_replaced() {
+async fn serving_certificate_refused_by_api_servers_is_replaced() {
     let damages: [Damage; 8] = [
-        ("a broken signature", |world| {
-            let damaged = with_other_bit(&world.value(SERVING, CERTIFICATE), 1);
-            world.set(SERVING, &[(CERTIFICATE, &damaged)]);
+        ("a broken signature", |cluster| {
+            let damaged = with_other_bit(&cluster.value(SERVING, CERTIFICATE), 1);
+            cluster.set(SERVING, &[(CERTIFICATE, &damaged)]);
         }),
-        ("a changed serial number", |world| {
-            let certificate = world.value(SERVING, CERTIFICATE);
+        ("a changed serial number", |cluster| {
+            let certificate = cluster.value(SERVING, CERTIFICATE);
             let length = CertificateDer::from_pem_slice(&certificate).unwrap().len();
-            world.set(
+            cluster.set(
                 SERVING,
                 &[(CERTIFICATE, &with_other_bit(&certificate, length - 20))],
             );
         }),
-        ("a signer of the same name with another key", |world| {
-            put_leaf(world, &leaf_params(), KeyPair::generate().unwrap());
+        ("a signer of the same name with another key", |cluster| {
+            put_leaf(cluster, &leaf_params(), KeyPair::generate().unwrap());
         }),
-        ("for clients only", |world| {
+        ("for clients only", |cluster| {
             let mut params = leaf_params();
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            put_leaf(world, &params, key_of_ca(world));
+            put_leaf(cluster, &params, key_of_ca(cluster));
         }),
         (
             "an extension that nobody knows and everybody has to",
-            |world| {
+            |cluster| {
                 let mut params = leaf_params();
                 let mut extension = rcgen::CustomExtension::from_oid_content(
                     &[1, 3, 6, 1, 4, 1, 99999],
@@ -191,43 +191,43 @@ async fn a_serving_certificate_that_api_servers_refuse_is_replaced() {
                 );
                 extension.set_criticality(true);
                 params.custom_extensions.push(extension);
-                put_leaf(world, &params, key_of_ca(world));
+                put_leaf(cluster, &params, key_of_ca(cluster));
             },
         ),
-        ("a second certificate that cannot be read", |world| {
-            let mut certificate = world.value(SERVING, CERTIFICATE);
+        ("a second certificate that cannot be read", |cluster| {
+            let mut certificate = cluster.value(SERVING, CERTIFICATE);
             certificate
                 .extend_from_slice(b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
-            world.set(SERVING, &[(CERTIFICATE, &certificate)]);
+            cluster.set(SERVING, &[(CERTIFICATE, &certificate)]);
         }),
-        ("more certificates than a client takes", |world| {
-            let one = world.value(SERVING, CERTIFICATE);
-            world.set(SERVING, &[(CERTIFICATE, &one.repeat(500))]);
+        ("more certificates than a client takes", |cluster| {
+            let one = cluster.value(SERVING, CERTIFICATE);
+            cluster.set(SERVING, &[(CERTIFICATE, &one.repeat(500))]);
         }),
-        ("the key of another, before the right one", |world| {
+        ("the key of another, before the right one", |cluster| {
             let mut keys = KeyPair::generate().unwrap().serialize_pem().into_bytes();
-            keys.extend(world.value(SERVING, KEY));
-            world.set(SERVING, &[(KEY, &keys)]);
+            keys.extend(cluster.value(SERVING, KEY));
+            cluster.set(SERVING, &[(KEY, &keys)]);
         }),
     ];
     let mut unhealed = Vec::new();
     for (name, damage) in damages {
-        let mut world = World::new().await;
-        damage(&world);
-        let damaged = world.api.get(SERVING).unwrap();
-        let ca = data(&world.api)["ca.crt"].clone();
-        world.pass().await;
-        let is_replaced = world.api.get(SERVING).unwrap()["data"] != damaged["data"];
-        if !is_replaced || !world.is_well() {
+        let mut cluster = TestCluster::new().await;
+        damage(&cluster);
+        let damaged = cluster.api.get(SERVING).unwrap();
+        let ca = data(&cluster.api)["ca.crt"].clone();
+        cluster.pass().await;
+        let is_replaced = cluster.api.get(SERVING).unwrap()["data"] != damaged["data"];
+        if !is_replaced || !cluster.is_well() {
             unhealed.push(name);
         }
-        assert_eq!(data(&world.api)["ca.crt"], ca, "{name}: the CA is good");
+        assert_eq!(data(&cluster.api)["ca.crt"], ca, "{name}: the CA is good");
     }
     assert!(unhealed.is_empty(), "{unhealed:#?}");
 }
 
 #[tokio::test]
-async fn a_ca_by_which_api_servers_trust_nothing_is_replaced() {
+async fn ca_that_api_servers_do_not_trust_is_replaced() {
     type Change = fn(&mut CertificateParams);
     let changes: [(&str, Change); 5] = [
         ("no CA", |params| params.is_ca = IsCa::ExplicitNoCa),
@@ -257,42 +257,42 @@ async fn a_ca_by_which_api_servers_trust_nothing_is_replaced() {
     ];
     let mut unhealed = Vec::new();
     for (name, change) in changes {
-        let mut world = World::new().await;
+        let mut cluster = TestCluster::new().await;
         let mut params = ca_params();
         change(&mut params);
-        put_ca(&world, &params);
-        let damaged = data(&world.api);
-        world.pass().await;
-        if data(&world.api)["ca.crt"] == damaged["ca.crt"] || !world.is_well() {
+        put_ca(&cluster, &params);
+        let damaged = data(&cluster.api);
+        cluster.pass().await;
+        if data(&cluster.api)["ca.crt"] == damaged["ca.crt"] || !cluster.is_well() {
             unhealed.push(name);
         }
     }
 
     // One that is as it should be, but for its signature, a bit of its content, or its key.
     let damages: [Damage; 3] = [
-        ("a broken signature", |world| {
-            let damaged = with_other_bit(&world.value(SECRET, "ca.crt"), 1);
-            world.set(SECRET, &[("ca.crt", &damaged)]);
-            world.set_bundle(&damaged);
+        ("a broken signature", |cluster| {
+            let damaged = with_other_bit(&cluster.value(SECRET, "ca.crt"), 1);
+            cluster.set(SECRET, &[("ca.crt", &damaged)]);
+            cluster.set_bundle(&damaged);
         }),
-        ("a changed serial number", |world| {
-            let certificate = world.value(SECRET, "ca.crt");
+        ("a changed serial number", |cluster| {
+            let certificate = cluster.value(SECRET, "ca.crt");
             let length = CertificateDer::from_pem_slice(&certificate).unwrap().len();
             let damaged = with_other_bit(&certificate, length - 20);
-            world.set(SECRET, &[("ca.crt", &damaged)]);
-            world.set_bundle(&damaged);
+            cluster.set(SECRET, &[("ca.crt", &damaged)]);
+            cluster.set_bundle(&damaged);
         }),
-        ("the key of another", |world| {
+        ("the key of another", |cluster| {
             let other = KeyPair::generate().unwrap().serialize_pem();
-            world.set(SECRET, &[("ca.key", other.as_bytes())]);
+            cluster.set(SECRET, &[("ca.key", other.as_bytes())]);
         }),
     ];
     for (name, damage) in damages {
-        let mut world = World::new().await;
-        damage(&world);
-        let damaged = data(&world.api);
-        world.pass().await;
-        if data(&world.api) == damaged || !world.is_well() {
+        let mut cluster = TestCluster::new().await;
+        damage(&cluster);
+        let damaged = data(&cluster.api);
+        cluster.pass().await;
+        if data(&cluster.api) == damaged || !cluster.is_well() {
             unhealed.push(name);
         }
     }
@@ -300,20 +300,20 @@ async fn a_ca_by_which_api_servers_trust_nothing_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_good_ca_of_the_same_kind_is_kept() {
-    let mut world = World::new().await;
-    put_ca(&world, &ca_params());
-    let before = data(&world.api);
-    world.pass().await;
-    assert_eq!(data(&world.api), before);
-    assert!(world.is_well());
-    assert_eq!(world.authority().ca.created, Duration::from_secs(START));
+async fn good_ca_of_the_same_kind_is_kept() {
+    let mut cluster = TestCluster::new().await;
+    put_ca(&cluster, &ca_params());
+    let before = data(&cluster.api);
+    cluster.pass().await;
+    assert_eq!(data(&cluster.api), before);
+    assert!(cluster.is_well());
+    assert_eq!(cluster.authority().ca.created, Duration::from_secs(START));
 }
 
 /// API servers trust what is in a bundle by itself, be it a root or not (Go's `x509.VerifyOptions.Roots`).
 #[tokio::test]
-async fn a_good_ca_that_another_one_has_signed_is_kept() {
-    let mut world = World::new().await;
+async fn good_intermediate_ca_is_kept() {
+    let mut cluster = TestCluster::new().await;
     let mut root = ca_params();
     root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     root.distinguished_name
@@ -321,73 +321,73 @@ async fn a_good_ca_that_another_one_has_signed_is_kept() {
     let root = rcgen::Issuer::new(root, KeyPair::generate().unwrap());
     let key = KeyPair::generate().unwrap();
     let certificate = ca_params().signed_by(&key, &root).unwrap();
-    put_signed_ca(&world, &certificate, key);
-    let before = data(&world.api);
-    world.pass().await;
-    assert_eq!(data(&world.api), before);
-    assert!(world.is_well());
+    put_signed_ca(&cluster, &certificate, key);
+    let before = data(&cluster.api);
+    cluster.pass().await;
+    assert_eq!(data(&cluster.api), before);
+    assert!(cluster.is_well());
 }
 
 /// API servers read PEM otherwise than this program, and have a bound for what they take of a Secret, and none of a
 /// bundle.
 #[tokio::test]
-async fn a_bundle_that_api_servers_cannot_read_is_written_again() {
+async fn unreadable_bundle_is_written_again() {
     let damages: [Damage; 5] = [
-        ("a broken signature", |world| {
-            world.set_bundle(&with_other_bit(&world.value(SECRET, "ca.crt"), 1));
+        ("a broken signature", |cluster| {
+            cluster.set_bundle(&with_other_bit(&cluster.value(SECRET, "ca.crt"), 1));
         }),
-        ("lines that end like those of old Macs", |world| {
-            let text = String::from_utf8(world.value(SECRET, "ca.crt")).unwrap();
-            world.set_bundle(text.replace('\n', "\r").as_bytes());
+        ("lines that end like those of old Macs", |cluster| {
+            let text = String::from_utf8(cluster.value(SECRET, "ca.crt")).unwrap();
+            cluster.set_bundle(text.replace('\n', "\r").as_bytes());
         }),
-        ("text before it", |world| {
-            let text = [b"# ours\n".to_vec(), world.value(SECRET, "ca.crt")].concat();
-            world.set_bundle(&text);
+        ("text before it", |cluster| {
+            let text = [b"# ours\n".to_vec(), cluster.value(SECRET, "ca.crt")].concat();
+            cluster.set_bundle(&text);
         }),
-        ("larger than the answer to other requests", |world| {
-            world.set_bundle(&vec![b'x'; 700 << 10]);
+        ("larger than the answer to other requests", |cluster| {
+            cluster.set_bundle(&vec![b'x'; 700 << 10]);
         }),
-        ("many certificates", |world| {
-            let certificate = world.value(SECRET, "ca.crt");
-            world.set_bundle(&certificate.repeat((512 << 10) / certificate.len()));
+        ("many certificates", |cluster| {
+            let certificate = cluster.value(SECRET, "ca.crt");
+            cluster.set_bundle(&certificate.repeat((512 << 10) / certificate.len()));
         }),
     ];
     let mut unhealed = Vec::new();
     for (name, damage) in damages {
-        let mut world = World::new().await;
-        damage(&world);
-        world.pass().await;
-        let own = world.value(SECRET, "ca.crt");
-        let is_plain = |bundle: Vec<u8>| bundle.starts_with(&own) && bundle.len() < 16 << 10;
-        if !world.is_well() || !bundles(&world.api).into_iter().all(is_plain) {
+        let mut cluster = TestCluster::new().await;
+        damage(&cluster);
+        cluster.pass().await;
+        let ca = cluster.value(SECRET, "ca.crt");
+        let is_plain = |bundle: Vec<u8>| bundle.starts_with(&ca) && bundle.len() < 16 << 10;
+        if !cluster.is_well() || !bundles(&cluster.api).into_iter().all(is_plain) {
             unhealed.push(name);
         }
     }
     assert!(unhealed.is_empty(), "{unhealed:#?}");
 }
 
-/// It would be served until the issuer and the kubelet have brought the next one.
+/// Otherwise it would be served until the issuer has issued the next one and the kubelet has projected it.
 #[tokio::test]
-async fn a_replica_takes_no_certificate_for_clients() {
-    let mut world = World::new().await;
-    let current = world.replica.leaf();
+async fn replica_loads_no_certificate_for_clients() {
+    let mut cluster = TestCluster::new().await;
+    let current = cluster.replica.leaf();
     let mut params = leaf_params();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    put_leaf(&world, &params, key_of_ca(&world));
-    world.replica.check(&world.api).await;
-    assert_eq!(world.replica.leaf(), current);
+    put_leaf(&cluster, &params, key_of_ca(&cluster));
+    cluster.replica.check(&cluster.api).await;
+    assert_eq!(cluster.replica.leaf(), current);
     assert!(matches!(
-        world.replica.watch.state.get(),
+        cluster.replica.watch.state.get(),
         State::Degraded(_)
     ));
-    world.pass().await;
-    assert!(world.is_well());
-    assert_ne!(world.replica.leaf(), current);
+    cluster.pass().await;
+    assert!(cluster.is_well());
+    assert_ne!(cluster.replica.leaf(), current);
 }
 
-/// Secrets whose content cannot be read or written like that of others.
+/// Secrets whose content cannot be read or written in the usual way.
 #[tokio::test]
-async fn a_secret_that_cannot_be_changed_is_replaced() {
+async fn immutable_secret_is_replaced() {
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 8] = [
         ("a MiB of something else", |secret| {
@@ -421,20 +421,23 @@ async fn a_secret_that_cannot_be_changed_is_replaced() {
     let mut unhealed = Vec::new();
     for path in [SECRET, SERVING] {
         for (name, change) in changes {
-            let mut world = World::new().await;
-            let mut secret = world.api.get(path).unwrap();
+            let mut cluster = TestCluster::new().await;
+            let mut secret = cluster.api.get(path).unwrap();
             for key in ["ca.crt", CERTIFICATE] {
                 if secret["data"][key].is_string() {
                     secret["data"][key] = "AAAA".into();
                 }
             }
             change(&mut secret);
-            world.api.put(path, secret);
-            world.pass().await;
-            let data = world.api.get(path).unwrap()["data"].clone();
+            cluster.api.put(path, secret);
+            cluster.pass().await;
+            let data = cluster.api.get(path).unwrap()["data"].clone();
             let is_damaged = data["ca.crt"] == "AAAA" || data[CERTIFICATE] == "AAAA";
-            if is_damaged || !world.is_well() {
-                unhealed.push(format!("{path}: {name}: {:?}", world.issuer.issuer.failing));
+            if is_damaged || !cluster.is_well() {
+                unhealed.push(format!(
+                    "{path}: {name}: {:?}",
+                    cluster.issuer.issuer.failing
+                ));
             }
         }
     }
@@ -442,16 +445,16 @@ async fn a_secret_that_cannot_be_changed_is_replaced() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_delete_an_immutable_secret_the_log_names_it() {
-    let mut world = World::new().await;
-    let mut secret = world.api.get(SERVING).unwrap();
+async fn missing_right_to_delete_a_secret_is_logged() {
+    let mut cluster = TestCluster::new().await;
+    let mut secret = cluster.api.get(SERVING).unwrap();
     secret["immutable"] = true.into();
     secret["data"] = Value::Null;
-    world.api.put(SERVING, secret);
-    world.api.refuse(Some((Method::DELETE, "/secrets/", 403)));
-    world.pass().await;
+    cluster.api.put(SERVING, secret);
+    cluster.api.refuse(Some((Method::DELETE, "/secrets/", 403)));
+    cluster.pass().await;
     assert!(
-        world
+        cluster
             .issuer
             .issuer
             .failing
@@ -460,10 +463,10 @@ async fn without_the_right_to_delete_an_immutable_secret_the_log_names_it() {
             .contains("delete-secret: forbidden")
     );
     assert!(
-        world.replica.is_trusted(&world.api, world.now),
-        "the one in use goes on"
+        cluster.replica.is_trusted(&cluster.api, cluster.now),
+        "the certificate in use is still served"
     );
-    world.api.refuse(None);
-    world.pass().await;
-    assert!(world.is_well());
+    cluster.api.refuse(None);
+    cluster.pass().await;
+    assert!(cluster.is_well());
 }

@@ -1,9 +1,9 @@
-//! What others break, and what is missing.
+//! Objects that others damage, and objects or rights that are missing.
 
 use super::*;
 
 #[tokio::test]
-async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
+async fn missing_configuration_does_not_affect_the_others() {
     let api = cluster().await;
     let names = ["zz-tolerarch", "not-installed"]
         .map(|name| ObjectName::new(name).unwrap())
@@ -20,7 +20,7 @@ async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
 }
 
 #[tokio::test]
-async fn what_others_break_is_repaired() {
+async fn damage_by_others_is_repaired() {
     let api = cluster().await;
     let mut issuer = Issuer::new(&api);
     let mut replica = Replica::new(&api);
@@ -29,7 +29,7 @@ async fn what_others_break_is_repaired() {
     let mut now = START + 60;
     api.set_time(now);
 
-    // A bundle that was reset, and one with rubbish and a foreign certificate, which stays for a while.
+    // A bundle without a certificate, and one with a foreign certificate, which stays there for a while.
     let foreign = Authority::new(Duration::from_secs(now), Duration::from_secs(99 * DAY)).unwrap();
     for bundle in [
         "no certificate\n".to_owned(),
@@ -53,7 +53,7 @@ async fn what_others_break_is_repaired() {
     };
     assert_eq!(count(&api), [2, 2]);
 
-    // Secrets that are gone, damaged, or hold another pair: at no time is one served that is not trusted.
+    // Secrets that are deleted, damaged, or have another pair: every served certificate is trusted at any time.
     let faults: [fn(&Objects); 7] = [
         |api| api.delete(SECRET),
         |api| api.delete(SERVING),
@@ -87,7 +87,7 @@ async fn what_others_break_is_repaired() {
         let old = replica.leaf();
         fault(&api);
         replica.check(&api).await;
-        assert_eq!(replica.leaf(), old, "{at}: it has nothing better");
+        assert_eq!(replica.leaf(), old, "{at}: there is nothing better");
         for _ in 0..4 {
             now += 10;
             api.set_time(now);
@@ -99,7 +99,7 @@ async fn what_others_break_is_repaired() {
         assert_ne!(replica.leaf(), old, "{at}");
         assert!(replica.is_well(), "{at}");
     }
-    // After the life of a leaf, and more, nothing is left of all that.
+    // Some time after the lifetime of a leaf the bundles are clean again.
     for _ in 0..2 {
         now += 46 * DAY;
         api.set_time(now);
@@ -110,12 +110,12 @@ async fn what_others_break_is_repaired() {
     assert_eq!(count(&api), [1, 1]);
 }
 
-/// What is put back from a backup may have expired, and API servers trust the CA of what has not.
+/// A restored certificate may have expired. API servers trust the CA of the unexpired one.
 #[tokio::test]
-async fn a_replica_takes_nothing_that_has_expired() {
+async fn replica_loads_no_expired_certificate() {
     let api = cluster().await;
     let mut issuer = Issuer::new(&api);
-    // By the clock of this machine, as well as that of the API server.
+    // By this machine's clock, which is also the API server's.
     let today = now().as_secs();
     issuer.settle(&api, today - 40 * DAY).await;
     let older = api.get(SERVING).unwrap();
@@ -131,7 +131,7 @@ async fn a_replica_takes_nothing_that_has_expired() {
     replica.check(&api).await;
     assert!(replica.leaf() != current && replica.is_trusted(&api, today + 6));
     assert_eq!(replica.watch.state.get(), State::Healthy);
-    // One from the future, by a clock that was wrong, gives way to what is valid.
+    // A certificate from the future, issued while the clock was wrong, is replaced by a valid one.
     issuer.settle(&api, today + 400 * DAY).await;
     replica.check(&api).await;
     let future = replica.leaf();
@@ -142,7 +142,7 @@ async fn a_replica_takes_nothing_that_has_expired() {
 
 /// API servers judge a certificate by their own clocks.
 #[tokio::test]
-async fn a_replica_whose_clock_is_ahead_follows_the_issuer_all_the_same() {
+async fn replica_with_a_fast_clock_follows_the_issuer() {
     let api = cluster().await;
     let mut issuer = Issuer::new(&api);
     let real = now().as_secs() - 100 * DAY;
@@ -155,7 +155,7 @@ async fn a_replica_whose_clock_is_ahead_follows_the_issuer_all_the_same() {
 }
 
 #[tokio::test]
-async fn without_rights_or_api_server_what_there_is_goes_on() {
+async fn certificate_is_served_without_rights_or_api_server() {
     let api = cluster().await;
     let mut issuer = Issuer::new(&api);
     let mut replica = Replica::new(&api);
@@ -165,7 +165,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
             &format!("tolerarch_managed_certificate_failures_total{{operation=\"{operation}\"}}"),
         )
     };
-    // No right at the start: not ready, whatever it is.
+    // Without one of the rights at the start the replica is not ready.
     for (method, path, operation) in [
         (
             Method::GET,
@@ -202,7 +202,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
     assert!(replica.is_trusted(&api, START + 6) && issuer.issuer.failing.is_none());
     assert_eq!(issuer.issuer.state.get(), State::Healthy);
 
-    // The rights to change anything are lost later, then those to read, and then there is no API server at all.
+    // Later the issuer loses its rights to write, then those to read, and then there is no API server at all.
     let now = START + 16 * DAY;
     api.set_time(now);
     api.refuse(Some((Method::PATCH, "", 403)));
