@@ -30,7 +30,7 @@ fn has_capitals(name: &str) -> bool {
 }
 
 #[test]
-fn patterns_match_the_images_of_kubelet() {
+fn patterns_mean_the_images_that_kubelet_means() {
     let cases = ::upstream::cases("patterns")
         .into_iter()
         .filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
@@ -76,7 +76,7 @@ fn is_meant_otherwise_in(config: &str) -> bool {
 }
 
 #[test]
-fn keyrings_return_the_credentials_of_kubelet() {
+fn keyrings_give_what_kubelet_tries() {
     let differs = |config: &String| is_meant_otherwise_in(config);
     // Nothing works on a node that refuses a secret, so the keyring's result for it does not matter.
     let cases = ::conformance::cases("keyrings")
@@ -158,7 +158,7 @@ fn words(credential: &Credential) -> Option<String> {
 }
 
 #[test]
-fn secret_keys_are_read_in_any_case() {
+fn secrets_of_both_types_are_read_in_any_case() {
     for (kind, parse) in [
         (
             "dockerconfigjson",
@@ -182,7 +182,7 @@ fn secret_keys_are_read_in_any_case() {
 }
 
 #[test]
-fn docker_only_members_are_read_as_by_docker() {
+fn members_that_only_docker_knows_are_read_as_docker_does() {
     let taken = documents("docker").filter_map(|(text, json, theirs)| Some((text, json, theirs?)));
     assert_agreement(taken.map(|(text, json, mut theirs)| {
         // An empty one is as good as none.
@@ -215,7 +215,7 @@ fn docker_only_members_are_read_as_by_docker() {
 }
 
 #[test]
-fn helper_answers_are_read_as_by_docker() {
+fn answers_of_helpers_are_read_as_docker_reads_them() {
     let dir = TestDir::new();
     dir.program("docker-credential-test", "");
     let helper = Helper::new("test", Some(dir.root().as_os_str())).unwrap();
@@ -239,7 +239,7 @@ fn helper_answers_are_read_as_by_docker() {
 }
 
 #[test]
-fn plugin_answers_are_read_as_strictly_as_by_kubelet() {
+fn answers_of_plugins_are_read_as_strictly_as_kubelet_reads_them() {
     let dir = TestDir::new();
     dir.program("bin/plugin", "");
     let mut plugins = provider::read(PROVIDERS, &dir.path("bin"), &[]).unwrap();
