@@ -190,7 +190,6 @@ impl SharedCache {
 }
 
 /// Limits the time of a command.
-
 async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     match timeout(time, work).await {
         Ok(result) => result,

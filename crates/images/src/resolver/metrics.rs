@@ -10,11 +10,11 @@ use tolerarch_support::metrics::{Metrics, PerHost, Registered};
 #[derive(Clone)]
 pub struct ResolverMetrics {
     pub(super) hosts: Arc<PerHost<Host>>,
-    pub(super) families: Families,
+    pub(super) families: LookupFamilies,
 }
 
 families! {
-    pub(super) struct Families {
+    pub(super) struct LookupFamilies {
         /// Lookups of images, by registry and by how they were answered.
         lookups: IntCounterVec["registry", "result"] = "tolerarch_lookups_total",
         /// Whether the circuit of a registry that keeps failing is open; of others, how many are.
@@ -63,7 +63,7 @@ pub(super) const PLATFORMS: &str = "platforms";
 
 impl ResolverMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let families = Families::families(metrics)?;
+        let families = LookupFamilies::families(metrics)?;
         let hosts = Arc::new(metrics.per_host(|host| Host {
             lookups: RESULTS.map(|result| families.lookups.with_label_values(&[host, result])),
             circuits_open: families.circuits_open.with_label_values(&[host]),
