@@ -2,17 +2,56 @@
 
 use super::*;
 
-#[tokio::test]
-async fn faults_name_key_and_file_and_quote_nothing() {
+/// Returns a configuration with one plugin, and this text at its end.
+fn provider(text: &str) -> String {
+    format!(
+        "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [a.b]\n    defaultCacheDuration: 1h\n{text}"
+    )
+}
+
+/// Checks that each file has one fault with the expected text, in which nothing is quoted.
+fn check_faults(cases: Vec<(&str, String, &str)>) {
     let bin = TestDir::new();
     bin.program("bin/docker-credential-there", "");
     bin.program("bin/plugin", "");
-    let provider = |text: &str| {
-        format!(
-            "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [a.b]\n    defaultCacheDuration: 1h\n{text}"
-        )
-    };
-    let cases: Vec<(&str, String, &str)> = vec![
+    for (name, text, expected) in cases {
+        let dir = TestDir::new();
+        let file = dir.write(name, &text);
+        let settings = match name {
+            "config.json" => CredentialSettings {
+                docker_configs: vec![file.clone()],
+                ..Default::default()
+            },
+            "p.yaml" => CredentialSettings {
+                providers: ProviderSettings {
+                    config: Some(file.clone()),
+                    bin_dir: Some(bin.path("bin")),
+                },
+                ..Default::default()
+            },
+            _ => CredentialSettings {
+                directory: Some(dir.path("d")),
+                ..Default::default()
+            },
+        };
+        let credentials = load(&bin, &settings, &[]).unwrap();
+        let [error] = credentials.faults() else {
+            panic!("{name}: {:?}", credentials.faults())
+        };
+        let message = error
+            .to_string()
+            .replace(&file.display().to_string(), "FILE");
+        assert!(message.contains(expected), "{name}: {message}");
+        assert!(
+            !format!("{message} {error:?}").contains("canary"),
+            "{name}: {message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn faults_of_docker_configs_name_the_entry_and_quote_nothing() {
+    check_faults(vec![
         (
             "config.json",
             "canary".into(),
@@ -48,6 +87,12 @@ async fn faults_name_key_and_file_and_quote_nothing() {
             "x".repeat((1 << 20) + 1),
             "cannot be read: larger than 1 MiB",
         ),
+    ]);
+}
+
+#[tokio::test]
+async fn faults_of_directory_files_name_the_line_and_quote_nothing() {
+    check_faults(vec![
         (
             "d/a.b.toml",
             "user = \"canary\"\nsecret = canary".into(),
@@ -83,6 +128,12 @@ async fn faults_name_key_and_file_and_quote_nothing() {
             "canary".into(),
             "a file is called <host>.toml",
         ),
+    ]);
+}
+
+#[tokio::test]
+async fn faults_of_plugins_name_the_field_and_quote_nothing() {
+    check_faults(vec![
         (
             "p.yaml",
             provider("    env: [canary]"),
@@ -169,40 +220,7 @@ async fn faults_name_key_and_file_and_quote_nothing() {
             "providers: {".into(),
             "credentials.providers.config",
         ),
-    ];
-    for (name, text, expected) in cases {
-        let dir = TestDir::new();
-        let file = dir.write(name, &text);
-        let settings = match name {
-            "config.json" => CredentialSettings {
-                docker_configs: vec![file.clone()],
-                ..Default::default()
-            },
-            "p.yaml" => CredentialSettings {
-                providers: ProviderSettings {
-                    config: Some(file.clone()),
-                    bin_dir: Some(bin.path("bin")),
-                },
-                ..Default::default()
-            },
-            _ => CredentialSettings {
-                directory: Some(dir.path("d")),
-                ..Default::default()
-            },
-        };
-        let credentials = load(&bin, &settings, &[]).unwrap();
-        let [error] = credentials.faults() else {
-            panic!("{name}: {:?}", credentials.faults())
-        };
-        let message = error
-            .to_string()
-            .replace(&file.display().to_string(), "FILE");
-        assert!(message.contains(expected), "{name}: {message}");
-        assert!(
-            !format!("{message} {error:?}").contains("canary"),
-            "{name}: {message}"
-        );
-    }
+    ]);
 }
 
 #[tokio::test]
