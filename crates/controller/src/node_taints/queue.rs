@@ -106,8 +106,9 @@ impl Queue {
 
     /// Returns at most `free` due nodes with their patches, and marks them as busy.
     pub(super) fn begin(&mut self, free: usize) -> Vec<(String, Value)> {
-        let now = Instant::now();
-        let due = self.waiting().filter(|waiting| waiting.due <= now);
+        let due = self
+            .waiting()
+            .filter(|waiting| waiting.due <= Instant::now());
         let mut begun = Vec::new();
         for Waiting { name, patch, .. } in due.take(free) {
             begun.push((name.to_owned(), patch.clone()));
