@@ -1,4 +1,4 @@
-//! Kubernetes APIs in this process, for tests.
+//! Fake Kubernetes APIs in this process, for tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ pub use objects::Objects;
 pub use secrets::ApiServer;
 
 impl Cluster {
-    /// Makes a cluster with a client that leads to no server.
+    /// Makes a cluster with this client, which needs no server.
     pub fn of_client(client: Client, time: Duration) -> Self {
         Self {
             api: Api::of_client(client, time),

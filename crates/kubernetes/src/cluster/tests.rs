@@ -15,7 +15,7 @@ async fn read(cluster: &Cluster, name: &str) -> Result<Thing, ClusterError> {
 }
 
 #[tokio::test]
-async fn reads_a_secret_and_says_why_not() {
+async fn secret_is_read_or_its_error_returned() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &json!({"type": "x"}));
     api.answer("team", "forbidden", 403, &json!({"message": "canary"}));
@@ -40,12 +40,12 @@ async fn reads_a_secret_and_says_why_not() {
     ] {
         let before = api.requests();
         assert_eq!(read(&cluster, name).await, Err(error), "{name}");
-        assert_eq!(api.requests(), before + 1, "{name}: nothing is tried twice");
+        assert_eq!(api.requests(), before + 1, "{name}: nothing is retried");
     }
 }
 
 #[tokio::test]
-async fn waits_no_longer_than_told() {
+async fn secret_request_times_out() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     let cluster = api.impatient(Duration::from_millis(100));
@@ -53,7 +53,7 @@ async fn waits_no_longer_than_told() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_answer_is_left_alone_for_a_while() {
+async fn unanswered_secret_request_starts_a_back_off() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     api.answer("team", "there", 200, &json!({"type": "x"}));
@@ -74,7 +74,7 @@ async fn one_that_does_not_answer_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn says_when_there_is_no_api_server() {
+async fn missing_api_server_is_unreachable() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();
     api.stop().await;
@@ -85,7 +85,7 @@ async fn says_when_there_is_no_api_server() {
 }
 
 #[tokio::test]
-async fn takes_up_a_new_token() {
+async fn rotated_token_is_used() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &json!({"type": "x"}));
     let cluster = api.cluster();
@@ -102,13 +102,13 @@ async fn takes_up_a_new_token() {
     );
 }
 
-/// Whoever creates a Pod names its pull secrets, and the names are checked after admission.
+/// The author of a Pod names its pull secrets, and the API server checks these names only after admission.
 #[tokio::test]
-async fn a_name_leads_nowhere_else() {
+async fn invalid_name_is_never_requested() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();
     let long = "x".repeat(254);
-    let odd = [
+    let invalid = [
         "",
         ".",
         "..",
@@ -122,7 +122,7 @@ async fn a_name_leads_nowhere_else() {
         "a\n",
         "a..b",
     ];
-    for name in odd.into_iter().chain(["-a", "a-", "é", &long]) {
+    for name in invalid.into_iter().chain(["-a", "a-", "é", &long]) {
         assert_eq!(
             read(&cluster, name).await,
             Err(ClusterError::Name),

@@ -8,42 +8,42 @@ use crate::cluster::testing::{FakeApi, Reply};
 /// Kinds of `e2e/conformance/kinds.go`.
 #[derive(Deserialize)]
 struct Case {
-    groups: Vec<GivenGroup>,
-    names: Vec<Named>,
+    groups: Vec<CaseGroup>,
+    names: Vec<CaseName>,
 }
 
 #[derive(Deserialize)]
-struct GivenGroup {
+struct CaseGroup {
     name: String,
     preferred: String,
-    versions: Vec<GivenVersion>,
+    versions: Vec<CaseVersion>,
 }
 
 #[derive(Deserialize)]
-struct GivenVersion {
+struct CaseVersion {
     version: String,
     resources: Vec<APIResource>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct CaseName {
     name: String,
     #[serde(default)]
     is: String,
 }
 
 #[test]
-fn upstream_finds_the_same_kinds() {
+fn kinds_agree_with_upstream() {
     let mut compared = Vec::new();
     for Case { groups, names } in conformance::cases("kinds") {
         let mut kinds = ServedKinds::default();
-        for GivenGroup {
+        for CaseGroup {
             name,
             preferred,
             versions,
         } in groups
         {
-            let read = |GivenVersion { version, resources }| Version {
+            let read = |CaseVersion { version, resources }| Version {
                 name: version,
                 resources: resources
                     .into_iter()
@@ -57,19 +57,15 @@ fn upstream_finds_the_same_kinds() {
                 versions,
             });
         }
-        for Named { name, is } in names {
-            let found = kinds.find(&name.parse().unwrap());
-            let found =
-                found.map(|kind| format!("{}/{}.{}", kind.version, kind.plural, kind.group));
-            // kubectl takes a Kind that is not the singular only with its group, and no short name in capitals.
+        for CaseName { name, is } in names {
+            let kind = kinds.find(&name.parse().unwrap());
+            let kind = kind.map(|kind| format!("{}/{}.{}", kind.version, kind.plural, kind.group));
+            // kubectl accepts a Kind that is not the singular only with its group, and no short name in capitals.
             let has_group = name.contains('.') && !name.ends_with('.');
-            let is_ours_alone = is.is_empty() && (!has_group || name.contains(char::is_uppercase));
-            if !is_ours_alone {
-                compared.push((
-                    format!("{name} of {kinds:?}"),
-                    found.unwrap_or_default(),
-                    is,
-                ));
+            let is_extension = is.is_empty() && (!has_group || name.contains(char::is_uppercase));
+            if !is_extension {
+                let name = format!("{name} of {kinds:?}");
+                compared.push((name, kind.unwrap_or_default(), is));
             }
         }
     }
@@ -91,7 +87,7 @@ fn upstream_finds_the_same_kinds() {
 }
 
 #[test]
-fn names_of_kinds_are_checked() {
+fn invalid_names_of_kinds_are_refused() {
     for name in [
         "pods",
         "po",
@@ -125,7 +121,7 @@ fn resource(plural: &str, kind: &str, scope: &str) -> Value {
 }
 
 /// Returns the path of the object `x` of the kind, or the error.
-fn found(kinds: &ServedKinds, name: &str) -> String {
+fn path_or_error(kinds: &ServedKinds, name: &str) -> String {
     match kinds.find(&name.parse().unwrap()) {
         Ok(kind) => kind.path("shop", "x"),
         Err(error) => error.to_string(),
@@ -133,11 +129,11 @@ fn found(kinds: &ServedKinds, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn all_kinds_come_by_two_requests() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
+async fn all_kinds_are_read_by_two_requests() {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
     let api = FakeApi::start(move |request| {
-        seen.lock().unwrap().push(request.path.clone());
+        recorded.lock().unwrap().push(request.path.clone());
         match request.path.as_str() {
             "/api" => Reply::of(
                 200,
@@ -183,13 +179,13 @@ async fn all_kinds_come_by_two_requests() {
             "the API server has no such kind, but may have it in an API that is unavailable: metrics.k8s.io/v1beta1 (its server does not answer)",
         ),
     ] {
-        assert_eq!(found(&kinds, name), path, "{name}");
+        assert_eq!(path_or_error(&kinds, name), path, "{name}");
     }
-    assert_eq!(*asked.lock().unwrap(), ["/apis", "/api"]);
+    assert_eq!(*requests.lock().unwrap(), ["/apis", "/api"]);
 }
 
 #[tokio::test]
-async fn an_old_api_server_is_asked_for_each_version() {
+async fn old_api_server_gets_a_request_for_each_version() {
     let api = FakeApi::start(|request| {
         let group = |name: &str, versions: &[&str]| {
             let version = |one: &&str| json!({"groupVersion": format!("{name}/{one}"), "version": one});
@@ -231,6 +227,6 @@ async fn an_old_api_server_is_asked_for_each_version() {
             "the API server has no such kind",
         ),
     ] {
-        assert_eq!(found(&kinds, name), path, "{name}");
+        assert_eq!(path_or_error(&kinds, name), path, "{name}");
     }
 }

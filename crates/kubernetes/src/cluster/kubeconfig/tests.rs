@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Files of the same names as their texts in this table, in an order of `KUBECONFIG`.
+/// Names and contents of files.
 const FILES: &[(&str, &str)] = &[
     (
         "context",
@@ -51,7 +51,7 @@ impl Home {
         Self(home)
     }
 
-    /// Returns host, namespace and context by `KUBECONFIG` with these files; the empty name is one, too.
+    /// Returns host, namespace and context for a `KUBECONFIG` with these files. An empty name is an empty entry.
     fn load(&self, files: &[&str], context: Option<&str>) -> Result<String, String> {
         let path = |name: &&str| {
             if name.is_empty() {
@@ -62,7 +62,7 @@ impl Home {
         };
         let list =
             std::env::join_paths(files.iter().map(path)).map_err(|error| error.to_string())?;
-        shown(load(
+        summary(load(
             None,
             context,
             &Environment::from_iter([("KUBECONFIG", list)]),
@@ -70,7 +70,7 @@ impl Home {
     }
 }
 
-fn shown(loaded: Result<(Access, String), ConnectError>) -> Result<String, String> {
+fn summary(loaded: Result<(Access, String), ConnectError>) -> Result<String, String> {
     let (access, context) = loaded.map_err(|error| error.to_string())?;
     let config = access.config;
     Ok(format!(
@@ -81,7 +81,7 @@ fn shown(loaded: Result<(Access, String), ConnectError>) -> Result<String, Strin
 }
 
 #[test]
-fn several_files_are_merged_as_kubectl_merges_them() {
+fn merged_files_agree_with_kubectl() {
     let home = Home::new();
     for (files, context, expected) in [
         (
@@ -125,7 +125,7 @@ fn several_files_are_merged_as_kubectl_merges_them() {
 }
 
 #[test]
-fn an_error_names_the_file_and_quotes_nothing_of_it() {
+fn error_names_the_file_without_its_content() {
     let home = Home::new();
     for (files, words) in [
         (
@@ -157,7 +157,7 @@ fn an_error_names_the_file_and_quotes_nothing_of_it() {
 }
 
 #[test]
-fn the_one_that_is_named_or_in_the_home_directory_is_read_where_none_is_listed() {
+fn named_file_or_home_file_is_read_without_a_list() {
     let home = Home::new();
     let whole = |server: &str| {
         format!("{}{}", FILES[0].1, FILES[2].1)
@@ -171,19 +171,19 @@ fn the_one_that_is_named_or_in_the_home_directory_is_read_where_none_is_listed()
         ("KUBECONFIG", "".as_ref()),
     ]);
     assert_eq!(
-        shown(load(None, None, &of_home)).unwrap(),
+        summary(load(None, None, &of_home)).unwrap(),
         "home.test default one"
     );
     let named = home.0.path().join("named");
     assert_eq!(
-        shown(load(Some(&named), None, &of_home)).unwrap(),
+        summary(load(Some(&named), None, &of_home)).unwrap(),
         "named.test default one"
     );
     for (file, words) in [
         ("missing", "/missing cannot be read"),
         ("nulls", "no current context"),
     ] {
-        let error = shown(load(Some(&home.0.path().join(file)), None, &of_home)).unwrap_err();
+        let error = summary(load(Some(&home.0.path().join(file)), None, &of_home)).unwrap_err();
         assert!(
             error.contains("the kubeconfig cannot be used") && error.contains(words),
             "{error}"

@@ -9,22 +9,22 @@ use super::*;
 use crate::cluster::testing::{FakeApi, Reply};
 use crate::cluster::{ClusterError, PatchType};
 
-/// An API that refuses so many requests first, with this reply, and counts all.
+/// Starts an API that refuses the first requests with this reply. Also returns its counter of requests.
 async fn api(refusals: usize, refusal: fn() -> Reply) -> (FakeApi, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&asked);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&requests);
     let api = FakeApi::start(move |_| {
-        if seen.fetch_add(1, Ordering::SeqCst) < refusals {
+        if counter.fetch_add(1, Ordering::SeqCst) < refusals {
             refusal()
         } else {
             Reply::of(200, json!({"a": 1}))
         }
     });
-    (api.await, asked)
+    (api.await, requests)
 }
 
 #[test]
-fn only_what_client_go_sends_again_is_sent_again() {
+fn pauses_agree_with_client_go() {
     for (status, value, seconds) in [
         (429, Some("1"), Some(1)),
         (429, Some("0"), Some(0)),
@@ -53,15 +53,15 @@ fn only_what_client_go_sends_again_is_sent_again() {
 }
 
 #[tokio::test]
-async fn every_request_comes_again_after_the_time_that_the_server_says() {
+async fn refused_request_is_sent_again_after_the_pause() {
     for refusal in [|| Reply::later(429, 0), || Reply::later(503, 0)] {
-        let (api, asked) = api(2, refusal).await;
+        let (api, requests) = api(2, refusal).await;
         assert_eq!(
             api.client().get::<Value>("/version").await.unwrap(),
             json!({"a": 1})
         );
-        assert_eq!(asked.load(Ordering::SeqCst), 3);
-        let (api, asked) = self::api(2, refusal).await;
+        assert_eq!(requests.load(Ordering::SeqCst), 3);
+        let (api, requests) = self::api(2, refusal).await;
         assert!(api.client().text("/metrics").await.is_ok());
         let posted = api
             .client()
@@ -69,10 +69,10 @@ async fn every_request_comes_again_after_the_time_that_the_server_says() {
             .await
             .0;
         assert_eq!(
-            (posted.unwrap(), asked.load(Ordering::SeqCst)),
+            (posted.unwrap(), requests.load(Ordering::SeqCst)),
             (json!({"a": 1}), 4)
         );
-        let (api, asked) = self::api(2, refusal).await;
+        let (api, requests) = self::api(2, refusal).await;
         assert_eq!(
             api.cluster()
                 .get::<Value>("/api/v1/nodes/a")
@@ -81,8 +81,8 @@ async fn every_request_comes_again_after_the_time_that_the_server_says() {
                 .object,
             json!({"a": 1})
         );
-        assert_eq!(asked.load(Ordering::SeqCst), 3);
-        let (api, asked) = self::api(2, refusal).await;
+        assert_eq!(requests.load(Ordering::SeqCst), 3);
+        let (api, requests) = self::api(2, refusal).await;
         api.cluster()
             .patch("/api/v1/nodes/a", PatchType::MERGE, &json!({}))
             .await
@@ -91,43 +91,47 @@ async fn every_request_comes_again_after_the_time_that_the_server_says() {
             .create("/api/v1/nodes", &json!({}))
             .await
             .unwrap();
-        assert_eq!(asked.load(Ordering::SeqCst), 4);
+        assert_eq!(requests.load(Ordering::SeqCst), 4);
     }
 }
 
 #[tokio::test]
-async fn it_comes_again_ten_times_and_within_a_bound() {
-    let (api, asked) = api(usize::MAX, || Reply::later(429, 0)).await;
+async fn retries_are_bounded_by_number_and_time() {
+    let (api, requests) = api(usize::MAX, || Reply::later(429, 0)).await;
     let error = api.client().get::<Value>("/version").await.unwrap_err();
     assert_eq!(error.to_string(), "storage is (re)initializing (429)");
-    assert_eq!(asked.load(Ordering::SeqCst), 1 + TRIES);
-    let (api, asked) = self::api(usize::MAX, || Reply::later(429, 3600)).await;
+    assert_eq!(requests.load(Ordering::SeqCst), 1 + TRIES);
+    let (api, requests) = self::api(usize::MAX, || Reply::later(429, 3600)).await;
     assert!(api.client().get::<Value>("/version").await.is_err());
     assert_eq!(
         api.cluster().get::<Value>("/version").await.unwrap_err(),
         ClusterError::Status
     );
-    assert_eq!(asked.load(Ordering::SeqCst), 2, "nobody waits for an hour");
+    assert_eq!(
+        requests.load(Ordering::SeqCst),
+        2,
+        "no request waits for an hour"
+    );
 }
 
-/// The budget of a review is no time to wait in.
+/// The budget of a review leaves no time for a pause.
 #[tokio::test]
-async fn a_secret_of_a_review_is_asked_for_once() {
-    let (api, asked) = api(usize::MAX, || Reply::later(429, 0)).await;
+async fn secret_of_a_review_is_requested_once() {
+    let (api, requests) = api(usize::MAX, || Reply::later(429, 0)).await;
     let secret = api.cluster().secret::<Value>("team", "there").await;
     assert_eq!(secret.unwrap_err(), ClusterError::Status);
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_off_is_made_again_where_nothing_is_changed() {
+async fn broken_connection_is_retried_for_reads_only() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let accepted = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&accepted);
+    let counter = Arc::clone(&accepted);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let is_first = seen.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+            let is_first = counter.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
             let _ = stream.read(&mut [0; 4096]).await;
             if !is_first {
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";

@@ -3,15 +3,17 @@ use serde_json::json;
 
 use super::*;
 
-/// Maximal bytes of a page, and of an object, in these tests; and maximal number of objects of the first page.
+/// Maximum bytes of a page in these tests.
 const PAGE: usize = 64 << 10;
+/// Maximum bytes of an object in these tests.
 const LARGE: usize = 128 << 10;
+/// Maximum number of objects on the first page.
 const FIRST: u32 = 50;
 
 use crate::cluster::testing::Lists;
 use crate::cluster::{Change, ClusterError, Node, NodePool};
 
-/// Adds a node with so many bytes of fields that are not read.
+/// Adds a node with this number of bytes in a field.
 fn put(api: &Lists, name: &str, bytes: usize) {
     api.put(
         Node::PATH,
@@ -45,7 +47,7 @@ fn sizes(api: &Lists) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn pages_have_as_many_objects_as_fit() {
+async fn page_size_adapts_to_object_size() {
     let api = Lists::start().await;
     api.give_whole_pages();
     let names: Vec<String> = (0..300).map(|at| format!("node-{at:03}")).collect();
@@ -71,7 +73,7 @@ async fn pages_have_as_many_objects_as_fit() {
 }
 
 #[tokio::test]
-async fn one_that_is_too_large_is_left_out() {
+async fn too_large_object_is_left_out() {
     let api = Lists::start().await;
     api.give_whole_pages();
     for (name, bytes) in [("a", 1), ("b", LARGE), ("c", 1), ("d", 2 * LARGE)] {
@@ -80,9 +82,9 @@ async fn one_that_is_too_large_is_left_out() {
     assert_eq!(listed(&api).await, ["a", "unread: b", "c", "unread: d"]);
 }
 
-/// Lists of custom resources have their metadata at the end.
+/// In lists of custom resources, the metadata follows the objects.
 #[tokio::test]
-async fn a_list_that_cannot_go_on_behind_it_says_so() {
+async fn list_without_a_leading_token_fails() {
     let api = Lists::start().await;
     api.give_whole_pages();
     api.put(
@@ -99,7 +101,7 @@ async fn a_list_that_cannot_go_on_behind_it_says_so() {
 }
 
 #[test]
-fn takes_only_what_is_whole() {
+fn truncated_page_keeps_its_token() {
     let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"metadata":{"name":"a","#;
     let rest = Page::<Node>::of_truncated(page).unwrap();
     assert_eq!(
@@ -125,7 +127,7 @@ fn takes_only_what_is_whole() {
 }
 
 #[test]
-fn an_object_is_known_by_as_much_as_there_is() {
+fn identity_is_read_from_truncated_json() {
     let deep = format!("{}1{}", r#"{"f:a":"#.repeat(10_000), "}".repeat(10_000));
     let object = format!(
         r#"{{"metadata":{{"name":"web","managedFields":[{{"fieldsV1":{deep}}}],"namespace":"team","uid":"u"}}}}"#
@@ -148,7 +150,7 @@ fn an_object_is_known_by_as_much_as_there_is() {
     let (name, namespace, _) = of(&object[..60]);
     assert_eq!((&*name, &*namespace), ("web", ""));
     assert_eq!(of("canary"), Default::default());
-    // The same words within a text are escaped.
+    // The same characters within a text are escaped.
     let quoted =
         json!({"apiVersion": "\"metadata\":{\"name\":\"no\"}", "metadata": {"name": "web"}});
     assert_eq!(of(&quoted.to_string()).0, "web");

@@ -31,7 +31,7 @@ fn read(value: &Value) -> StoredPod {
 }
 
 #[test]
-fn what_a_decision_takes_outlives_the_text() {
+fn facts_of_a_pod_are_read() {
     let pod = read(&pod());
     let facts = pod.facts.as_ref().unwrap();
     assert_eq!(facts.images()[0].given, "nginx");
@@ -49,7 +49,7 @@ fn what_a_decision_takes_outlives_the_text() {
 }
 
 #[test]
-fn only_a_pod_without_a_node_waits_for_one() {
+fn only_unscheduled_pod_waits_for_a_node() {
     let changed = |pointer: &str, value: Value| {
         let mut pod = pod();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -79,7 +79,7 @@ fn only_a_pod_without_a_node_waits_for_one() {
 }
 
 #[test]
-fn tells_how_containers_fare() {
+fn states_of_containers_are_read() {
     let mut pod = pod();
     pod["status"]["initContainerStatuses"] = json!([
         {"name": "init", "image": "i", "state": {"terminated": {"exitCode": 255, "reason": "Error", "message": "m"}}},
@@ -113,9 +113,9 @@ fn tells_how_containers_fare() {
     );
 }
 
-/// A list loses no Pod because of one that a tenant made unreadable.
+/// A Pod that exceeds the limits must not make a list unreadable.
 #[test]
-fn a_pod_that_a_decision_cannot_read_is_there_without_facts() {
+fn pod_over_the_limits_is_read_without_facts() {
     let mut pod = pod();
     pod["spec"]["tolerations"] = json!(vec![json!({"operator": "Exists"}); 5000]);
     let pod = read(&pod);
@@ -124,7 +124,7 @@ fn a_pod_that_a_decision_cannot_read_is_there_without_facts() {
 }
 
 #[test]
-fn requests_are_what_the_scheduler_counts() {
+fn requests_agree_with_the_scheduler() {
     let container = |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}});
     let sidecar = |cpu: &str, memory: &str| {
         let mut container = container(cpu, memory);
@@ -168,9 +168,9 @@ fn requests_are_what_the_scheduler_counts() {
     }
 }
 
-/// The API server keeps the `managedFields` that a client sends, however deep they are.
+/// The API server stores the `managedFields` that a client sends, however deeply they are nested.
 #[test]
-fn what_is_not_needed_is_skipped_however_deep_it_is() {
+fn deeply_nested_fields_are_skipped() {
     for levels in [200, 10_000] {
         let deep = format!(
             "{}{}{}",
@@ -189,9 +189,9 @@ fn what_is_not_needed_is_skipped_however_deep_it_is() {
     }
 }
 
-/// Neither long lists of a Pod are kept in full, nor what a status repeats.
+/// Neither long lists of a Pod nor repetitions in its status stay in memory.
 #[test]
-fn what_is_kept_of_lists_is_bounded() {
+fn lists_of_a_pod_are_bounded() {
     let mut large = pod();
     large["spec"]["containers"][0]["image"] = "x".repeat(1 << 20).into();
     large["status"]["containerStatuses"] = vec![json!({"name": "app"}); 10_000].into();
@@ -211,7 +211,7 @@ fn what_is_kept_of_lists_is_bounded() {
     assert!(serde_json::from_str::<StoredPod>(&labelled.to_string()).is_err());
 }
 
-/// Whether a Pod that is changed like this leaves it to the image alone what its container runs.
+/// Returns whether a container is plain after this change of its Pod.
 fn is_plain(pointer: &str, key: &str, value: &Value) -> bool {
     let mut pod = pod();
     pod["status"]["containerStatuses"] = json!([{"name": "app"}]);
@@ -220,7 +220,7 @@ fn is_plain(pointer: &str, key: &str, value: &Value) -> bool {
 }
 
 #[test]
-fn a_pod_that_has_the_node_bring_mounts_or_hooks_is_not_plain() {
+fn pod_with_mounts_or_hooks_of_the_node_is_not_plain() {
     assert!(is_plain("/metadata", "annotations", &Value::Null));
     for (key, is_harmless) in [
         ("checksum/config", true),

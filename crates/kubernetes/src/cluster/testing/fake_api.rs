@@ -1,4 +1,4 @@
-//! A Kubernetes API over plain HTTP, with canned answers.
+//! A Kubernetes API over plain HTTP, with answers that a test chooses.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ pub struct Asked {
     pub body: Value,
 }
 
-/// An answer of the API. An array is a list, which is given page by page.
+/// An answer of the API. An array is served as a list, page by page.
 pub struct Reply {
     pub status: u16,
     pub warning: Option<String>,
-    /// Seconds after which the client is to come back.
+    /// Value of `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
     pub body: Value,
-    /// Time until the answer, on the clock of the test.
+    /// Time until the answer, by the test's clock.
     pub takes: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Reply {
         }
     }
 
-    /// Makes a refusal of an API server that answers after so many seconds.
+    /// Makes a refusal with a `Retry-After` of this number of seconds.
     pub fn later(status: u16, seconds: u64) -> Self {
         let body = json!({"kind": "Status", "message": "storage is (re)initializing"});
         Self {
@@ -58,10 +58,10 @@ impl Reply {
     }
 }
 
-/// Number of objects on a page of the fake: fewer than clients ask for.
+/// Number of objects on a page: fewer than clients request.
 const SMALL_PAGE: usize = 2;
 
-/// The API serves until it is dropped.
+/// An API that serves until it is dropped.
 pub struct FakeApi {
     pub url: String,
     server: tokio::task::JoinHandle<()>,
@@ -145,10 +145,9 @@ fn page(items: &[Value], query: &str) -> Value {
         .into_owned()
         .collect();
     let value = |name: &str| {
-        pairs
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+        let mut pairs = pairs.iter();
+        let (_, value) = pairs.find(|(key, _)| key == name)?;
+        Some(value.as_str())
     };
     if value("limit").is_none() {
         return json!({"items": items});

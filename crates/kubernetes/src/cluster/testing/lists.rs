@@ -1,5 +1,4 @@
-//! A Kubernetes API with lists that are given page by page and can be watched, and whose objects can be patched, over plain
-//! HTTP.
+//! A Kubernetes API with lists, over plain HTTP. Lists are served page by page and can be watched; objects can be patched.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,17 +19,17 @@ use tokio::sync::watch;
 use crate::cluster::{Cluster, UserClient, Watcher, unread_objects};
 use tolerarch_support::metrics::Metrics;
 
-/// Number of objects on a page: fewer than clients ask for.
+/// Number of objects on a page: fewer than clients request.
 const SMALL_PAGE: usize = 2;
 
-/// Form of written lists.
+/// Form of lists.
 #[derive(Clone, Copy, Default)]
 struct Writing {
     whole_pages: bool,
     metadata_last: bool,
 }
 
-/// The API serves until it is dropped.
+/// An API that serves until it is dropped.
 pub struct Lists {
     address: SocketAddr,
     store: Arc<Mutex<Store>>,
@@ -46,9 +45,9 @@ struct Store {
     objects: BTreeMap<(String, String), Value>,
     /// Events by version, with the path of the list.
     events: Vec<(usize, String, String)>,
-    /// Version before which events are forgotten.
+    /// Version before which there are no events.
     oldest: usize,
-    /// Status with which requests for a list are refused.
+    /// Status with which requests for a path are refused.
     refused: BTreeMap<String, u16>,
     /// Number of times that all watches were ended.
     cuts: usize,
@@ -85,7 +84,7 @@ impl Lists {
         }
     }
 
-    /// Returns a watcher that waits next to nothing after a failure.
+    /// Returns a watcher with pauses of a millisecond.
     pub fn watcher(&self) -> Watcher {
         let unread = unread_objects(&Metrics::new([]).unwrap()).unwrap();
         Watcher::new(self.config(), std::time::Duration::from_millis(1), unread).unwrap()
@@ -133,7 +132,7 @@ impl Lists {
         });
     }
 
-    /// Forgets all events, so that no watch can be resumed.
+    /// Removes all events, so that no watch can be resumed.
     pub fn compact(&self) {
         self.change(|store| {
             store.version += 1;
@@ -147,8 +146,8 @@ impl Lists {
         self.change(|store| store.cuts += 1);
     }
 
-    /// Refuses requests for this list from now on, or does not answer them (0), and ends its watches; `None` allows
-    /// requests again.
+    /// Refuses requests for this path with a status, and ends all watches. Status 0 means no answer; `None` allows requests
+    /// again.
     pub fn refuse(&self, list: &str, status: Option<u16>) {
         self.change(|store| {
             store.cuts += 1;
@@ -159,12 +158,12 @@ impl Lists {
         });
     }
 
-    /// Fills pages from now on with as many objects as clients ask for.
+    /// Serves pages with as many objects as clients request.
     pub fn give_whole_pages(&self) {
         self.change(|store| store.writing.whole_pages = true);
     }
 
-    /// Writes lists as those of custom resources from now on.
+    /// Writes the metadata of lists after the objects, as in lists of custom resources.
     pub fn write_metadata_last(&self) {
         self.change(|store| store.writing.metadata_last = true);
     }
@@ -189,8 +188,8 @@ impl Store {
             list.to_owned(),
             object["metadata"]["name"].as_str().unwrap().to_owned(),
         );
-        let known = self.objects.insert(key, object.clone()).is_some();
-        let r#type = if known { "MODIFIED" } else { "ADDED" };
+        let is_new = self.objects.insert(key, object.clone()).is_none();
+        let r#type = if is_new { "ADDED" } else { "MODIFIED" };
         self.events
             .push((self.version, list.to_owned(), event(r#type, &object)));
     }
@@ -272,13 +271,10 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
     };
     let metadata = json!({"resourceVersion": store.version.to_string(), "continue": more});
     let items = Value::from(page.into_iter().cloned().collect::<Vec<Value>>());
-    let body = match store.writing.metadata_last {
-        true => {
-            format!(r#"{{"apiVersion":"v1","items":{items},"kind":"List","metadata":{metadata}}}"#)
-        }
-        false => {
-            format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":{items}}}"#)
-        }
+    let body = if store.writing.metadata_last {
+        format!(r#"{{"apiVersion":"v1","items":{items},"kind":"List","metadata":{metadata}}}"#)
+    } else {
+        format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":{items}}}"#)
     };
     body.into_response()
 }

@@ -1,4 +1,4 @@
-//! A Kubernetes API with objects of any kind that are read and patched, over plain HTTP.
+//! A Kubernetes API with objects of any kind, over plain HTTP. Objects can be read and changed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use tokio::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// The API serves until it is dropped.
+/// An API that serves until it is dropped.
 pub struct Objects {
     state: Arc<Store>,
     address: std::net::SocketAddr,
@@ -33,7 +33,7 @@ struct Store {
     time: Mutex<u64>,
     /// Method and part of the path of requests that are refused, and the status.
     refused: Mutex<Option<(Method, &'static str, u16)>>,
-    /// Number of requests that are still answered, and whether the request after them is carried out.
+    /// Number of requests that are still answered, and whether the following request is carried out.
     stall: Mutex<Option<(usize, bool)>>,
     stalled: Notify,
 }
@@ -88,12 +88,12 @@ impl Objects {
             .collect()
     }
 
-    /// Returns the number of requests to create objects so far, those for existing objects included.
+    /// Returns the number of requests to create objects, including those for existing objects.
     pub fn creations(&self) -> usize {
         self.state.creations.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of requests so far.
+    /// Returns the number of requests.
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
     }
@@ -107,22 +107,22 @@ impl Objects {
         *self.state.time.lock().unwrap() = seconds;
     }
 
-    /// Answers requests of this method and path with this status from now on, and no others.
+    /// Refuses requests with this method and this part of the path with a status; `None` refuses no requests.
     pub fn refuse(&self, what: Option<(Method, &'static str, u16)>) {
         *self.state.refused.lock().unwrap() = what;
     }
 
-    /// Answers so many requests, and the next one never, though it may be carried out.
+    /// Answers this number of requests, and then does not answer one request, which may be carried out.
     pub fn stall(&self, after: usize, carried_out: bool) {
         *self.state.stall.lock().unwrap() = Some((after, carried_out));
     }
 
-    /// Waits for the request that is never answered.
+    /// Waits for the request that is not answered.
     pub async fn stalled(&self) {
         self.state.stalled.notified().await;
     }
 
-    /// Ends the API, so that connections are refused.
+    /// Stops the API, so that connections are refused.
     pub async fn stop(mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;
@@ -271,7 +271,7 @@ fn has_finalizers(object: &Value) -> bool {
         .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Whether the API server's validation of Secrets allows the change.
+/// Returns whether the API server's validation of Secrets allows the change.
 fn is_allowed(old: &Value, new: &Value) -> bool {
     let is_immutable = old["immutable"] == true;
     if is_immutable && (old["data"] != new["data"] || new["immutable"] != true) {

@@ -1,4 +1,4 @@
-//! A Kubernetes API that has Secrets and nothing else, over plain HTTP.
+//! A Kubernetes API with Secrets only, over plain HTTP.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use tokio::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// The API serves until it is dropped.
+/// An API that serves until it is dropped.
 pub struct ApiServer {
     state: Arc<Api>,
     address: std::net::SocketAddr,
@@ -57,7 +57,7 @@ impl ApiServer {
         }
     }
 
-    /// Answers so for a Secret from now on; status 0 is no answer at all.
+    /// Sets the answer for a Secret. Status 0 means no answer.
     pub fn answer(&self, namespace: &str, name: &str, status: u16, body: &Value) {
         let body = body
             .as_str()
@@ -69,18 +69,18 @@ impl ApiServer {
             .insert((namespace.into(), name.into()), (status, body));
     }
 
-    /// Accepts this token only, and mounts it.
+    /// Accepts only this token, and writes it to the token file.
     pub fn rotate(&self, token: &str) {
         *self.state.token.lock().unwrap() = token.into();
         std::fs::write(self.files.path().join("token"), token).unwrap();
     }
 
-    /// Accepts this token only, and leaves the former one mounted.
+    /// Accepts only this token, and leaves the former one in the token file.
     pub fn revoke(&self, token: &str) {
         *self.state.token.lock().unwrap() = token.into();
     }
 
-    /// Waits until the API serves no more.
+    /// Stops the API, and waits until it has stopped.
     pub async fn stop(&self) {
         self.server.abort();
         while !self.server.is_finished() {
@@ -118,12 +118,12 @@ async fn answer(
     let token = format!("Bearer {}", api.token.lock().unwrap());
     if headers
         .get("authorization")
-        .is_none_or(|given| *given != token)
+        .is_none_or(|authorization| *authorization != token)
     {
         return (StatusCode::UNAUTHORIZED, "canary").into_response();
     }
-    let known = api.answers.lock().unwrap().get(&which).cloned();
-    match known {
+    let answer = api.answers.lock().unwrap().get(&which).cloned();
+    match answer {
         Some((0, _)) => std::future::pending().await,
         Some((status, body)) => (StatusCode::from_u16(status).unwrap(), body).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),

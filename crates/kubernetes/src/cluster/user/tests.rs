@@ -15,12 +15,12 @@ use super::*;
 use crate::cluster::testing::{FakeApi, Reply};
 
 #[tokio::test]
-async fn reads_lists_page_by_page() {
+async fn list_is_read_page_by_page() {
     let items: Vec<Value> = (0..5).map(|number| json!({"number": number})).collect();
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
+    let queries = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&queries);
     let api = FakeApi::start(move |request| {
-        seen.lock().unwrap().push(request.query);
+        recorded.lock().unwrap().push(request.query);
         match request.path.as_str() {
             "/things" => Reply::of(200, items.clone().into()),
             "/none" => Reply::of(200, json!({"items": null})),
@@ -31,14 +31,11 @@ async fn reads_lists_page_by_page() {
     let client = api.client();
     let things: Vec<Value> = client.list("/things?labelSelector=a%3Db").await.unwrap();
     assert_eq!(things.len(), 5);
-    assert_eq!(asked.lock().unwrap().len(), 3);
-    assert!(
-        asked
-            .lock()
-            .unwrap()
-            .iter()
-            .all(|query| query.contains("labelSelector=a%3Db&limit=500"))
-    );
+    let queries = queries.lock().unwrap().clone();
+    assert_eq!(queries.len(), 3);
+    for query in queries {
+        assert!(query.contains("labelSelector=a%3Db&limit=500"), "{query}");
+    }
     assert!(client.list::<Value>("/none").await.unwrap().is_empty());
     assert!(
         client
@@ -49,9 +46,9 @@ async fn reads_lists_page_by_page() {
     );
 }
 
-/// The API server answers with a token for the current rest of the list, or without one.
+/// The API server's refusal may have a token to continue with the current state of the list.
 #[tokio::test]
-async fn a_list_that_has_expired_goes_on() {
+async fn expired_list_is_continued_or_restarted() {
     let api = FakeApi::start(|request| {
         if request.query.ends_with("continue=a%2B%2F%3D2") {
             let rest = json!({"kind": "Status", "code": 410, "metadata": {"continue": "a+/=02"}});
@@ -61,20 +58,14 @@ async fn a_list_that_has_expired_goes_on() {
     })
     .await;
     assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3]);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let expires = Arc::new(AtomicUsize::new(1));
-    let seen = Arc::clone(&asked);
-    let left = Arc::clone(&expires);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let refusals = Arc::new(AtomicUsize::new(1));
+    let counter = Arc::clone(&requests);
+    let left = Arc::clone(&refusals);
     let api = FakeApi::start(move |request| {
-        seen.fetch_add(1, Ordering::SeqCst);
-        let is_next = request.query.contains("continue");
-        if is_next
-            && left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-                    left.checked_sub(1)
-                })
-                .is_ok()
-        {
+        counter.fetch_add(1, Ordering::SeqCst);
+        if request.query.contains("continue") && left.load(Ordering::SeqCst) > 0 {
+            left.fetch_sub(1, Ordering::SeqCst);
             return Reply::refused(410, "the provided continue parameter is too old");
         }
         Reply::of(200, json!([1, 2, 3]))
@@ -85,19 +76,19 @@ async fn a_list_that_has_expired_goes_on() {
         [1, 2, 3],
         "from the beginning"
     );
-    assert_eq!(asked.load(Ordering::SeqCst), 4);
-    expires.store(usize::MAX, Ordering::SeqCst);
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
+    refusals.store(usize::MAX, Ordering::SeqCst);
     let error = api.client().list::<u8>("/things").await.unwrap_err();
     assert!(
         matches!(error, RequestError::Refused { status: 410, .. }),
         "{error}"
     );
-    assert_eq!(asked.load(Ordering::SeqCst), 4 + 2 * BEGINNINGS);
+    assert_eq!(requests.load(Ordering::SeqCst), 4 + 2 * BEGINNINGS);
 }
 
 /// Go's JSON has six bytes for each `<`.
 #[tokio::test]
-async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
+async fn large_objects_are_read_and_unreadable_ones_noted() {
     let escaped = |count: usize| "\\u003c".repeat(count);
     let items: Vec<String> = (0..16)
         .map(|at| {
@@ -139,16 +130,16 @@ async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
     assert_eq!(again.len(), 17);
     let note = "2 of the pods cannot be read, and are left out: team/huge, team/odd";
     assert_eq!(client.take_left_out(), [note]);
-    assert_eq!(client.take_left_out(), [""; 0], "it is told once");
+    assert_eq!(client.take_left_out(), [""; 0], "a note is taken once");
 }
 
 #[tokio::test]
-async fn a_page_is_asked_for_again_where_the_api_server_has_too_much_to_do() {
+async fn overloaded_api_server_gets_the_page_request_again() {
     for (failures, is_read) in [(2, true), (3, false)] {
-        let asked = AtomicUsize::new(0);
+        let requests = AtomicUsize::new(0);
         let api = FakeApi::start(move |request| {
             let is_second = request.query.contains("continue");
-            if is_second && asked.fetch_add(1, Ordering::SeqCst) < failures {
+            if is_second && requests.fetch_add(1, Ordering::SeqCst) < failures {
                 return Reply::refused(429, "too many requests");
             }
             Reply::of(200, json!([1, 2, 3]))
@@ -162,7 +153,7 @@ async fn a_page_is_asked_for_again_where_the_api_server_has_too_much_to_do() {
 }
 
 #[test]
-fn a_cluster_on_this_machine_is_known() {
+fn loopback_address_is_local() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     for (url, is_local) in [
         ("http://127.0.0.1:6443", true),
@@ -187,7 +178,7 @@ fn a_cluster_on_this_machine_is_known() {
 }
 
 #[tokio::test]
-async fn says_what_the_api_server_said() {
+async fn error_has_the_api_servers_message() {
     let api = FakeApi::start(|request| {
         let reply = match request.path.as_str() {
             "/forbidden" => Reply::refused(403, "nodes is forbidden"),
@@ -206,14 +197,14 @@ async fn says_what_the_api_server_said() {
     assert_eq!(error.to_string(), "nodes is forbidden (403)");
     let error = client.text("/text").await.unwrap_err();
     assert_eq!(error.to_string(), "error trying to reach service (503)");
-    // Warnings come with a refusal, too.
+    // A refusal has warnings as well.
     let (refused, warnings) = client.post::<Value>("/forbidden", &json!({})).await;
     assert!(refused.is_err());
     assert_eq!(warnings, ["299 - \"careful\""]);
 }
 
 #[tokio::test]
-async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
+async fn context_selects_the_plugin_and_its_token() {
     let api = FakeApi::start(|request| Reply::of(200, json!(request.authorization))).await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
@@ -260,7 +251,7 @@ async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_token_file_counts_before_a_token_and_is_trimmed() {
+async fn token_file_takes_precedence_and_is_trimmed() {
     let api = FakeApi::start(|request| Reply::of(200, json!(request.authorization))).await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
@@ -324,7 +315,7 @@ async fn strict_api(pki: &Pki, leaf: &Leaf) -> String {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown() {
+async fn client_certificate_is_sent() {
     let pki = Pki::new();
     let server = strict_api(&pki, &pki.leaf(&["127.0.0.1"])).await;
     let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ impl Watcher {
     }
 }
 
-/// More bytes than are read of an object.
+/// Maximum bytes of an object in these tests.
 const LARGE: usize = 64 << 10;
 
 fn node(name: &str, architecture: &str) -> Value {
@@ -36,7 +36,7 @@ fn pool(name: &str) -> Value {
     json!({"metadata": {"name": name}})
 }
 
-/// A watch, and the objects known by it.
+/// A watch, and the objects that it has delivered.
 struct Followed<K> {
     changes: stream::BoxStream<'static, Change<K>>,
     known: Known<String>,
@@ -74,7 +74,7 @@ impl<K: super::Followed> Followed<K> {
 }
 
 #[tokio::test]
-async fn follows_what_happens_to_a_list_that_has_many_pages() {
+async fn list_of_many_pages_is_followed() {
     let api = Lists::start().await;
     for name in ["a", "b", "c", "d", "e"] {
         api.put(Node::PATH, node(name, "amd64"));
@@ -88,7 +88,7 @@ async fn follows_what_happens_to_a_list_that_has_many_pages() {
     let queries = api.queries();
     let lists = queries.iter().filter(|query| query.contains("limit="));
     assert_eq!(lists.count(), 3, "{queries:?}");
-    // A list from the cache would ignore the limit, and many API servers refuse streaming lists.
+    // A list from the API server's cache would ignore the limit, and many API servers refuse streaming lists.
     for refused in ["resourceVersion=0", "sendInitialEvents"] {
         assert!(
             !queries.iter().any(|query| query.contains(refused)),
@@ -98,7 +98,7 @@ async fn follows_what_happens_to_a_list_that_has_many_pages() {
 }
 
 #[tokio::test]
-async fn keeps_only_what_identifies_an_object() {
+async fn unused_fields_are_dropped() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     let mut nodes = api.watcher().follow::<Node>(None);
@@ -115,7 +115,7 @@ async fn keeps_only_what_identifies_an_object() {
             name: "a".into(),
             uid: "u".into(),
             labels,
-            // By an annotation that is not known to be harmless, of which nothing else is kept.
+            // An annotation is not known to be harmless. Nothing else of the annotations is kept.
             may_direct_the_node: true,
             resource_version: node.metadata.resource_version.clone(),
             ..Metadata::default()
@@ -123,15 +123,20 @@ async fn keeps_only_what_identifies_an_object() {
     );
 }
 
-/// An object with labels that are no texts, or with a text beyond the bound, is unread but for its identity.
+/// Of an object with invalid labels, or beyond the bound, only the identity is read.
 #[tokio::test]
-async fn an_object_that_cannot_be_read_costs_that_object_only() {
+async fn unreadable_object_does_not_affect_others() {
     let api = Lists::start().await;
     let metrics = Metrics::new([]).unwrap();
     api.give_whole_pages();
-    let odd = |name: &str| json!({"metadata": {"name": name, "uid": name, "labels": 7}});
+    let invalid = |name: &str| json!({"metadata": {"name": name, "uid": name, "labels": 7}});
     let huge = |name: &str| json!({"metadata": {"name": name, "uid": name}, "spec": {"x": "x".repeat(2 * LARGE)}});
-    for object in [node("a", "amd64"), odd("b"), huge("c"), node("d", "amd64")] {
+    for object in [
+        node("a", "amd64"),
+        invalid("b"),
+        huge("c"),
+        node("d", "amd64"),
+    ] {
         api.put(Node::PATH, object);
     }
     let unread = unread_objects(&metrics).unwrap();
@@ -141,9 +146,9 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
     };
     let mut nodes = watcher.follow::<Node>(None);
     let mut next = async |count: usize| {
-        let mut seen = Vec::new();
-        while seen.len() < count {
-            seen.push(match nodes.next().await.unwrap() {
+        let mut changes = Vec::new();
+        while changes.len() < count {
+            changes.push(match nodes.next().await.unwrap() {
                 Change::Listed(node) => format!("listed {}", node.name()),
                 Change::Applied(node) => format!("applied {}", node.name()),
                 Change::Unread(meta) => format!("unread {}", meta.uid),
@@ -152,13 +157,18 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
                 Change::Failed(error) => panic!("{error}"),
             });
         }
-        seen
+        changes
     };
     assert_eq!(
         next(4).await,
         ["listed a", "unread b", "unread c", "listed d"]
     );
-    for object in [odd("a"), huge("d"), node("b", "arm64"), node("e", "arm64")] {
+    for object in [
+        invalid("a"),
+        huge("d"),
+        node("b", "arm64"),
+        node("e", "arm64"),
+    ] {
         api.put(Node::PATH, object);
     }
     api.delete(Node::PATH, "a");
@@ -186,7 +196,7 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
 }
 
 #[tokio::test]
-async fn passes_on_a_selector() {
+async fn selector_is_in_every_request() {
     let api = Lists::start().await;
     let mut nodes = Followed::<Node>::of(&api, Some("spec.unschedulable=false"));
     nodes.until(&[]).await;
@@ -202,7 +212,7 @@ async fn passes_on_a_selector() {
 }
 
 #[tokio::test]
-async fn goes_on_when_watches_end() {
+async fn ended_watch_is_resumed() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     let mut nodes = Followed::<Node>::of(&api, None);
@@ -218,9 +228,9 @@ async fn goes_on_when_watches_end() {
     assert_eq!(lists, 1, "a watch that ends is resumed");
 }
 
-/// A task that follows two kinds may do something else with the first before it looks at the second.
+/// A task that follows two kinds may stop polling one of them for a while.
 #[tokio::test]
-async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
+async fn unpolled_list_does_not_block_others() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     api.put(NodePool::PATH, pool("default"));
@@ -238,17 +248,17 @@ async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
     while !matches!(pools.next().await, Some(Change::Complete)) {}
 }
 
-/// However many lists there are, no more than one page is in memory.
+/// At most one page is in memory, however many lists there are.
 #[tokio::test]
-async fn a_page_is_not_asked_for_while_another_one_is_read() {
+async fn pages_are_read_one_at_a_time() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     let watcher = api.watcher();
-    let read = Arc::clone(&watcher.page).acquire_owned().await.unwrap();
+    let turn = Arc::clone(&watcher.page).acquire_owned().await.unwrap();
     let mut nodes = watcher.follow::<Node>(None);
     assert!(matches!(nodes.next().await, Some(Change::Begins)));
     assert!(nodes.next().now_or_never().is_none());
-    // A watcher with separate turns; its list takes as long as a request of the other one would.
+    // A watcher with separate turns. In the time of its list, the other one could have sent a request.
     let mut pools = api.watcher().follow::<NodePool>(None);
     while !matches!(pools.next().await, Some(Change::Complete)) {}
     assert!(
@@ -258,13 +268,13 @@ async fn a_page_is_not_asked_for_while_another_one_is_read() {
         "{:?}",
         api.queries()
     );
-    drop(read);
+    drop(turn);
     while !matches!(nodes.next().await, Some(Change::Complete)) {}
 }
 
-/// An API server that is short of time is not asked for the whole list again.
+/// An overloaded API server does not get another request for the whole list.
 #[tokio::test]
-async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew() {
+async fn refused_watch_is_retried_before_a_new_list() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     let mut nodes = Followed::<Node>::of(&api, None);
@@ -272,14 +282,14 @@ async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew()
     for status in [429, 500, 503] {
         api.refuse(Node::PATH, Some(status));
         let before = api.queries().len();
-        let healed = async {
+        let recovery = async {
             while api.queries().len() < before + 3 {
                 tokio::task::yield_now().await;
             }
             api.put(Node::PATH, node("b", &status.to_string()));
             api.refuse(Node::PATH, None);
         };
-        let ((), ()) = tokio::join!(healed, async {
+        let ((), ()) = tokio::join!(recovery, async {
             while !matches!(nodes.next().await, Change::Applied(node) if node.architecture == status.to_string())
             {
             }
@@ -291,14 +301,14 @@ async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew()
         .filter(|query| query.contains("limit"))
         .count();
     assert_eq!(lists, 1);
-    // The watch is tried again for a limited time only.
+    // The watch is retried for a limited time only.
     api.refuse(Node::PATH, Some(503));
     tokio::time::pause();
     assert_eq!(nodes.failure().await, ClusterError::Status);
 }
 
 #[tokio::test]
-async fn a_watch_that_gets_no_answer_is_tried_again_before_all_is_listed_anew() {
+async fn unanswered_watch_is_retried_before_a_new_list() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     let mut nodes = Followed::<Node>::of(&api, None);
@@ -325,9 +335,9 @@ async fn a_watch_that_gets_no_answer_is_tried_again_before_all_is_listed_anew() 
     assert_eq!(lists, 1);
 }
 
-/// Objects that were deleted meanwhile are noticed although there is no event.
+/// Objects that were deleted in the meantime are removed, although there is no event.
 #[tokio::test]
-async fn lists_anew_what_cannot_be_resumed() {
+async fn list_is_repeated_if_the_watch_cannot_resume() {
     let api = Lists::start().await;
     for name in ["a", "b", "c"] {
         api.put(Node::PATH, node(name, "amd64"));
@@ -340,12 +350,12 @@ async fn lists_anew_what_cannot_be_resumed() {
     api.compact();
     assert!(
         nodes.known.objects().values().eq(&["a", "b", "c"]),
-        "what is known counts meanwhile"
+        "the known objects stay in the meantime"
     );
     api.refuse(Node::PATH, None);
     nodes.until(&["a", "c"]).await;
 
-    // The same without a failure: the API server reports the loss when the watch is to be resumed.
+    // The same without a failure: the API server refuses to resume the watch.
     api.delete(Node::PATH, "a");
     api.compact();
     api.cut();
@@ -353,7 +363,7 @@ async fn lists_anew_what_cannot_be_resumed() {
 }
 
 #[tokio::test]
-async fn notices_a_kind_that_is_installed_later() {
+async fn kind_installed_later_is_followed() {
     let api = Lists::start().await;
     api.refuse(NodePool::PATH, Some(404));
     let mut pools = Followed::<NodePool>::of(&api, None);
@@ -364,7 +374,7 @@ async fn notices_a_kind_that_is_installed_later() {
 }
 
 #[tokio::test]
-async fn says_that_a_right_is_lost_and_goes_on_when_it_is_back() {
+async fn lost_right_is_reported_until_it_is_back() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
     let mut nodes = Followed::<Node>::of(&api, None);
@@ -383,7 +393,7 @@ async fn says_that_a_right_is_lost_and_goes_on_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn waits_for_an_api_server_that_is_not_there_yet() {
+async fn missing_api_server_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -401,7 +411,7 @@ async fn waits_for_an_api_server_that_is_not_there_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_grow_and_begin_anew_after_a_while() {
+async fn pauses_grow_and_start_over_when_calm() {
     let mut pauses = Pauses::new(FIRST_PAUSE);
     let mut last = Duration::ZERO;
     for _ in 0..20 {
@@ -415,7 +425,7 @@ async fn pauses_grow_and_begin_anew_after_a_while() {
 }
 
 #[test]
-fn tells_what_is_new() {
+fn changes_of_known_objects_are_detected() {
     let object = |name: &str, weight: u32| NodePool {
         metadata: Metadata {
             name: name.into(),
@@ -430,12 +440,12 @@ fn tells_what_is_new() {
     assert!(take(Change::Complete), "the first reading");
     assert!(!take(Change::Applied(object("a", 1))));
     assert!(take(Change::Applied(object("a", 2))));
-    // A list that breaks off leaves no trace.
+    // An incomplete list has no effect.
     assert!(!take(Change::Begins) && !take(Change::Listed(object("b", 1))));
     assert!(!take(Change::Failed(ClusterError::Forbidden)));
     assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 2))));
     assert!(!take(Change::Complete));
-    // An object that cannot be read stays as last read.
+    // An unreadable object keeps its last value.
     assert!(!take(Change::Unread(object("a", 2).metadata)));
     assert!(!take(Change::Begins) && !take(Change::Unread(object("a", 2).metadata)));
     assert!(!take(Change::Complete));
@@ -446,15 +456,15 @@ fn tells_what_is_new() {
     let mut take = |change| missing.take(change, |pool: NodePool| pool.weight);
     assert!(
         take(Change::Failed(ClusterError::NotFound)),
-        "there are none: that is known now"
+        "the state is complete: there are no objects"
     );
     assert!(!take(Change::Failed(ClusterError::NotFound)));
     assert!(missing.is_complete());
 }
 
-/// Fields that are read, and `null` where Go writes it.
+/// Go writes `null` for some empty fields.
 #[test]
-fn reads_nodes() {
+fn fields_of_nodes_are_read() {
     let read = |value: Value| serde_json::from_value::<Node>(value).unwrap();
     let node = read(json!({
         "metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}},
@@ -486,7 +496,7 @@ fn reads_nodes() {
 }
 
 #[test]
-fn reads_node_pools() {
+fn fields_of_node_pools_are_read() {
     let read = |value: Value| serde_json::from_value::<NodePool>(value).unwrap();
     let pool = read(json!({
         "metadata": {"name": "p", "labels": {"tolerarch.io/pool": "multi-arch"}},
@@ -532,9 +542,8 @@ fn reads_node_pools() {
     );
 }
 
-/// The commands read the same types, page by page.
 #[tokio::test]
-async fn commands_list_them_too() {
+async fn commands_list_the_same_types() {
     let api = Lists::start().await;
     for name in ["a", "b", "c"] {
         api.put(Node::PATH, node(name, "arm64"));

@@ -23,7 +23,7 @@ fn shipped() -> Value {
     documents[0].value()["webhooks"].take()
 }
 
-/// As the chart renders it with conditions of its own and one of the user's, the last.
+/// Returns the webhooks that the chart renders, with its matchConditions and, as the last one, a user's.
 fn conditioned() -> Value {
     let text = include_str!("../../../../../e2e/manifests/testdata/chart/webhook.yaml");
     let documents = yaml::read(text, Dialect::Kubernetes).unwrap();
@@ -35,7 +35,7 @@ fn conditioned() -> Value {
 }
 
 #[test]
-fn what_the_chart_renders_is_understood() {
+fn rendered_webhook_is_evaluable() {
     let mut conditioned = conditioned();
     let conditions = conditioned[0]["matchConditions"].as_array_mut().unwrap();
     conditions.pop();
@@ -64,7 +64,7 @@ fn what_the_chart_renders_is_understood() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_is_not_guessed() {
+fn unknown_match_condition_is_unknown() {
     let mut webhooks = shipped();
     webhooks[0]["matchConditions"] =
         json!([{"name": "own", "expression": "object.metadata.name != 'web'"}]);
@@ -78,7 +78,7 @@ fn what_cannot_be_evaluated_is_not_guessed() {
 }
 
 #[test]
-fn a_profile_is_known_by_its_path() {
+fn path_names_the_profile() {
     let mut webhooks = shipped();
     let mut profile = webhooks[0].clone();
     profile["clientConfig"] = json!({"url": "https://a.test:8443/mutate/batch?timeout=5s"});
@@ -104,8 +104,9 @@ fn a_profile_is_known_by_its_path() {
     let other = labels(&[("tolerarch.io/profile", "other")]);
     assert_eq!(scope.called(&other, &labels(&[])), Called::No);
 }
+
 #[test]
-fn a_label_of_a_namespace_is_ignored_if_it_makes_no_difference() {
+fn label_without_effect_is_ignored() {
     let scope = |selectors: &[&Value]| {
         let mut webhooks = shipped();
         let webhook = webhooks[0].take();
@@ -138,7 +139,7 @@ fn a_label_of_a_namespace_is_ignored_if_it_makes_no_difference() {
 }
 
 #[test]
-fn a_host_is_written_as_in_certificates() {
+fn server_name_has_the_form_of_certificates() {
     for (config, name) in [
         (
             json!({"url": "https://Hook.example:8443/mutate"}),
@@ -159,7 +160,7 @@ fn a_host_is_written_as_in_certificates() {
 }
 
 #[test]
-fn selects_as_the_api_server_does() {
+fn selectors_agree_with_the_api_server() {
     let labels = BTreeMap::from([
         ("a".to_owned(), "1".to_owned()),
         ("b".to_owned(), String::new()),
@@ -174,7 +175,7 @@ fn selects_as_the_api_server_does() {
         (expression("a", "In", json!(["0", "1"])), true),
         (expression("c", "In", json!(["0", "1"])), false),
         (expression("a", "NotIn", json!(["1"])), false),
-        // A label that is not there is in no list.
+        // An absent label is in no list.
         (expression("c", "NotIn", json!(["1"])), true),
         (expression("b", "Exists", Value::Null), true),
         (expression("c", "Exists", Value::Null), false),

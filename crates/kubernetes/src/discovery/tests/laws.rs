@@ -142,7 +142,7 @@ proptest! {
 
     /// An unknown requirement changes nothing.
     #[test]
-    fn an_unknown_requirement_never_narrows(pool in any_node_pool(), mut unknown in requirement()) {
+    fn unknown_requirement_never_narrows(pool in any_node_pool(), mut unknown in requirement()) {
         let before = of_node_pool(&pool);
         if unknown.operator == "In" || unknown.operator == "NotIn" {
             unknown.key = format!("other.example.com/{}", unknown.key.replace('/', "-"));

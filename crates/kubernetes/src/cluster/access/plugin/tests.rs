@@ -23,7 +23,7 @@ fn output(status: &Value) -> String {
     json!({"kind": KIND, "apiVersion": V1, "status": status}).to_string()
 }
 
-/// Writes a kubeconfig whose program gives tokens that are counted, with this member of its status.
+/// Makes a client with a kubeconfig whose program numbers its tokens. `more` is another member of the status.
 fn counted(directory: &Path, server: &str, more: &str) -> UserClient {
     let script = format!(
         r#"echo >>count; printf '{{"kind":"ExecCredential","apiVersion":"{V1}","status":{{{more}"token":"%s"}}}}' $(wc -l <count)"#
@@ -42,24 +42,25 @@ fn counted(directory: &Path, server: &str, more: &str) -> UserClient {
 }
 
 #[test]
-fn a_program_is_told_what_it_is_for() {
-    let told = plugin(&format!(
+fn program_gets_environment_and_cluster() {
+    let with_variable = plugin(&format!(
         "echo '{}' | sed \"s/INFO/$GIVEN/\"",
         output(&json!({"token": "INFO"}))
     ));
-    assert_eq!(*told.run().unwrap().token.unwrap(), "of-kubeconfig");
+    let credential = with_variable.run().unwrap();
+    assert_eq!(*credential.token.unwrap(), "of-kubeconfig");
     let script = format!(
         r#"printf '%s' "$KUBERNETES_EXEC_INFO" | grep -q '"server":"https://a.test"' && echo '{}'"#,
         output(&json!({"token": "t"}))
     );
-    let mut told = plugin(&script);
-    assert!(matches!(told.run(), Err(PluginError::Failed(_))));
-    told.cluster = Some(json!({"server": "https://a.test"}));
-    assert!(told.run().is_ok());
+    let mut with_cluster = plugin(&script);
+    assert!(matches!(with_cluster.run(), Err(PluginError::Failed(_))));
+    with_cluster.cluster = Some(json!({"server": "https://a.test"}));
+    assert!(with_cluster.run().is_ok());
 }
 
 #[test]
-fn an_error_has_advice_and_nothing_of_the_output() {
+fn error_has_the_hint_but_no_output() {
     let mut missing = plugin("");
     missing.command = "nonesuch-login".to_owned();
     let error = missing.run().err().unwrap().to_string();
@@ -90,7 +91,7 @@ fn an_error_has_advice_and_nothing_of_the_output() {
 }
 
 #[tokio::test]
-async fn a_program_runs_once_and_again_when_its_token_is_refused() {
+async fn program_runs_again_when_its_token_is_refused() {
     let api = FakeApi::start(|request| match request.authorization.as_str() {
         "Bearer 1" | "Bearer 3" if request.path == "/one" => Reply::of(200, json!({})),
         "Bearer 2" => Reply::of(200, json!({})),
@@ -112,7 +113,7 @@ async fn a_program_runs_once_and_again_when_its_token_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_that_has_expired_is_not_sent() {
+async fn expired_token_is_not_sent() {
     let api = FakeApi::start(|request| Reply::of(200, json!(request.authorization))).await;
     let directory = tempfile::tempdir().unwrap();
     let client = counted(

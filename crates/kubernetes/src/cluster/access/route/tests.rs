@@ -45,55 +45,55 @@ async fn api(leaf: &Leaf) -> SocketAddr {
     address
 }
 
-/// A proxy that leads to one address, whatever it is asked for.
+/// A proxy that forwards every connection to one address.
 struct Proxy {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
     async fn start(tls: Option<TlsAcceptor>, to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&requests);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let tls = tls.clone();
-                let seen = Arc::clone(&seen);
+                let recorded = Arc::clone(&recorded);
                 tokio::spawn(async move {
                     match tls {
                         Some(tls) => {
                             // A client without TLS gets an alert.
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, to, &seen).await;
+                                serve(stream, to, &recorded).await;
                             }
                         }
-                        None => serve(stream, to, &seen).await,
+                        None => serve(stream, to, &recorded).await,
                     }
                 });
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
-    fn asked(&self) -> String {
-        self.asked.lock().unwrap().join("\n")
+    fn requests(&self) -> String {
+        self.requests.lock().unwrap().join("\n")
     }
 }
 
-/// Speaks SOCKS if that is how the client begins, else HTTP.
+/// Speaks SOCKS or HTTP, as the client does.
 async fn serve(
     mut client: impl AsyncRead + AsyncWrite + Unpin,
     to: SocketAddr,
-    seen: &Mutex<Vec<String>>,
+    recorded: &Mutex<Vec<String>>,
 ) {
     let mut read = [0; 4096];
     let count = client.read(&mut read).await.unwrap();
-    let note = |text: String| seen.lock().unwrap().push(text);
+    let record = |text: String| recorded.lock().unwrap().push(text);
     if read[0] != 5 {
         let head = String::from_utf8_lossy(&read[..count]).into_owned();
-        note(head.clone());
+        record(head.clone());
         if head.contains("forbidden.test") {
             let _ = client
                 .write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
@@ -116,11 +116,11 @@ async fn serve(
             .unwrap();
         if has_login {
             let count = client.read(&mut read).await.unwrap();
-            note(String::from_utf8_lossy(&read[1..count]).into_owned());
+            record(String::from_utf8_lossy(&read[1..count]).into_owned());
             client.write_all(&[1, 0]).await.unwrap();
         }
         let count = client.read(&mut read).await.unwrap();
-        note(String::from_utf8_lossy(&read[5..count - 2]).into_owned());
+        record(String::from_utf8_lossy(&read[5..count - 2]).into_owned());
         client
             .write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])
             .await
@@ -130,8 +130,8 @@ async fn serve(
     let _ = copy_bidirectional(&mut client, &mut server).await;
 }
 
-/// Asks an API server at a name that only the proxy knows.
-async fn ask(
+/// Sends a request to an API server whose name only the proxy can resolve.
+async fn request(
     pki: &Pki,
     server: &str,
     proxy_url: Option<&str>,
@@ -158,51 +158,61 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn proxies_of_every_kind_lead_to_the_api_server() {
+async fn every_kind_of_proxy_reaches_the_api_server() {
     let pki = Pki::new();
     let api = api(&pki.leaf(&["far.test"])).await;
-    let own = acceptor(&pki.leaf(&["127.0.0.1"]));
-    for (scheme, tls, asked) in [
+    let tls = acceptor(&pki.leaf(&["127.0.0.1"]));
+    for (scheme, tls, expected) in [
         ("http", None, "CONNECT far.test:6443 HTTP/1.1\r\n"),
-        ("https", Some(own), "CONNECT far.test:6443 HTTP/1.1\r\n"),
+        ("https", Some(tls), "CONNECT far.test:6443 HTTP/1.1\r\n"),
         ("socks5", None, "far.test"),
     ] {
         let proxy = Proxy::start(tls, api).await;
         let url = format!("{scheme}://{}", proxy.address);
-        let ours = "https://far.test:6443";
+        let server = "https://far.test:6443";
         assert_eq!(
-            ask(&pki, ours, Some(&url), &[]).await,
+            request(&pki, server, Some(&url), &[]).await,
             Ok(json!({})),
             "{scheme}"
         );
         assert_eq!(
-            ask(&pki, ours, None, &[("HTTPS_PROXY", &url)]).await,
+            request(&pki, server, None, &[("HTTPS_PROXY", &url)]).await,
             Ok(json!({})),
             "{scheme}"
         );
-        assert_eq!(proxy.asked().matches(asked).count(), 2, "{}", proxy.asked());
-        // The kubeconfig's own proxy is exempt from nothing.
+        assert_eq!(
+            proxy.requests().matches(expected).count(),
+            2,
+            "{}",
+            proxy.requests()
+        );
+        // NO_PROXY does not apply to the proxy of a kubeconfig.
         assert!(
-            ask(&pki, ours, Some(&url), &[("NO_PROXY", "*")])
+            request(&pki, server, Some(&url), &[("NO_PROXY", "*")])
                 .await
                 .is_ok()
         );
         assert!(
-            ask(
+            request(
                 &pki,
-                ours,
+                server,
                 None,
                 &[("HTTPS_PROXY", &url), ("NO_PROXY", "far.test")]
             )
             .await
             .is_err()
         );
-        assert_eq!(proxy.asked().matches(asked).count(), 3, "{}", proxy.asked());
+        assert_eq!(
+            proxy.requests().matches(expected).count(),
+            3,
+            "{}",
+            proxy.requests()
+        );
     }
 }
 
 #[tokio::test]
-async fn a_proxy_is_shown_its_user() {
+async fn proxy_gets_its_credentials() {
     let pki = Pki::new();
     let api = api(&pki.leaf(&["far.test"])).await;
     let proxy = Proxy::start(None, api).await;
@@ -230,22 +240,22 @@ async fn a_proxy_is_shown_its_user() {
         ("socks5", "https://far.test", "\u{1}u\u{3}p@s"),
     ] {
         let url = format!("{scheme}://u:p%40s@{}", proxy.address);
-        proxy.asked.lock().unwrap().clear();
+        proxy.requests.lock().unwrap().clear();
         assert_eq!(
-            ask(&pki, server, Some(&url), &[]).await,
+            request(&pki, server, Some(&url), &[]).await,
             Ok(json!({})),
             "{scheme} {server}"
         );
         assert!(
-            proxy.asked().contains(shown),
+            proxy.requests().contains(shown),
             "{scheme} {server}: {}",
-            proxy.asked()
+            proxy.requests()
         );
     }
 }
 
 #[tokio::test]
-async fn an_error_names_the_proxy_and_no_password() {
+async fn error_names_the_proxy_without_password() {
     let pki = Pki::new();
     let api = api(&pki.leaf(&["far.test"])).await;
     let proxy = Proxy::start(None, api).await;
@@ -263,7 +273,7 @@ async fn an_error_names_the_proxy_and_no_password() {
                 continue;
             }
             let url = format!("{scheme}://u:canary@{address}");
-            let error = ask(&pki, server, Some(&url), &[]).await.unwrap_err();
+            let error = request(&pki, server, Some(&url), &[]).await.unwrap_err();
             let proxy = format!("its proxy {scheme}://{address} does not lead there");
             assert!(error.contains(server) && error.contains(&proxy), "{error}");
             assert!(
@@ -275,14 +285,14 @@ async fn an_error_names_the_proxy_and_no_password() {
     }
     let over_tls = Proxy::start(Some(acceptor(&pki.leaf(&["127.0.0.1"]))), api).await;
     let url = format!("http://u:canary@{}", over_tls.address);
-    let error = ask(&pki, "https://far.test", Some(&url), &[])
+    let error = request(&pki, "https://far.test", Some(&url), &[])
         .await
         .unwrap_err();
     assert!(
         error.contains("it speaks TLS") && !error.contains("canary"),
         "{error}"
     );
-    let error = ask(&pki, "https://far.test", Some("ftp://u:canary@a.test"), &[])
+    let error = request(&pki, "https://far.test", Some("ftp://u:canary@a.test"), &[])
         .await
         .unwrap_err();
     assert!(
