@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     const ENDED: &str = "2026-01-01T10:00:02Z";
-    /// The one runtime that says so of a container's own program.
+    /// Message of the only runtime that reports the container's own program.
     const GVISOR: &str = "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting sub-container [/a]: creating process: failed to load /a: exec format error: unknown";
     const HOOK: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running createContainer hook #0: fork/exec /usr/bin/nvidia-ctk: exec format error: unknown";
 
@@ -250,7 +250,7 @@ mod tests {
         })
     }
 
-    fn seen(pod: &Value) -> Option<(Evidence, Option<bool>)> {
+    fn evidence(pod: &Value) -> Option<(Evidence, Option<bool>)> {
         let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
         assert!(failures.len() < 2);
         failures.first().map(|failure| {
@@ -267,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn what_runtimes_say_of_a_pull() {
-        let sees = |reason: &str, message: &str| {
-            seen(&pod(
+    fn message_of_a_failed_pull_is_evidence() {
+        let of_message = |reason: &str, message: &str| {
+            evidence(&pod(
                 json!({"state": {"waiting": {"reason": reason, "message": message}}}),
             ))
         };
@@ -280,21 +280,21 @@ mod tests {
         ] {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
                 assert_eq!(
-                    sees(reason, message),
+                    of_message(reason, message),
                     Some((Evidence::NoMatchForPlatform, None)),
                     "{message}"
                 );
             }
-            assert_eq!(sees("ContainerCreating", message), None);
+            assert_eq!(of_message("ContainerCreating", message), None);
         }
-        assert_eq!(sees("ErrImagePull", "not found"), None);
+        assert_eq!(of_message("ErrImagePull", "not found"), None);
         for reason in NOT_STARTED {
             assert_eq!(
-                sees(reason, GVISOR),
+                of_message(reason, GVISOR),
                 Some((Evidence::ExecFormatError, None))
             );
         }
-        // A credential plugin or a decompressor of the node, and words of a registry.
+        // About a credential plugin or a decompressor of the node; and the text of a registry.
         for reason in [
             "ErrImagePull",
             "ImagePullBackOff",
@@ -302,26 +302,26 @@ mod tests {
             "PostStartHookError",
         ] {
             assert_eq!(
-                sees(reason, "fork/exec /usr/bin/unpigz: exec format error"),
+                of_message(reason, "fork/exec /usr/bin/unpigz: exec format error"),
                 None
             );
-            assert_eq!(sees(reason, GVISOR), None, "{reason}");
+            assert_eq!(of_message(reason, GVISOR), None, "{reason}");
         }
     }
 
     #[test]
-    fn how_containers_end() {
+    fn end_of_a_container_is_evidence() {
         let now_and_before = |end: Value| {
-            let now = seen(&pod(json!({"state": {"terminated": end}})));
+            let now = evidence(&pod(json!({"state": {"terminated": end}})));
             let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"});
-            let before = seen(&pod(
+            let before = evidence(&pod(
                 json!({"state": {"waiting": waiting}, "lastState": {"terminated": end}}),
             ));
             (now, before)
         };
         let exec = "exec container process `/app`: Exec format error";
-        let told = Some((Evidence::ExecFormatError, None));
-        assert_eq!(now_and_before(ended(1, exec, ENDED)), (told, told));
+        let expected = Some((Evidence::ExecFormatError, None));
+        assert_eq!(now_and_before(ended(1, exec, ENDED)), (expected, expected));
         assert_eq!(now_and_before(ended(0, exec, ENDED)), (None, None));
         let in_log = |previous| Some((Evidence::ExecFormatError, Some(previous)));
         for code in EXIT_CODES {
@@ -347,16 +347,16 @@ mod tests {
     }
 
     #[test]
-    fn which_pods_are_looked_at() {
+    fn pods_out_of_scope_have_no_failures() {
         let dying = pod(
             json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}),
         );
-        assert!(seen(&dying).is_some());
+        assert!(evidence(&dying).is_some());
         let changed = |pointer: &str, value: Value| {
             let mut pod = dying.clone();
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             pod.pointer_mut(parent).unwrap()[key] = value;
-            seen(&pod)
+            evidence(&pod)
         };
         assert_eq!(changed("/spec/nodeName", json!("")), None);
         assert_eq!(changed("/status/phase", json!("Succeeded")), None);
@@ -375,11 +375,11 @@ mod tests {
         let mut old = dying.clone();
         old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] =
             long_ago.into();
-        assert_eq!(seen(&old), None);
+        assert_eq!(evidence(&old), None);
     }
 
     #[test]
-    fn of_one_pod_few_containers_are_looked_at() {
+    fn failures_of_a_pod_are_limited() {
         let mut many = pod(
             json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}),
         );
@@ -393,8 +393,8 @@ mod tests {
 
     const DIGEST: &str = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
-    /// Whether a failure's image is known, and whether the failure counts for all namespaces.
-    fn told(pod: &Value) -> (bool, bool) {
+    /// Returns whether the digest of the failed image is known, and whether the image alone is to blame.
+    fn judged(pod: &Value) -> (bool, bool) {
         let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
         let ContainerFailure { digest, blame, .. } = &failures[0];
         assert!(digest.is_none_or(|digest| digest.to_string() == DIGEST));
@@ -409,33 +409,46 @@ mod tests {
         pod
     }
 
+    fn ended_by(reason: &str, message: &str) -> Value {
+        pulled(json!({"state": {"terminated": {
+            "exitCode": 128, "reason": reason, "message": message, "startedAt": ENDED, "finishedAt": ENDED,
+        }}}))
+    }
+
     #[test]
-    fn only_what_the_runtime_says_of_an_image_alone_is_for_all() {
-        let start = GVISOR;
-        let fails = |reason: &str, message: &str| {
-            pulled(json!({"state": {"terminated": {
-                "exitCode": 128, "reason": reason, "message": message, "startedAt": ENDED, "finishedAt": ENDED,
-            }}}))
-        };
-        let by_runtime = fails("StartError", start);
-        assert_eq!(told(&by_runtime), (true, true));
+    fn message_of_the_runtime_blames_the_image_alone() {
+        assert_eq!(judged(&ended_by("StartError", GVISOR)), (true, true));
         let waiting =
-            json!({"state": {"waiting": {"reason": "RunContainerError", "message": start}}});
-        assert_eq!(told(&pulled(waiting.clone())), (true, true));
-        assert_eq!(told(&pod(waiting)), (false, true), "the image is unknown");
-        // What a container can write, or a field that ends up in the message.
+            json!({"state": {"waiting": {"reason": "RunContainerError", "message": GVISOR}}});
+        assert_eq!(judged(&pulled(waiting.clone())), (true, true));
         assert_eq!(
-            told(&fails("Error", "exec /app: exec format error")),
+            judged(&pod(waiting)),
+            (false, true),
+            "the digest is unknown"
+        );
+    }
+
+    #[test]
+    fn text_that_a_tenant_may_write_does_not_blame_the_image_alone() {
+        // A container can write this message.
+        assert_eq!(
+            judged(&ended_by("Error", "exec /app: exec format error")),
             (true, false)
         );
         assert_eq!(
-            seen(&fails("Error", start)),
+            evidence(&ended_by("Error", GVISOR)),
             None,
-            "no runtime writes that into a log"
+            "no runtime writes this into a log"
         );
+        // The Pod's working directory is part of this message.
         let inner = "chdir to \"exec format error\" failed: no such file";
-        assert_eq!(seen(&fails("StartError", inner)), None);
-        // What chooses, finds, covers or filters the program.
+        assert_eq!(evidence(&ended_by("StartError", inner)), None);
+    }
+
+    /// Settings that select, find, cover or filter the program.
+    #[test]
+    fn settings_of_the_pod_share_the_blame() {
+        let by_runtime = ended_by("StartError", GVISOR);
         for (pointer, key, value) in [
             (
                 "/metadata",
@@ -489,7 +502,7 @@ mod tests {
         ] {
             let mut pod = by_runtime.clone();
             pod.pointer_mut(pointer).unwrap()[key] = value.clone();
-            assert_eq!(told(&pod), (true, false), "{key}: {value}");
+            assert_eq!(judged(&pod), (true, false), "{key}: {value}");
         }
         let mut usual = by_runtime.clone();
         usual["spec"]["containers"][0]["env"] = json!([{"name": "A"}]);
@@ -498,25 +511,22 @@ mod tests {
             json!([{"name": "token", "mountPath": token}]);
         usual["spec"]["securityContext"] =
             json!({"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1});
-        assert_eq!(told(&usual), (true, true));
-        // It may have been another image before.
-        let before =
-            json!({"exitCode": 128, "reason": "StartError", "message": start, "finishedAt": ENDED});
+        assert_eq!(judged(&usual), (true, true));
+    }
+
+    #[test]
+    fn earlier_run_may_have_been_of_another_image() {
+        let before = json!({"exitCode": 128, "reason": "StartError", "message": GVISOR, "finishedAt": ENDED});
         let waits = json!({"reason": "CrashLoopBackOff", "message": "back-off"});
         let again =
             |state: Value| pulled(json!({"state": state, "lastState": {"terminated": before}}));
-        assert_eq!(told(&again(json!({"waiting": waits}))), (true, false));
-        assert_eq!(told(&again(json!({"running": {}}))), (false, false));
+        assert_eq!(judged(&again(json!({"waiting": waits}))), (true, false));
+        assert_eq!(judged(&again(json!({"running": {}}))), (false, false));
     }
 
-    /// Whatever the node runs for a container: the image, and its Pod, have no part in it.
+    /// Neither the image nor its Pod is to blame for a program of the node.
     #[test]
-    fn a_program_of_the_node_that_fails_is_no_evidence() {
-        let ended_by = |reason: &str, message: &str| {
-            pulled(json!({"state": {"terminated": {
-                "exitCode": 128, "reason": reason, "message": message, "startedAt": ENDED, "finishedAt": ENDED,
-            }}}))
-        };
+    fn failed_program_of_the_node_blames_the_node() {
         let waits_for = |reason: &str, message: &str| {
             pulled(json!({"state": {"waiting": {"reason": reason, "message": message}}}))
         };
@@ -536,14 +546,14 @@ mod tests {
                 let [
                     ContainerFailure {
                         digest: _,
-                        blame: Blame::Node(said),
+                        blame: Blame::Node(end),
                         ..
                     },
                 ] = &*failures
                 else {
                     panic!("{failures:?}");
                 };
-                assert!(message.contains(&**said), "{said}");
+                assert!(message.contains(&**end), "{end}");
                 assert!(!failures[0].is_of_image("acme/app:1"));
             }
             let by_container = ended_by(
@@ -551,7 +561,7 @@ mod tests {
                 &format!("exec /app: exec format error\n{message}\n"),
             );
             assert_eq!(
-                seen(&by_container).is_some(),
+                evidence(&by_container).is_some(),
                 message.starts_with("exec "),
                 "its last line counts: {message}"
             );
@@ -559,34 +569,36 @@ mod tests {
     }
 
     #[test]
-    fn what_a_registry_writes_is_not_what_the_runtime_says_of_a_pull() {
+    fn only_containerds_words_name_the_digest() {
         let pull = |message: &str| {
             let mut pod = pulled(
                 json!({"state": {"waiting": {"reason": "ErrImagePull", "message": message}}}),
             );
-            let tagged = told(&pod);
+            let by_tag = judged(&pod);
             pod["spec"]["containers"][0]["image"] = format!("acme/app@{DIGEST}").into();
-            (tagged, told(&pod))
+            (by_tag, judged(&pod))
         };
-        let said = format!(
+        let by_containerd = format!(
             "failed to pull and unpack image \"docker.io/acme/app:1\": no match for platform in manifest {DIGEST}: not found"
         );
-        let for_all = ((true, true), (true, true));
-        assert_eq!(pull(&said), for_all);
+        let image_alone = ((true, true), (true, true));
+        assert_eq!(pull(&by_containerd), image_alone);
         assert_eq!(
-            pull(&format!("rpc error: code = NotFound desc = {said}")),
-            for_all
+            pull(&format!(
+                "rpc error: code = NotFound desc = {by_containerd}"
+            )),
+            image_alone
         );
-        // What was pulled before is another image, or another version of it.
-        let own = ((false, false), (true, false));
+        // The image that was pulled before is another one, or another version.
+        let image_or_pod = ((false, false), (true, false));
         for message in [
             "no match for platform in manifest: not found".to_owned(),
-            format!("failed to resolve reference \"evil.test/x\": 500: {said}"),
-            said.replace(": no match", ": 403: no match"),
-            said.replace("2cf2", "zz"),
-            said[..said.len() - 20].to_owned(),
+            format!("failed to resolve reference \"evil.test/x\": 500: {by_containerd}"),
+            by_containerd.replace(": no match", ": 403: no match"),
+            by_containerd.replace("2cf2", "zz"),
+            by_containerd[..by_containerd.len() - 20].to_owned(),
         ] {
-            assert_eq!(pull(&message), own, "{message}");
+            assert_eq!(pull(&message), image_or_pod, "{message}");
         }
     }
 }

@@ -29,12 +29,12 @@ fn pod(namespace: &str, name: &str, image: &str) -> Value {
     })
 }
 
-/// Runs it under a leader until the metrics are so.
+/// Runs the census of a leader until the metrics fulfil a condition.
 async fn until(
     bench: &TestEngine,
     lists: &Lists,
     census: Duration,
-    what: impl Fn(&str, &watch::Sender<ControllerSettings>) -> bool,
+    is_reached: impl Fn(&str, &watch::Sender<ControllerSettings>) -> bool,
 ) {
     let objects = Objects::start().await;
     let metrics = Metrics::new([]).unwrap();
@@ -64,7 +64,7 @@ async fn until(
         ..context
     };
     let reached = async {
-        while !what(&metrics.render().unwrap(), &settings) {
+        while !is_reached(&metrics.render().unwrap(), &settings) {
             sleep(StdDuration::from_millis(20)).await;
         }
     };
@@ -77,8 +77,8 @@ async fn until(
 }
 
 #[tokio::test]
-async fn the_cluster_is_counted_by_what_images_support() {
-    let bench = TestEngine::new().await;
+async fn census_counts_by_platforms_of_images() {
+    let bench = Bench::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     let single = bench.image("single", &BOTH[..1]);
@@ -94,7 +94,7 @@ async fn the_cluster_is_counted_by_what_images_support() {
     }
     lists.put(StoredPod::PATH, pod("other", "single", &single));
     lists.put(StoredPod::PATH, pod("out", "out", &single));
-    // The webhook is not called for it, although the namespace says nothing.
+    // The webhook's object selector excludes this Pod.
     let mut excluded = pod("third", "excluded", &single);
     excluded["metadata"]["labels"]["team.example.com/excluded"] = "true".into();
     lists.put(StoredPod::PATH, excluded);
@@ -107,7 +107,7 @@ async fn the_cluster_is_counted_by_what_images_support() {
         r#"tolerarch_cluster_requested_memory_bytes{support="all"} 3221225472"#,
         r#"tolerarch_cluster_requested_memory_bytes{support="skipped"} 2147483648"#,
         r#"tolerarch_cluster_workloads{support="all"} 1"#,
-        // What is opted out has no profile anyway.
+        // Only one namespace counts: the label of the other one has an effect.
         r#"tolerarch_cluster_ignored_labels{label="mode"} 1"#,
         r#"tolerarch_cluster_ignored_labels{label="profile"} 1"#,
         r#"tolerarch_cluster_workloads{support="partial"} 1"#,
@@ -115,24 +115,21 @@ async fn the_cluster_is_counted_by_what_images_support() {
         r#"tolerarch_cluster_workloads{support="unknown"} 0"#,
     ];
     until(&bench, &lists, Duration::from_secs(600), |text, _| {
-        expected
-            .iter()
-            .all(|line| text.lines().any(|own| own == *line))
+        let lines: Vec<&str> = text.lines().collect();
+        expected.iter().all(|line| lines.contains(line))
     })
     .await;
-    // Ever so many Pods of an image are one lookup.
-    assert_eq!(
-        bench
-            .remote
-            .count(|asked| asked.path.contains("/multi/manifests/")),
-        1
-    );
+    // All Pods with one image need one lookup.
+    let lookups = bench
+        .remote
+        .count(|request| request.path.contains("/multi/manifests/"));
+    assert_eq!(lookups, 1);
 }
 
-/// Also what is added later, and what could not be read at first.
+/// A later census counts Pods that were added, or could not be read before.
 #[tokio::test]
-async fn the_cluster_is_counted_again_and_again() {
-    let bench = TestEngine::new().await;
+async fn census_is_repeated() {
+    let bench = Bench::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
@@ -149,10 +146,10 @@ async fn the_cluster_is_counted_again_and_again() {
     .await;
 }
 
-/// Other pools may be open by then.
+/// A reload may change the pools.
 #[tokio::test]
-async fn the_cluster_is_counted_after_a_reload() {
-    let bench = TestEngine::new().await;
+async fn reload_triggers_a_census() {
+    let bench = Bench::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
@@ -173,17 +170,17 @@ async fn the_cluster_is_counted_after_a_reload() {
 }
 
 #[tokio::test]
-async fn a_replica_that_does_not_count_shows_nothing() {
+async fn cleared_census_exports_nothing() {
     let metrics = Metrics::new([]).unwrap();
-    let shown = ControllerMetrics::register(&metrics).unwrap();
-    shown.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
+    let exported = ControllerMetrics::register(&metrics).unwrap();
+    exported.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
     assert!(
         metrics
             .render()
             .unwrap()
             .contains(r#"tolerarch_cluster_workloads{support="all"} 0"#)
     );
-    shown.clear_census();
+    exported.clear_census();
     assert!(!metrics.render().unwrap().contains("tolerarch_cluster_"));
 }
 

@@ -45,19 +45,19 @@ fn owner(kind: &str, uid: &str, controller: bool) -> Value {
 }
 
 #[test]
-fn only_pods_that_others_replace_are_evicted() {
+fn only_replaced_pods_are_evicted() {
     for (why, pod) in [
-        ("nobody creates another one", pod(POOLS_KEY, &json!([]))),
+        ("it has no owner", pod(POOLS_KEY, &json!([]))),
         (
             "its owner does not control it",
             pod(POOLS_KEY, &owner("Thing", "b", false)),
         ),
         (
-            "it would come back to the node",
+            "a DaemonSet would create it on the same node again",
             pod(POOLS_KEY, &owner("DaemonSet", "c", true)),
         ),
         (
-            "tolerarch has not let it there",
+            "tolerarch has not changed it",
             pod("other", &owner("ReplicaSet", "d", true)),
         ),
     ] {
@@ -72,27 +72,27 @@ fn only_pods_that_others_replace_are_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_pods_of_a_workload_and_of_a_namespace_are_evicted_in_an_hour() {
+async fn evictions_per_hour_are_limited() {
     let mut recent = RecentEvictions::default();
-    let mut takes = |owner: &str| recent.add("team", owner);
+    let mut adds = |owner: &str| recent.add("team", owner);
     for _ in 0..OF_WORKLOAD {
-        assert!(takes("a"));
+        assert!(adds("a"));
     }
-    assert!(!takes("a"));
-    let more = (0..100).filter(|owner| takes(&owner.to_string())).count();
+    assert!(!adds("a"));
+    let more = (0..100).filter(|owner| adds(&owner.to_string())).count();
     assert_eq!(
         more + OF_WORKLOAD,
         OF_NAMESPACE,
-        "a namespace does not take the turns of all"
+        "the limit of the namespace"
     );
     tokio::time::advance(HOUR).await;
-    assert!(takes("a"));
-    assert_eq!(recent.0["team"].len(), 1, "nothing is kept longer");
+    assert!(adds("a"));
+    assert_eq!(recent.0["team"].len(), 1, "older evictions are dropped");
 }
 
-/// Any Pod may name any UID as its owner's.
+/// A Pod may name any UID as its owner's.
 #[tokio::test(start_paused = true)]
-async fn pods_elsewhere_take_no_turns_of_an_owner() {
+async fn limit_of_an_owner_is_per_namespace() {
     let mut recent = RecentEvictions::default();
     for namespace in 0..1000 {
         for _ in 0..2 * OF_WORKLOAD {
@@ -102,7 +102,7 @@ async fn pods_elsewhere_take_no_turns_of_an_owner() {
     for _ in 0..OF_WORKLOAD {
         assert!(recent.add("team", "a"));
     }
-    // A namespace without a turn uses up none of its owners' turns.
+    // Refused evictions do not count for the workload.
     let mut recent = RecentEvictions::default();
     for at in 0..OF_NAMESPACE {
         assert!(recent.add("team", &at.to_string()));
@@ -115,10 +115,10 @@ async fn pods_elsewhere_take_no_turns_of_an_owner() {
     assert!(recent.add("team", "a"));
 }
 
-/// A disruption budget may hold each of them back for an hour.
+/// A disruption budget may delay each of them for an hour.
 #[tokio::test(start_paused = true)]
-async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
-    let bench = TestEngine::new().await;
+async fn refused_evictions_leave_slots_to_other_namespaces() {
+    let bench = Bench::new().await;
     let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,
@@ -148,8 +148,8 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
     while ended(&context.metrics) < u64::try_from(running - AT_ONCE).unwrap() {
         evictor.running.next().await;
     }
-    assert_eq!(evictor.running.len(), AT_ONCE, "the others have given way");
-    // All have their share, however many come.
+    assert_eq!(evictor.running.len(), AT_ONCE, "the others were given up");
+    // All namespaces have the same share.
     let shares: Vec<usize> = (0..20)
         .map(|namespace| evictor.slots.count(&format!("hostile-{namespace}")))
         .collect();
@@ -162,8 +162,8 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_without_a_place_takes_no_turn() {
-    let bench = TestEngine::new().await;
+async fn eviction_without_a_slot_is_not_counted() {
+    let bench = Bench::new().await;
     let objects = Objects::start().await;
     let context = context(
         &bench,
@@ -189,17 +189,17 @@ async fn an_eviction_without_a_place_takes_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
-    let bench = TestEngine::new().await;
+async fn eviction_waits_for_the_record_and_the_budget() {
+    let bench = Bench::new().await;
     let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,
         ..ControllerSettings::default()
     });
     let context = context(&bench, &Lists::start().await, &objects, &settings);
-    let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
+    let pod = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
     let image = failed().digest;
-    let evict = || evict(&context, &own, image);
+    let evict = || evict(&context, &pod, image);
     assert_eq!(evict().await, None, "nothing is recorded");
 
     let mut record = Lessons::default();

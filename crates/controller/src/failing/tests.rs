@@ -28,13 +28,13 @@ fn failed_image(digest: &str) -> Lesson {
 }
 
 /// A cluster with a registry, and a controller that leads.
-struct World {
-    bench: TestEngine,
+struct TestCluster {
+    bench: Bench,
     lists: Lists,
     objects: Objects,
 }
 
-impl World {
+impl TestCluster {
     async fn new() -> Self {
         let bench = TestEngine::new().await;
         let lists = Lists::start().await;
@@ -59,14 +59,14 @@ impl World {
         }
     }
 
-    /// The reference of an image that has no index, for amd64.
+    /// Returns the reference of an image for amd64 without an index.
     fn single(&self) -> String {
         let repo = self.bench.remote.repo("single");
         repo.image("linux/amd64", Some("v1"));
         repo.reference("v1")
     }
 
-    /// A Pod on a node, whose container fares like this.
+    /// Adds a Pod whose container has this state, on the node arm64.
     fn pod(&self, namespace: &str, name: &str, image: &str, state: &Value) {
         let pod = json!({
             "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{name}")},
@@ -76,7 +76,7 @@ impl World {
         self.lists.put(StoredPod::PATH, pod);
     }
 
-    /// What the container of a Pod has written.
+    /// Sets the last log line of a Pod's container.
     fn log(&self, pod: &str, line: &str) {
         self.objects.put(
             &format!("/api/v1/namespaces/team/pods/{pod}/log"),
@@ -84,50 +84,47 @@ impl World {
         );
     }
 
-    /// The Pods that were told, and what.
-    fn told(&self) -> Vec<[String; 2]> {
-        self.told_by("WrongArchitecture")
+    /// Returns the Pods with events about a wrong architecture, and the notes.
+    fn notes(&self) -> Vec<[String; 2]> {
+        self.notes_of("WrongArchitecture")
     }
 
-    /// The objects with events of this reason, and their notes.
-    fn told_by(&self, reason: &str) -> Vec<[String; 2]> {
-        let of = |event: &Value| {
-            assert_eq!(event["type"], json!("Warning"));
-            ["/regarding/name", "/note"]
-                .map(|key| event.pointer(key).unwrap().as_str().unwrap().to_owned())
-        };
-        let events = self.objects.all("/apis/events");
-        let mut told: Vec<[String; 2]> = events
-            .iter()
-            .filter(|event| event["reason"] == reason)
-            .map(of)
-            .collect();
-        told.sort_unstable();
-        told
+    /// Returns the objects with events of this reason, and the notes.
+    fn notes_of(&self, reason: &str) -> Vec<[String; 2]> {
+        let mut notes = Vec::new();
+        for event in self.objects.all("/apis/events") {
+            if event["reason"] == reason {
+                assert_eq!(event["type"], json!("Warning"));
+                let text = |pointer| event.pointer(pointer).unwrap().as_str().unwrap().to_owned();
+                notes.push(["/regarding/name", "/note"].map(text));
+            }
+        }
+        notes.sort_unstable();
+        notes
     }
 
-    /// Runs the controller until this is so.
-    async fn until(&self, pod_logs: bool, what: impl Fn() -> bool) {
+    /// Runs the controller until this is true.
+    async fn until(&self, pod_logs: bool, is_reached: impl Fn() -> bool) {
         let reached = async {
-            while !what() {
+            while !is_reached() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         self.run(pod_logs, reached).await;
     }
 
-    /// Runs the controller until this is so, and no time passes meanwhile.
-    async fn at_once(&self, what: impl Fn() -> bool) {
+    /// Runs the controller until this is true, with a stopped clock.
+    async fn at_once(&self, is_reached: impl Fn() -> bool) {
         tokio::time::pause();
         let reached = async {
-            // Far more than it takes. The clock stands still while there is something to do.
+            // Far more turns than necessary. The clock does not advance while tasks can run.
             for _ in 0..2_000_000 {
-                if what() {
+                if is_reached() {
                     return;
                 }
                 tokio::task::yield_now().await;
             }
-            panic!("not at once: {:?}", self.told());
+            panic!("not at once: {:?}", self.notes());
         };
         self.run(false, reached).await;
         tokio::time::resume();
@@ -156,12 +153,12 @@ impl World {
             () = context.recorder.run(&context.leadership, &of_events) => {}
             () = elector.run() => {}
             () = reached => {}
-            () = tokio::time::sleep(PATIENCE) => panic!("not reached: {:?}", self.told()),
+            () = tokio::time::sleep(PATIENCE) => panic!("not reached: {:?}", self.notes()),
         }
     }
 }
 
-/// Ended at once, just now.
+/// Returns the state of a container that has ended at once, just now.
 fn ended(message: &str) -> Value {
     let now = tolerarch_kubernetes::cluster::micro_time();
     json!({"terminated": {"exitCode": 255, "message": message, "startedAt": now, "finishedAt": now}})
@@ -172,24 +169,24 @@ const GVISOR: &str = "failed to start containerd task \"a\": OCI runtime start f
 const HOOK: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running createContainer hook #0: fork/exec /usr/bin/nvidia-ctk: exec format error: unknown";
 
 #[tokio::test]
-async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    let one = world.bench.image("one", &["linux/amd64"]);
+async fn wrong_architecture_is_reported_despite_the_manifest() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    let one = cluster.bench.image("one", &["linux/amd64"]);
     let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"}});
-    world.pod("team", "lies", &both, &ended(EXEC));
-    world.pod("team", "moved", &both, &pull);
-    world.pod("team", "lacks", &one, &pull);
-    world.pod("team", "single", &world.single(), &ended(EXEC));
-    // These are not told.
-    world.pod("out", "opted-out", &both, &ended(EXEC));
-    world.pod("team", "other", &both, &ended("out of memory"));
-    world.pod("team", "silent", &both, &ended(""));
-    world.log("silent", EXEC);
-    world.pod("team", "zz-last", &both, &ended(EXEC));
-    world.until(false, || world.told().len() >= 5).await;
-    let told = world.told();
-    let names: Vec<&str> = told.iter().map(|[name, _]| &**name).collect();
+    cluster.pod("team", "lies", &both, &ended(EXEC));
+    cluster.pod("team", "moved", &both, &pull);
+    cluster.pod("team", "lacks", &one, &pull);
+    cluster.pod("team", "single", &cluster.single(), &ended(EXEC));
+    // These are not reported.
+    cluster.pod("out", "opted-out", &both, &ended(EXEC));
+    cluster.pod("team", "other", &both, &ended("out of memory"));
+    cluster.pod("team", "silent", &both, &ended(""));
+    cluster.log("silent", EXEC);
+    cluster.pod("team", "zz-last", &both, &ended(EXEC));
+    cluster.until(false, || cluster.notes().len() >= 5).await;
+    let notes = cluster.notes();
+    let names: Vec<&str> = notes.iter().map(|[name, _]| &**name).collect();
     assert_eq!(names, ["lacks", "lies", "moved", "single", "zz-last"]);
     for (at, parts) in [
         (
@@ -221,71 +218,69 @@ async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
             ],
         ),
     ] {
-        assert!(
-            parts.iter().all(|part| told[at][1].contains(part)),
-            "{:?}",
-            told[at]
-        );
+        for part in parts {
+            assert!(notes[at][1].contains(part), "{:?}", notes[at]);
+        }
     }
 }
 
 #[tokio::test]
-async fn the_last_line_of_a_log_tells_where_that_is_allowed() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    let single = world.single();
+async fn last_log_line_is_evidence_if_allowed() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    let single = cluster.single();
     for (pod, image, line) in [
         ("silent", &both, EXEC),
         ("single", &single, EXEC),
         ("other", &both, "panic: exec failed"),
     ] {
-        world.pod("team", pod, image, &ended(""));
-        world.log(pod, line);
+        cluster.pod("team", pod, image, &ended(""));
+        cluster.log(pod, line);
     }
-    world.pod("team", "without-a-log", &both, &ended(""));
-    world.pod("team", "zz-last", &both, &ended(""));
-    world.log("zz-last", EXEC);
-    world.until(true, || world.told().len() >= 3).await;
-    let names: Vec<String> = world.told().into_iter().map(|[name, _]| name).collect();
+    cluster.pod("team", "without-a-log", &both, &ended(""));
+    cluster.pod("team", "zz-last", &both, &ended(""));
+    cluster.log("zz-last", EXEC);
+    cluster.until(true, || cluster.notes().len() >= 3).await;
+    let names: Vec<String> = cluster.notes().into_iter().map(|[name, _]| name).collect();
     assert_eq!(names, ["silent", "single", "zz-last"]);
 }
 
 #[tokio::test]
-async fn one_that_could_not_be_looked_at_is_looked_at_again_when_it_changes() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    let node = world.objects.get("/api/v1/nodes/arm64").unwrap();
-    world.objects.delete("/api/v1/nodes/arm64");
-    world.pod("team", "lies", &both, &ended(EXEC));
-    let looks = std::cell::Cell::new(0);
-    world
+async fn failed_examination_is_repeated_on_change() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    let node = cluster.objects.get("/api/v1/nodes/arm64").unwrap();
+    cluster.objects.delete("/api/v1/nodes/arm64");
+    cluster.pod("team", "lies", &both, &ended(EXEC));
+    let polls = std::cell::Cell::new(0);
+    cluster
         .until(false, || {
-            looks.set(looks.get() + 1);
-            if looks.get() == 20 {
-                assert!(world.told().is_empty());
-                world.objects.put("/api/v1/nodes/arm64", node.clone());
+            polls.set(polls.get() + 1);
+            if polls.get() == 20 {
+                assert!(cluster.notes().is_empty());
+                cluster.objects.put("/api/v1/nodes/arm64", node.clone());
             }
-            if looks.get() % 20 == 0 {
-                world.pod("team", "lies", &both, &ended(EXEC));
+            if polls.get() % 20 == 0 {
+                cluster.pod("team", "lies", &both, &ended(EXEC));
             }
-            world.told().len() == 1
+            cluster.notes().len() == 1
         })
         .await;
 }
 
-/// Also where other looks need no such right, and where no Pod needs it any more.
+/// Other examinations need no such right, and in the end no Pod needs it any more.
 #[tokio::test]
-async fn a_right_that_is_missing_shows_until_it_is_back() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    world.pod("team", "silent", &both, &ended(""));
-    world.log("silent", EXEC);
+async fn missing_right_is_a_fault_until_it_is_granted() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    cluster.pod("team", "silent", &both, &ended(""));
+    cluster.log("silent", EXEC);
     let settings = ControllerSettings {
         pod_logs: true,
         ..ControllerSettings::default()
     };
     let settings = watch::Sender::new(settings);
-    let context = context(&world.bench, &world.lists, &world.objects, &settings);
+    let context = context(&cluster.bench, &cluster.lists, &cluster.objects, &settings);
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
         while !is_so() {
@@ -299,17 +294,17 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
             (NO_NODES, "/nodes/"),
             (NO_NAMESPACES, "/v1/namespaces/"),
         ] {
-            world.objects.refuse(Some((http::Method::GET, path, 403)));
-            world.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
+            cluster.objects.refuse(Some((http::Method::GET, path, 403)));
+            cluster.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
             until(what, &|| context.state.has(what)).await;
-            world.pod("team", &format!("lies-{}", path.len()), &both, &ended(EXEC));
+            cluster.pod("team", &format!("lies-{}", path.len()), &both, &ended(EXEC));
             for refused in [Some((http::Method::GET, path, 403)), None] {
-                world.objects.refuse(refused.clone());
-                let before = world.objects.requests();
+                cluster.objects.refuse(refused.clone());
+                let before = cluster.objects.requests();
                 tokio::time::pause();
                 tokio::time::advance(TRY).await;
                 tokio::time::resume();
-                until(what, &|| world.objects.requests() > before).await;
+                until(what, &|| cluster.objects.requests() > before).await;
                 until(what, &|| context.state.has(what) == refused.is_some()).await;
             }
         }
@@ -320,11 +315,11 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     }
 }
 
-/// Its index differs from that of both.
+/// Platforms of an index that differs from that of [`BOTH`].
 const THREE: [&str; 3] = ["linux/amd64", "linux/arm64", "linux/s390x"];
 const RECORD: &str = "/api/v1/namespaces/team/configmaps/tolerarch-controller-failed-images";
 
-/// What is recorded, by now.
+/// Returns the current record.
 fn recorded(objects: &Objects) -> Lessons {
     let text = objects
         .get(RECORD)
@@ -332,13 +327,13 @@ fn recorded(objects: &Objects) -> Lessons {
     Lessons::of_text(&text.unwrap_or_default(), Timestamp::now())
 }
 
-impl World {
-    /// A Pod whose container the runtime could not begin for its own program; the Pod sets more of it.
+impl TestCluster {
+    /// Adds a Pod whose container's program gVisor could not load. `more` are further fields of the container.
     fn fails(&self, name: &str, image: &str, digest: &str, more: &Value) {
         self.fails_on("arm64", GVISOR, name, image, digest, more);
     }
 
-    /// The same on this node, in these words.
+    /// Adds a Pod whose container could not be started on this node, with this message.
     fn fails_on(
         &self,
         node: &str,
@@ -371,8 +366,8 @@ impl World {
         self.bench.remote.repo(name).digest_of("v1").unwrap()
     }
 
-    /// Where the image of this name is kept from in a namespace.
-    fn kept(&self, name: &str, namespace: &str) -> String {
+    /// Returns the platforms on which the image of this name has failed, for a namespace.
+    fn failed_platforms(&self, name: &str, namespace: &str) -> String {
         let record = recorded(&self.objects);
         let failure = record.failure(
             &Digest::of_text(&self.digest(name)),
@@ -384,101 +379,108 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
-    let world = World::new().await;
+async fn failure_is_recorded_within_its_evidence() {
+    let cluster = TestCluster::new().await;
     let names = ["lies", "forged", "single"];
-    let lies = world.bench.image("lies", &BOTH);
-    let forged = world.bench.image("forged", &THREE);
-    let single = world.single();
-    world.fails("lies", &lies, &world.digest("lies"), &json!({}));
-    world.fails(
+    let lies = cluster.bench.image("lies", &BOTH);
+    let forged = cluster.bench.image("forged", &THREE);
+    let single = cluster.single();
+    cluster.fails("lies", &lies, &cluster.digest("lies"), &json!({}));
+    cluster.fails(
         "forged",
         &forged,
-        &world.digest("forged"),
+        &cluster.digest("forged"),
         &json!({"command": ["/own"]}),
     );
     // It lacks the platform anyway.
-    world.fails("single", &single, &world.digest("single"), &json!({}));
-    let is_kept = |name: &str| !world.kept(name, "team").is_empty();
-    world
+    cluster.fails("single", &single, &cluster.digest("single"), &json!({}));
+    let is_recorded = |name: &str| !cluster.failed_platforms(name, "team").is_empty();
+    cluster
         .until(false, || {
-            world.told().len() == 3 && is_kept("lies") && is_kept("forged")
+            cluster.notes().len() == 3 && is_recorded("lies") && is_recorded("forged")
         })
         .await;
     assert_eq!(
-        names.map(|name| world.kept(name, "team")),
+        names.map(|name| cluster.failed_platforms(name, "team")),
         ["linux/arm64", "linux/arm64", ""]
     );
     assert_eq!(
-        names.map(|name| world.kept(name, "other")),
+        names.map(|name| cluster.failed_platforms(name, "other")),
         ["", "", ""],
         "one node may be broken"
     );
-    let told = world.told();
-    let own =
+    let notes = cluster.notes();
+    let for_namespace =
         "for a day or longer no more Pods of this namespace with it get tolerations for arm64";
-    assert!(told[0][1].ends_with(own), "{told:?}");
-    let and_others = format!("{own}, nor any others once it fails so on a second node");
-    assert!(told[1][1].ends_with(&and_others), "{told:?}");
-    assert!(!told[2][1].contains("for a day"), "{told:?}");
+    assert!(notes[0][1].ends_with(for_namespace), "{notes:?}");
+    let for_all = format!("{for_namespace}, nor any others once it fails so on a second node");
+    assert!(notes[1][1].ends_with(&for_all), "{notes:?}");
+    assert!(!notes[2][1].contains("for a day"), "{notes:?}");
     // Again on the same node, then on a second one.
-    world.fails("lies-again", &lies, &world.digest("lies"), &json!({}));
-    world.until(false, || world.told().len() == 4).await;
-    assert_eq!(world.kept("lies", "other"), "");
+    cluster.fails("lies-again", &lies, &cluster.digest("lies"), &json!({}));
+    cluster.until(false, || cluster.notes().len() == 4).await;
+    assert_eq!(cluster.failed_platforms("lies", "other"), "");
     for (name, image, more) in [
         ("lies", &lies, json!({})),
         ("forged", &forged, json!({"command": ["/own"]})),
     ] {
         let second = format!("{name}-second");
-        world.fails_on("second", GVISOR, &second, image, &world.digest(name), &more);
+        cluster.fails_on(
+            "second",
+            GVISOR,
+            &second,
+            image,
+            &cluster.digest(name),
+            &more,
+        );
     }
-    world
+    cluster
         .until(false, || {
-            world.told().len() == 6 && !world.kept("lies", "other").is_empty()
+            cluster.notes().len() == 6 && !cluster.failed_platforms("lies", "other").is_empty()
         })
         .await;
     assert_eq!(
-        names.map(|name| world.kept(name, "other")),
+        names.map(|name| cluster.failed_platforms(name, "other")),
         ["linux/arm64", "", ""]
     );
 }
 
 #[tokio::test]
-async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_of_the_image() {
-    let world = World::new().await;
-    let hooked = world.bench.image("hooked", &BOTH);
-    let lies = world.bench.image("lies", &THREE);
+async fn failed_program_of_the_node_is_reported_on_the_node() {
+    let cluster = TestCluster::new().await;
+    let hooked = cluster.bench.image("hooked", &BOTH);
+    let lies = cluster.bench.image("lies", &THREE);
     for (node, name) in [("arm64", "first"), ("second", "second")] {
-        world.fails_on(
+        cluster.fails_on(
             node,
             HOOK,
             name,
             &hooked,
-            &world.digest("hooked"),
+            &cluster.digest("hooked"),
             &json!({}),
         );
     }
-    world.pod(
+    cluster.pod(
         "out",
         "opted-out",
         &hooked,
         &json!({"waiting": {"reason": "CreateContainerError", "message": HOOK}}),
     );
-    // In the log of a container is what a hook within it has said.
+    // A hook within the container writes into the container's log.
     let in_log = "error running startContainer hook #0: fork/exec /hook: exec format error";
-    world.pod("team", "in-log", &hooked, &ended(""));
-    world.log("in-log", in_log);
-    world.pod("team", "in-message", &hooked, &ended(in_log));
-    world.fails("zz-last", &lies, &world.digest("lies"), &json!({}));
-    world
+    cluster.pod("team", "in-log", &hooked, &ended(""));
+    cluster.log("in-log", in_log);
+    cluster.pod("team", "in-message", &hooked, &ended(in_log));
+    cluster.fails("zz-last", &lies, &cluster.digest("lies"), &json!({}));
+    cluster
         .until(true, || {
-            world.told().len() == 1 && world.told_by("NodeProgramFailed").len() == 4
+            cluster.notes().len() == 1 && cluster.notes_of("NodeProgramFailed").len() == 4
         })
         .await;
-    assert_eq!(world.told()[0][0], "zz-last");
-    assert_eq!(world.kept("hooked", "team"), "");
-    let told = world.told_by("NodeProgramFailed");
-    let names: Vec<&str> = told.iter().map(|[name, _]| &**name).collect();
+    assert_eq!(cluster.notes()[0][0], "zz-last");
+    assert_eq!(cluster.failed_platforms("hooked", "team"), "");
+    let notes = cluster.notes_of("NodeProgramFailed");
+    let names: Vec<&str> = notes.iter().map(|[name, _]| &**name).collect();
     assert_eq!(
         names,
         ["arm64", "first", "second", "second"],
@@ -486,12 +488,11 @@ async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_o
     );
     for (at, node) in [(0, "arm64"), (1, "arm64"), (2, "second")] {
         let begin = format!("the node {node} (arm64) has a program for another architecture");
-        assert!(
-            told[at][1].starts_with(&begin) && told[at][1].contains("/usr/bin/nvidia-ctk"),
-            "{told:?}"
-        );
+        let note = &notes[at][1];
+        assert!(note.starts_with(&begin), "{note}");
+        assert!(note.contains("/usr/bin/nvidia-ctk"), "{note}");
     }
-    let events = world.objects.all("/apis/events");
+    let events = cluster.objects.all("/apis/events");
     let of_node = events
         .iter()
         .find(|event| event["regarding"]["kind"] == "Node")
@@ -500,57 +501,63 @@ async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_o
     assert_eq!(
         of_node["regarding"]["namespace"],
         Value::Null,
-        "as the API server wants it"
+        "as the API server requires"
     );
 }
 
 #[tokio::test]
-async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
-    let world = World::new().await;
+async fn record_survives_leaders_and_foreign_changes() {
+    let cluster = TestCluster::new().await;
     let names = ["a", "b", "c", "d"];
     let others = ["linux/386", "linux/ppc64le", "linux/riscv64", "linux/s390x"];
     let platforms = others.map(|other| [BOTH[0], BOTH[1], other]);
     let images: Vec<String> = names
         .iter()
         .zip(&platforms)
-        .map(|(name, own)| world.bench.image(name, own))
+        .map(|(name, platforms)| cluster.bench.image(name, platforms))
         .collect();
-    let fails =
-        |at: usize| world.fails(names[at], &images[at], &world.digest(names[at]), &json!({}));
-    let kept = || names.map(|name| !world.kept(name, "team").is_empty());
+    let fails = |at: usize| {
+        cluster.fails(
+            names[at],
+            &images[at],
+            &cluster.digest(names[at]),
+            &json!({}),
+        )
+    };
+    let is_recorded = || names.map(|name| !cluster.failed_platforms(name, "team").is_empty());
     fails(0);
-    world.until(false, || kept()[0]).await;
-    // Another leader, which has not seen the first one fail.
-    world.lists.delete(StoredPod::PATH, "a");
+    cluster.until(false, || is_recorded()[0]).await;
+    // Another leader has not seen the first failure.
+    cluster.lists.delete(StoredPod::PATH, "a");
     fails(1);
-    world.until(false, || kept()[1]).await;
-    assert_eq!(kept(), [true, true, false, false]);
-    // What is not the controller's beside its record costs none of it, however much it is.
-    let mut beside = world.objects.get(RECORD).unwrap();
+    cluster.until(false, || is_recorded()[1]).await;
+    assert_eq!(is_recorded(), [true, true, false, false]);
+    // Foreign content in the ConfigMap, even if it is large, does not affect the record.
+    let mut beside = cluster.objects.get(RECORD).unwrap();
     beside["data"]["other"] = "x".repeat(600_000).into();
-    world.objects.put(RECORD, beside);
+    cluster.objects.put(RECORD, beside);
     fails(2);
-    world.until(false, || kept()[2]).await;
-    assert_eq!(kept(), [true, true, true, false]);
-    // Garbage counts as nothing.
-    world.objects.put(
+    cluster.until(false, || is_recorded()[2]).await;
+    assert_eq!(is_recorded(), [true, true, true, false]);
+    // An invalid record counts as empty.
+    cluster.objects.put(
         RECORD,
         json!({"metadata": {}, "data": {"record.json": "[{]"}}),
     );
     fails(3);
-    world.until(false, || kept()[3]).await;
-    // What people delete is forgotten, unless it fails still.
-    world.objects.delete(RECORD);
+    cluster.until(false, || is_recorded()[3]).await;
+    // A deleted record stays deleted, except for images that still fail.
+    cluster.objects.delete(RECORD);
     for name in ["b", "c", "d"] {
-        world.lists.delete(StoredPod::PATH, name);
+        cluster.lists.delete(StoredPod::PATH, name);
     }
-    world.fails("again", &images[0], &world.digest("a"), &json!({}));
-    world.until(false, || kept()[0]).await;
-    assert!(!kept()[1]);
+    cluster.fails("again", &images[0], &cluster.digest("a"), &json!({}));
+    cluster.until(false, || is_recorded()[0]).await;
+    assert!(!is_recorded()[1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
+async fn lesson_is_written_after_the_lease_is_regained() {
     let objects = Objects::start().await;
     let (learner, state, (hold, leadership)) = (
         learner(&objects),
@@ -575,9 +582,9 @@ async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
     }
 }
 
-/// Also where it is written by two at a time, and where it may not be.
+/// The right may be missing, or another writer may have been first.
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_written_is_written_later() {
+async fn failed_write_of_lessons_is_retried() {
     let objects = Objects::start().await;
     let learner = learner(&objects);
     let state = Reported::default();
@@ -602,7 +609,7 @@ async fn what_could_not_be_written_is_written_later() {
             until(&|| !state.has("the ConfigMap of images that failed cannot be read or written"))
                 .await;
         }
-        // Many that come one by one are written once a second at most.
+        // Many lessons in a row are written at most once a second.
         let before = objects.requests();
         let begun = tokio::time::Instant::now();
         for at in 0..40 {
@@ -624,43 +631,43 @@ async fn what_could_not_be_written_is_written_later() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
-    let world = World::new().await;
-    let image = world.bench.image("lies", &THREE);
-    world.fails("lies", &image, &world.digest("lies"), &json!({}));
+async fn observed_pod_is_not_evicted() {
+    let cluster = TestCluster::new().await;
+    let image = cluster.bench.image("lies", &THREE);
+    cluster.fails("lies", &image, &cluster.digest("lies"), &json!({}));
     let settings = watch::Sender::new(ControllerSettings::default());
-    let context = context(&world.bench, &world.lists, &world.objects, &settings);
+    let context = context(&cluster.bench, &cluster.lists, &cluster.objects, &settings);
     for mode in [Mode::Enforce, Mode::Observe] {
-        world.bench.decide_by(Policy {
+        cluster.bench.decide_by(Policy {
             mode,
             ..Policy::default()
         });
-        let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "lies")).unwrap();
+        let pod = StoredPod::of_value(&cluster.lists.get(StoredPod::PATH, "lies")).unwrap();
         let (pod, failures) = failing(&context, pod).unwrap();
         let examination = examine(&context, &pod, &failures).await.unwrap();
         assert_eq!(examination.failed.is_some(), mode == Mode::Enforce);
     }
 }
 
-/// A Pod that the node cannot start would fail anywhere on it, and its image nowhere else.
+/// The node's program would fail for any Pod on the node, and the image would run on other nodes.
 #[tokio::test]
-async fn a_pod_that_a_program_of_the_node_fails_is_not_to_be_evicted() {
-    let world = World::new().await;
-    let image = world.bench.image("hooked", &BOTH);
-    world.fails_on(
+async fn failed_program_of_the_node_does_not_evict() {
+    let cluster = TestCluster::new().await;
+    let image = cluster.bench.image("hooked", &BOTH);
+    cluster.fails_on(
         "arm64",
         HOOK,
         "hooked",
         &image,
-        &world.digest("hooked"),
+        &cluster.digest("hooked"),
         &json!({}),
     );
     let settings = watch::Sender::new(ControllerSettings {
         events: false,
         ..ControllerSettings::default()
     });
-    let context = context(&world.bench, &world.lists, &world.objects, &settings);
-    let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "hooked")).unwrap();
+    let context = context(&cluster.bench, &cluster.lists, &cluster.objects, &settings);
+    let pod = StoredPod::of_value(&cluster.lists.get(StoredPod::PATH, "hooked")).unwrap();
     let (pod, failures) = failing(&context, pod).unwrap();
     let examination = examine(&context, &pod, &failures).await.unwrap();
     assert!(examination.is_settled && examination.failed.is_none());
@@ -670,29 +677,29 @@ async fn a_pod_that_a_program_of_the_node_fails_is_not_to_be_evicted() {
         "also without events"
     );
     assert!(
-        world.bench.remote.requests().is_empty(),
+        cluster.bench.remote.requests().is_empty(),
         "its image is not looked up"
     );
 }
 
-/// Each of them has more Pods than are examined of a namespace at a time.
+/// Each namespace has more Pods than its concurrent examinations.
 #[tokio::test]
-async fn tenants_whose_registries_hang_hold_up_no_other() {
-    let world = World::new().await;
+async fn hanging_registries_do_not_delay_other_namespaces() {
+    let cluster = TestCluster::new().await;
     for tenant in 0..8 {
         let namespace = format!("hanging-{tenant}");
         let path = format!("/api/v1/namespaces/{namespace}");
-        world
+        cluster
             .objects
             .put(&path, json!({"metadata": {"name": namespace}}));
-        let image = world.bench.image(&namespace, &BOTH);
-        world
+        let image = cluster.bench.image(&namespace, &BOTH);
+        cluster
             .bench
             .remote
             .repo(&namespace)
             .fault(Some(Fault::hang()));
         for at in 0..8 {
-            world.pod(
+            cluster.pod(
                 &namespace,
                 &format!("hanging-{tenant}-{at}"),
                 &image,
@@ -700,29 +707,29 @@ async fn tenants_whose_registries_hang_hold_up_no_other() {
             );
         }
     }
-    let lies = world.bench.image("lies", &BOTH);
-    world.pod("team", "lies", &lies, &ended(EXEC));
-    let is_hanging = || world.bench.remote.requests().len() > 8;
-    world
-        .at_once(|| is_hanging() && !world.told().is_empty())
+    let lies = cluster.bench.image("lies", &BOTH);
+    cluster.pod("team", "lies", &lies, &ended(EXEC));
+    let is_hanging = || cluster.bench.remote.requests().len() > 8;
+    cluster
+        .at_once(|| is_hanging() && !cluster.notes().is_empty())
         .await;
-    assert_eq!(world.told()[0][0], "lies");
+    assert_eq!(cluster.notes()[0][0], "lies");
 }
 
-/// A kubelet chooses these times, and the clocks of nodes differ.
+/// Kubelets write these times, and the clocks of nodes differ.
 #[test]
-fn times_of_containers_of_any_year_are_compared() {
+fn container_times_of_any_year_are_compared() {
     let now = SystemTime::now();
     let year = Duration::from_secs(366 * 24 * 3600);
-    let own = tolerarch_kubernetes::cluster::micro_time();
+    let now_in_status = tolerarch_kubernetes::cluster::micro_time();
     let times = [
         json!("-009999-01-02T01:59:59Z"),
         json!("1969-12-31T23:59:59Z"),
-        json!(own),
+        json!(now_in_status),
         json!("9999-12-30T22:00:00Z"),
         Value::Null,
     ];
-    let mut seen = 0;
+    let mut count = 0;
     for clock in [SystemTime::UNIX_EPOCH, now, now + 7000 * year] {
         for started in &times {
             for finished in &times {
@@ -733,9 +740,9 @@ fn times_of_containers_of_any_year_are_compared() {
                     "status": {"phase": "Running", "containerStatuses": [{"name": "app", "state": state}]},
                 });
                 let failures = failures(&StoredPod::of_value(&pod).unwrap(), clock);
-                // Only that it ended at once, and not long ago, is of interest.
+                // Only a container that ended at once, and recently, is a failure.
                 let is_evidence = started == finished && !started.is_null();
-                seen += failures.len();
+                count += failures.len();
                 assert!(
                     failures.is_empty() || is_evidence,
                     "{started} {finished} {failures:?}"
@@ -743,5 +750,5 @@ fn times_of_containers_of_any_year_are_compared() {
             }
         }
     }
-    assert!(seen > 0);
+    assert!(count > 0);
 }

@@ -1,5 +1,5 @@
-//! Replicas on paused time, with an API server that can be away. Every action is recorded where it arrives, with who holds
-//! the Lease then.
+//! Replicas on paused time, with an API server that may be unavailable. The API server records each action, with the holder
+//! of the Lease at that time.
 
 mod election;
 
@@ -21,15 +21,15 @@ use super::*;
 use tolerarch_kubernetes::cluster::{ObjectName, PatchType};
 
 impl Leadership {
-    /// One that is never lost.
+    /// Returns leadership that is never lost.
     pub(crate) fn held() -> Self {
         let (sender, until) = watch::channel(Instant::now() + Duration::from_secs(1 << 30));
-        // Who follows a channel without a sender would never rest.
+        // Without a sender, receivers would loop without a pause.
         std::mem::forget(sender);
         Self(until)
     }
 
-    /// One that is held after the test says so.
+    /// Returns leadership that begins when the function is called.
     pub(crate) fn lacking() -> (impl FnOnce(), Self) {
         let (sender, until) = watch::channel(Instant::now());
         let hold = move || {
@@ -43,22 +43,22 @@ use tolerarch_support::metrics::Metrics;
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(super::LEASE as u64);
 const ACTION: &str = "/api/v1/action";
-/// How long those who wait need at most, once the Lease has ended: their longest pause.
+/// Longest pause of a candidate: the time within which one leads after the Lease has ended.
 const LONGEST: Duration = RETRY.saturating_mul(23).checked_div(10).unwrap();
 
 #[derive(Default)]
 struct Api {
     lease: Mutex<Option<Value>>,
     version: Mutex<u64>,
-    /// Who acted when, and who held the Lease then.
+    /// Actions: the time, the replica, and the holder of the Lease at that time.
     actions: Mutex<Vec<(Instant, String, String)>>,
-    /// Whose requests get no answer, and whether that goes for those about the Lease only.
+    /// Replicas whose requests get no answer, and whether this applies to requests for the Lease only.
     cut: Mutex<Vec<(String, bool)>>,
-    /// By what the clocks of replicas are replaced.
+    /// Date that replaces that of the replicas' clocks.
     clock: Mutex<Option<String>>,
 }
 
-/// One replica's way to it.
+/// Connection of one replica to the API server.
 #[derive(Clone)]
 struct Route {
     api: Arc<Api>,
@@ -83,8 +83,9 @@ impl Service<Request<Body>> for Route {
             let is_cut = {
                 let cut = route.api.cut.lock().unwrap();
                 let of_lease = head.uri.path() != ACTION;
-                cut.iter()
-                    .any(|(who, only_lease)| *who == route.replica && (of_lease || !only_lease))
+                cut.iter().any(|(replica, only_lease)| {
+                    *replica == route.replica && (of_lease || !only_lease)
+                })
             };
             if is_cut {
                 std::future::pending::<()>().await;
@@ -190,7 +191,7 @@ impl Replica {
                     let acts = async {
                         loop {
                             if leadership.holds() {
-                                // What becomes of it does not matter.
+                                // The result does not matter.
                                 let _ = cluster.patch(ACTION, PatchType::MERGE, &json!({})).await;
                             }
                             sleep(SECOND / 10).await;
@@ -221,7 +222,7 @@ impl Replica {
         }
     }
 
-    /// As `kill -STOP` and `kill -CONT` do.
+    /// Suspends or resumes the replica, as `kill -STOP` and `kill -CONT` do.
     fn suspend(&self, suspend: bool) {
         let (suspended, waker) = &mut *self.suspended.lock().unwrap();
         *suspended = suspend;
@@ -244,7 +245,7 @@ impl Replica {
 }
 
 impl Api {
-    /// Who has acted since then; fails if one has who did not hold the Lease.
+    /// Returns the replicas that have acted since this time. Panics if a replica has ever acted without the Lease.
     fn actors(&self, since: Instant) -> Vec<String> {
         let actions = self.actions.lock().unwrap();
         for (at, actor, holder) in &*actions {
@@ -271,7 +272,7 @@ impl Api {
     }
 }
 
-/// Two replicas, the one that leads first.
+/// Starts two replicas, and returns the leader first.
 async fn two(api: &Arc<Api>) -> (Replica, Replica) {
     let a = Replica::start(api, "a");
     let b = Replica::start(api, "b");
@@ -280,7 +281,7 @@ async fn two(api: &Arc<Api>) -> (Replica, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_many_leads_and_goes_on() {
+async fn exactly_one_replica_keeps_leading() {
     let api = Arc::new(Api::default());
     let _replicas: Vec<Replica> = ["a", "b", "c", "d"]
         .map(|name| Replica::start(&api, name))
@@ -291,7 +292,7 @@ async fn one_of_many_leads_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_leads_when_the_leader_is_killed() {
+async fn killed_leader_is_replaced_when_the_lease_ends() {
     let api = Arc::new(Api::default());
     let (leader, other) = two(&api).await;
     let killed = Instant::now();
@@ -303,7 +304,7 @@ async fn another_leads_when_the_leader_is_killed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_leads_at_once_when_the_leader_ends() {
+async fn leader_that_ends_is_replaced_at_once() {
     let api = Arc::new(Api::default());
     let (leader, other) = two(&api).await;
     let ended = Instant::now();
@@ -313,7 +314,7 @@ async fn another_leads_at_once_when_the_leader_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_was_suspended_does_nothing_when_it_goes_on() {
+async fn suspended_leader_does_not_act_without_the_lease() {
     for pause in [3, 9, 12, 16, 60] {
         let api = Arc::new(Api::default());
         let (leader, other) = two(&api).await;
@@ -325,16 +326,16 @@ async fn a_leader_that_was_suspended_does_nothing_when_it_goes_on() {
         let actors = api.actors(resumed);
         match pause {
             ..10 => assert_eq!(actors, [&*leader.name], "{pause}"),
-            // In between either may have been faster.
+            // Either replica may have been faster.
             10..20 => assert_eq!(actors.len(), 1, "{pause}"),
             20.. => assert_eq!(actors, [&*other.name], "{pause}"),
         }
     }
 }
 
-/// It could still act, and does not.
+/// Its actions would still succeed.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_its_lease_stops_in_time() {
+async fn leader_without_renewal_stops_in_time() {
     let api = Arc::new(Api::default());
     let (leader, other) = two(&api).await;
     api.cut.lock().unwrap().push((leader.name.clone(), true));
@@ -349,7 +350,7 @@ async fn a_leader_that_cannot_renew_its_lease_stops_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_one_leads_while_the_api_server_is_away() {
+async fn nobody_leads_without_the_api_server() {
     let api = Arc::new(Api::default());
     let (_a, _b) = two(&api).await;
     api.cut
@@ -361,7 +362,7 @@ async fn no_one_leads_while_the_api_server_is_away() {
     assert_eq!(api.actors(back - 80 * SECOND), [""; 0]);
     api.cut.lock().unwrap().clear();
     api.first_actor().await;
-    // The former leader knows its Lease; others have to see for themselves that it has ended.
+    // The former leader may renew its Lease at once; another replica waits until the Lease has ended.
     assert!(
         back.elapsed() < LEASE + LONGEST + 5 * SECOND,
         "{:?}",
@@ -370,7 +371,7 @@ async fn no_one_leads_while_the_api_server_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clocks_that_jump_change_nothing() {
+async fn jumping_clocks_have_no_effect() {
     let api = Arc::new(Api::default());
     let (leader, _other) = two(&api).await;
     let begun = Instant::now();

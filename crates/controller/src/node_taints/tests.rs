@@ -17,7 +17,7 @@ use tolerarch_support::metrics::Metrics;
 use tolerarch_support::testing::Log;
 
 /// A cluster with nodes, and a controller that leads.
-struct World {
+struct TestCluster {
     nodes: Lists,
     settings: watch::Sender<ControllerSettings>,
     metrics: Metrics,
@@ -36,7 +36,7 @@ fn arm(value: &str) -> NodeTaint {
     }
 }
 
-impl World {
+impl TestCluster {
     async fn new(entries: Vec<NodeTaint>) -> Self {
         let settings = ControllerSettings {
             node_taints: entries,
@@ -65,7 +65,7 @@ impl World {
         );
     }
 
-    /// As `kubectl describe` shows them.
+    /// Returns the taints of a node in the form of `kubectl describe`.
     fn taints(&self, name: &str) -> String {
         let node: Node = serde_json::from_value(self.nodes.get(Node::PATH, name)).unwrap();
         let taints: Vec<String> = node.taints.iter().map(Taint::to_string).collect();
@@ -75,15 +75,12 @@ impl World {
     fn counted(&self, result: &str) -> u64 {
         let line = format!("tolerarch_controller_node_taints_total{{result=\"{result}\"}} ");
         let text = self.metrics.render().unwrap();
-        text.lines()
-            .find_map(|own| own.strip_prefix(&line))
-            .unwrap()
-            .parse()
-            .unwrap()
+        let count = text.lines().find_map(|text| text.strip_prefix(&line));
+        count.unwrap().parse().unwrap()
     }
 
-    /// Runs the controller until this is so.
-    async fn until(&self, mut what: impl FnMut() -> bool) {
+    /// Runs the controller until this is true.
+    async fn until(&self, mut is_reached: impl FnMut() -> bool) {
         let objects = Objects::start().await;
         let lease = OwnedName {
             namespace: "team".into(),
@@ -103,7 +100,7 @@ impl World {
             )
         };
         let reached = async {
-            while !what() {
+            while !is_reached() {
                 sleep(Duration::from_millis(10)).await;
             }
         };
@@ -117,70 +114,70 @@ impl World {
 }
 
 #[tokio::test]
-async fn nodes_are_tainted_as_they_register_and_as_the_configuration_changes() {
-    let world = World::new(vec![arm("arm64")]).await;
-    world.node(
+async fn taints_follow_registration_and_configuration() {
+    let cluster = TestCluster::new(vec![arm("arm64")]).await;
+    cluster.node(
         "old",
         "arm64",
         json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]),
     );
-    world.node("other", "amd64", json!([]));
-    world
-        .until(|| world.taints("old") == "team=a:NoSchedule arch=arm64:NoSchedule")
+    cluster.node("other", "amd64", json!([]));
+    cluster
+        .until(|| cluster.taints("old") == "team=a:NoSchedule arch=arm64:NoSchedule")
         .await;
     let mut step = 0;
-    world
+    cluster
         .until(|| match step {
             0 => {
-                world.node("new", "arm64", Value::Null);
+                cluster.node("new", "arm64", Value::Null);
                 step = 1;
                 false
             }
             1 => {
-                let is_tainted = world.taints("new") == "arch=arm64:NoSchedule";
+                let is_tainted = cluster.taints("new") == "arch=arm64:NoSchedule";
                 if is_tainted {
-                    world.configure(vec![arm("yes")]);
+                    cluster.configure(vec![arm("yes")]);
                     step = 2;
                 }
                 false
             }
-            _ => world.taints("new") == "arch=yes:NoSchedule",
+            _ => cluster.taints("new") == "arch=yes:NoSchedule",
         })
         .await;
-    assert_eq!(world.taints("other"), "");
-    // The entry is deleted; also by the time another replica leads, which never saw it.
-    world.configure(Vec::new());
-    world
-        .until(|| world.taints("new").is_empty() && world.taints("old") == "team=a:NoSchedule")
+    assert_eq!(cluster.taints("other"), "");
+    // The entry is deleted before another replica leads, which has never read the entry.
+    cluster.configure(Vec::new());
+    cluster
+        .until(|| cluster.taints("new").is_empty() && cluster.taints("old") == "team=a:NoSchedule")
         .await;
-    let annotations = &world.nodes.get(Node::PATH, "new")["metadata"]["annotations"];
+    let annotations = &cluster.nodes.get(Node::PATH, "new")["metadata"]["annotations"];
     assert_eq!(annotations["tolerarch.io/node-taints"], Value::Null);
 }
 
 #[tokio::test]
-async fn another_controller_is_not_fought_in_a_hot_loop() {
-    let world = World::new(vec![arm("arm64")]).await;
-    world.node("contested", "arm64", json!([]));
+async fn contested_node_is_changed_less_and_less_often() {
+    let cluster = TestCluster::new(vec![arm("arm64")]).await;
+    cluster.node("contested", "arm64", json!([]));
     let mut taken = 0;
-    world
+    cluster
         .until(|| {
-            if !world.taints("contested").is_empty() {
+            if !cluster.taints("contested").is_empty() {
                 taken += 1;
-                world.node("contested", "arm64", json!([]));
+                cluster.node("contested", "arm64", json!([]));
             }
-            // Another node gets its own in the meantime.
+            // Another node gets its taint in the meantime.
             if taken == 2 {
-                world.node("quiet", "arm64", json!([]));
+                cluster.node("quiet", "arm64", json!([]));
             }
             taken >= 4
-                && world.taints("quiet") == "arch=arm64:NoSchedule"
+                && cluster.taints("quiet") == "arch=arm64:NoSchedule"
                 // Counted when the API server's answer has arrived.
-                && world.counted("contested") == 1
+                && cluster.counted("contested") == 1
         })
         .await;
-    // 1 s, 2 s and 4 s later: what came too late does not make it more.
+    // The pauses are 1 s, 2 s and 4 s; conflicts add few requests.
     assert!(
-        world
+        cluster
             .nodes
             .queries()
             .iter()
@@ -191,53 +188,56 @@ async fn another_controller_is_not_fought_in_a_hot_loop() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_counted_and_tried_again() {
-    let world = World::new(vec![arm("arm64")]).await;
-    world.node(
+async fn refused_change_is_counted_and_retried() {
+    let cluster = TestCluster::new(vec![arm("arm64")]).await;
+    cluster.node(
         "taken",
         "arm64",
         json!([{"key": "arch", "value": "mine", "effect": "NoSchedule"}]),
     );
-    world.node("refused", "arm64", json!([]));
-    world.nodes.refuse("/api/v1/nodes/refused", Some(403));
-    world
+    cluster.node("refused", "arm64", json!([]));
+    cluster.nodes.refuse("/api/v1/nodes/refused", Some(403));
+    cluster
         .until(|| {
-            if world.counted("forbidden") == 1 {
-                world.nodes.refuse("/api/v1/nodes/refused", None);
+            if cluster.counted("forbidden") == 1 {
+                cluster.nodes.refuse("/api/v1/nodes/refused", None);
             }
             // Counted when the API server's answer has arrived.
-            world.taints("refused") == "arch=arm64:NoSchedule" && world.counted("changed") == 1
+            cluster.taints("refused") == "arch=arm64:NoSchedule" && cluster.counted("changed") == 1
         })
         .await;
     assert_eq!(
-        (world.taints("taken").as_str(), world.counted("in-the-way")),
+        (
+            cluster.taints("taken").as_str(),
+            cluster.counted("in-the-way")
+        ),
         ("arch=mine:NoSchedule", 1)
     );
 }
 
 #[tokio::test]
-async fn without_entries_nodes_are_listed_once_and_not_at_all_without_the_right() {
-    let world = World::new(Vec::new()).await;
-    world.node(
+async fn without_entries_nodes_are_listed_at_most_once() {
+    let cluster = TestCluster::new(Vec::new()).await;
+    cluster.node(
         "a",
         "arm64",
         json!([{"key": "arch", "value": "mine", "effect": "NoSchedule"}]),
     );
     let lists = || {
-        world
+        cluster
             .nodes
             .queries()
             .iter()
             .filter(|query| query.contains("limit"))
             .count()
     };
-    world.nodes.refuse(Node::PATH, Some(403));
-    world.until(|| lists() == 1).await;
-    world.nodes.refuse(Node::PATH, None);
-    world.until(|| lists() == 2).await;
-    assert_eq!(world.taints("a"), "arch=mine:NoSchedule");
+    cluster.nodes.refuse(Node::PATH, Some(403));
+    cluster.until(|| lists() == 1).await;
+    cluster.nodes.refuse(Node::PATH, None);
+    cluster.until(|| lists() == 2).await;
+    assert_eq!(cluster.taints("a"), "arch=mine:NoSchedule");
     assert!(
-        !world
+        !cluster
             .nodes
             .queries()
             .iter()
@@ -246,13 +246,13 @@ async fn without_entries_nodes_are_listed_once_and_not_at_all_without_the_right(
 }
 
 #[tokio::test]
-async fn the_log_names_the_taints_in_plain_words() {
+async fn change_of_taints_is_logged() {
     let log = Log::listen();
-    let world = World::new(vec![arm("arm64")]).await;
-    world.node("new", "arm64", json!([]));
-    world.until(|| world.counted("changed") == 1).await;
-    world.configure(Vec::new());
-    world.until(|| world.counted("changed") == 2).await;
+    let cluster = TestCluster::new(vec![arm("arm64")]).await;
+    cluster.node("new", "arm64", json!([]));
+    cluster.until(|| cluster.counted("changed") == 1).await;
+    cluster.configure(Vec::new());
+    cluster.until(|| cluster.counted("changed") == 2).await;
     for taints in ["arch=arm64:NoSchedule", ""] {
         let line = format!("the taints of a node are changed node=\"new\" taints=\"{taints}\"");
         assert!(log.text().contains(&line), "{}", log.text());

@@ -20,15 +20,15 @@ const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
 
 /// A cluster with a registry, and a controller that leads.
-struct World {
-    bench: TestEngine,
+struct TestCluster {
+    bench: Bench,
     lists: Lists,
     objects: Objects,
     metrics: Metrics,
     counts: ControllerMetrics,
 }
 
-impl World {
+impl TestCluster {
     async fn new() -> Self {
         let second = Duration::from_secs(1);
         let cache = CacheSettings {
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// A Pod that the scheduler found no place for.
+    /// Adds a Pod for which the scheduler has found no node.
     fn pod(&self, namespace: &str, name: &str, image: &str) -> Value {
         let pod = json!({
             "metadata": {
@@ -89,32 +89,31 @@ impl World {
         self.objects.get(&path(pod)).unwrap()
     }
 
-    /// Runs the controller until this is so.
-    async fn until(&self, what: impl Fn() -> bool) {
-        self.until_with(ControllerSettings::default(), what).await;
+    /// Runs the controller until this is true.
+    async fn until(&self, is_reached: impl Fn() -> bool) {
+        self.until_with(ControllerSettings::default(), is_reached)
+            .await;
     }
 
-    /// The events in a namespace, as the Pod, the reason and what they say.
+    /// Returns the events in a namespace: Pod, reason and note.
     fn events(&self, namespace: &str) -> Vec<[String; 3]> {
         let events = self.objects.all(&format!(
             "/apis/events.k8s.io/v1/namespaces/{namespace}/events/"
         ));
-        let mut told: Vec<[String; 3]> = events
-            .iter()
-            .map(|event| {
-                let text = |pointer| event.pointer(pointer).unwrap().as_str().unwrap().to_owned();
-                ["/regarding/name", "/reason", "/note"].map(text)
-            })
-            .collect();
-        told.sort_unstable();
-        told
+        let mut texts = Vec::new();
+        for event in &events {
+            let text = |pointer| event.pointer(pointer).unwrap().as_str().unwrap().to_owned();
+            texts.push(["/regarding/name", "/reason", "/note"].map(text));
+        }
+        texts.sort_unstable();
+        texts
     }
 
     fn counts(&self, line: &str) -> bool {
         self.metrics.render().unwrap().contains(line)
     }
 
-    async fn until_with(&self, settings: ControllerSettings, what: impl Fn() -> bool) {
+    async fn until_with(&self, settings: ControllerSettings, is_reached: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
         let lease = tolerarch_kubernetes::cluster::OwnedName {
             namespace: "team".into(),
@@ -134,7 +133,7 @@ impl World {
         };
         let of_events = Reported::default();
         let reached = async {
-            while !what() {
+            while !is_reached() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -158,23 +157,23 @@ fn path(pod: &Value) -> String {
 }
 
 #[tokio::test]
-async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_changes() {
-    let world = World::new().await;
-    let image = world.bench.image("multi", &BOTH);
-    let repo = world.bench.remote.repo("multi");
+async fn repair_adds_only_tolerations_and_annotations() {
+    let cluster = TestCluster::new().await;
+    let image = cluster.bench.image("multi", &BOTH);
+    let repo = cluster.bench.remote.repo("multi");
     repo.fault(Some(Fault::status(503)));
     let pods: Vec<Value> = (0..100)
-        .map(|at| world.pod("team", &format!("web-{at}"), &image))
+        .map(|at| cluster.pod("team", &format!("web-{at}"), &image))
         .collect();
     let back = std::cell::Cell::new(false);
-    world
+    cluster
         .until(|| {
-            if !back.get() && world.bench.remote.requests().len() >= 4 {
-                assert!(!pods.iter().any(|pod| world.is_repaired(pod)));
+            if !back.get() && cluster.bench.remote.requests().len() >= 4 {
+                assert!(!pods.iter().any(|pod| cluster.is_repaired(pod)));
                 repo.fault(None);
                 back.set(true);
             }
-            world
+            cluster
                 .metrics
                 .render()
                 .unwrap()
@@ -182,7 +181,7 @@ async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_
         })
         .await;
     for pod in &pods {
-        let mut stored = world.stored(pod);
+        let mut stored = cluster.stored(pod);
         let added = stored["spec"]["tolerations"]
             .as_array_mut()
             .unwrap()
@@ -204,20 +203,20 @@ async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_
 }
 
 #[tokio::test]
-async fn pods_that_are_not_its_concern_stay_as_they_are() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    let one = world.bench.image("one", &["linux/amd64"]);
+async fn pods_out_of_scope_are_unchanged() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    let one = cluster.bench.image("one", &["linux/amd64"]);
     let changed = |name: &str, change: &dyn Fn(&mut Value)| {
-        let mut pod = world.pod("team", name, &both);
+        let mut pod = cluster.pod("team", name, &both);
         change(&mut pod);
-        world.put(&pod);
+        cluster.put(&pod);
         pod
     };
     let owner = json!([{"kind": "DaemonSet", "name": "d", "controller": true}]);
     let pods = [
-        world.pod("team", "one-platform", &one),
-        world.pod("out", "out-of-scope", &both),
+        cluster.pod("team", "one-platform", &one),
+        cluster.pod("out", "out-of-scope", &both),
         changed("bound", &|pod| pod["spec"]["nodeName"] = "node".into()),
         changed("nominated", &|pod| {
             pod["status"]["nominatedNodeName"] = "node".into();
@@ -233,32 +232,32 @@ async fn pods_that_are_not_its_concern_stay_as_they_are() {
             pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into();
         }),
     ];
-    // Another Pod by the same name since.
-    let replaced = world.pod("team", "replaced", &both);
+    // The Pod has been replaced by another one of the same name.
+    let replaced = cluster.pod("team", "replaced", &both);
     let mut other = replaced.clone();
     other["metadata"]["uid"] = "other".into();
-    world.objects.put(&path(&replaced), other);
-    let last = world.pod("team", "zz-last", &both);
+    cluster.objects.put(&path(&replaced), other);
+    let last = cluster.pod("team", "zz-last", &both);
     let refused = r#"repairs_total{result="refused"} 1"#;
-    world
-        .until(|| world.is_repaired(&last) && world.metrics.render().unwrap().contains(refused))
+    cluster
+        .until(|| cluster.is_repaired(&last) && cluster.metrics.render().unwrap().contains(refused))
         .await;
     for pod in pods.iter().chain([&replaced]) {
-        assert!(!world.is_repaired(pod), "{pod}");
+        assert!(!cluster.is_repaired(pod), "{pod}");
     }
 }
 
 #[tokio::test]
-async fn pods_show_why_they_stay_closed_and_what_was_opened() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    let one = world.bench.image("one", &["linux/amd64"]);
-    world.pod("team", "closed", &one);
-    world.pod("team", "opened", &both);
-    world.pod("out", "out-of-scope", &one);
-    let mut observed = world.pod("team", "observed", &one);
+async fn events_report_blockers_and_repairs() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    let one = cluster.bench.image("one", &["linux/amd64"]);
+    cluster.pod("team", "closed", &one);
+    cluster.pod("team", "opened", &both);
+    cluster.pod("out", "out-of-scope", &one);
+    let mut observed = cluster.pod("team", "observed", &one);
     observed["metadata"]["labels"]["tolerarch.io/mode"] = "observe".into();
-    world.put(&observed);
+    cluster.put(&observed);
     let expected = [
         [
             "closed",
@@ -273,11 +272,11 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
     ];
     let counted =
         ["PoolClosed", "PoolOpened"].map(|reason| format!("events_total{{reason=\"{reason}\"}} 1"));
-    world
-        .until(|| counted.iter().all(|line| world.counts(line)))
+    cluster
+        .until(|| counted.iter().all(|line| cluster.counts(line)))
         .await;
-    assert_eq!(world.events("team"), expected);
-    let event = world.objects.all("/apis/events").remove(0);
+    assert_eq!(cluster.events("team"), expected);
+    let event = cluster.objects.all("/apis/events").remove(0);
     for (pointer, value) in [
         ("/regarding/kind", "Pod"),
         ("/regarding/apiVersion", "v1"),
@@ -294,86 +293,96 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
             .starts_with("uid-"),
         "{event}"
     );
-    // The next leader finds the event of the one before it, and Pods that are changed are not told again.
-    let last = world.pod("team", "zz-last", &both);
-    world
+    // The next leader finds the existing event, and a change of the Pod is not reported again.
+    let last = cluster.pod("team", "zz-last", &both);
+    cluster
         .until(|| {
-            world.pod("team", "closed", &one);
-            world.is_repaired(&last) && world.counts(r#"events_total{reason="PoolOpened"} 2"#)
+            cluster.pod("team", "closed", &one);
+            cluster.is_repaired(&last) && cluster.counts(r#"events_total{reason="PoolOpened"} 2"#)
         })
         .await;
     assert!(
-        world.events("team").len() == 3 && world.counts(r#"events_total{reason="PoolClosed"} 1"#)
+        cluster.events("team").len() == 3
+            && cluster.counts(r#"events_total{reason="PoolClosed"} 1"#)
     );
-    assert!(world.events("out").is_empty());
+    assert!(cluster.events("out").is_empty());
 }
 
-#[tokio::test]
-async fn what_is_off_does_nothing() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    let one = world.bench.image("one", &["linux/amd64"]);
-    let opened = world.pod("team", "opened", &both);
-    let closed = world.pod("team", "closed", &one);
-    let only = |repair, events| ControllerSettings {
+/// Enables only these two features.
+fn only(repair: bool, events: bool) -> ControllerSettings {
+    ControllerSettings {
         repair,
         events,
         learn: false,
         ..ControllerSettings::default()
-    };
-    world
-        .until_with(only(true, false), || world.is_repaired(&opened))
+    }
+}
+
+#[tokio::test]
+async fn repair_and_events_are_enabled_separately() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    let one = cluster.bench.image("one", &["linux/amd64"]);
+    let opened = cluster.pod("team", "opened", &both);
+    let closed = cluster.pod("team", "closed", &one);
+    cluster
+        .until_with(only(true, false), || cluster.is_repaired(&opened))
         .await;
-    assert_eq!(world.objects.creations(), 0);
-    let other = world.pod("team", "zz-other", &both);
-    world
-        .until_with(only(false, true), || !world.events("team").is_empty())
+    assert_eq!(cluster.objects.creations(), 0);
+    let other = cluster.pod("team", "zz-other", &both);
+    cluster
+        .until_with(only(false, true), || !cluster.events("team").is_empty())
         .await;
-    assert_eq!(world.events("team").len(), 1);
-    assert!(!world.is_repaired(&other) && !world.is_repaired(&closed));
-    let asked = world.lists.queries().len();
+    assert_eq!(cluster.events("team").len(), 1);
+    assert!(!cluster.is_repaired(&other) && !cluster.is_repaired(&closed));
+}
+
+#[tokio::test]
+async fn disabled_loop_follows_nothing() {
+    let cluster = TestCluster::new().await;
     let begun = Instant::now();
-    world
+    cluster
         .until_with(only(false, false), || {
             begun.elapsed() > Duration::from_millis(500)
         })
         .await;
-    assert_eq!(world.lists.queries().len(), asked, "nothing is followed");
-    // What is only learned from is followed, and not decided on.
-    let [pods, requests] = [asked, world.bench.remote.requests().len()];
-    let unknown = world.bench.image("unknown", &BOTH);
-    world.pod("team", "unknown", &unknown);
+    assert_eq!(cluster.lists.queries(), [""; 0]);
+}
+
+#[tokio::test]
+async fn learning_alone_follows_pods_without_decisions() {
+    let cluster = TestCluster::new().await;
+    let unknown = cluster.bench.image("unknown", &BOTH);
+    cluster.pod("team", "unknown", &unknown);
     let learns = ControllerSettings {
         learn: true,
         ..only(false, false)
     };
     let begun = Instant::now();
     let is_over =
-        || world.lists.queries().len() > pods && begun.elapsed() > Duration::from_millis(1000);
-    world.until_with(learns, is_over).await;
-    assert_eq!(world.bench.remote.requests().len(), requests);
-    let lists = world.lists.queries().split_off(pods);
-    assert!(
-        lists.iter().all(|query| query.contains("spec.nodeName")),
-        "Pods alone: {lists:?}"
-    );
+        || !cluster.lists.queries().is_empty() && begun.elapsed() > Duration::from_millis(1000);
+    cluster.until_with(learns, is_over).await;
+    assert!(cluster.bench.remote.requests().is_empty());
+    for query in cluster.lists.queries() {
+        assert!(query.contains("spec.nodeName"), "not of Pods: {query}");
+    }
 }
 
-/// Each right by itself: that the others are there hides nothing, however long it takes.
+/// Each right is tested separately: that the other rights are granted must not hide the fault.
 #[tokio::test]
-async fn a_right_that_is_missing_shows_until_it_is_back() {
-    let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    world.pod("team", "web", &both);
+async fn missing_right_is_a_fault_until_it_is_granted() {
+    let cluster = TestCluster::new().await;
+    let both = cluster.bench.image("both", &BOTH);
+    cluster.pod("team", "web", &both);
     let settings = watch::Sender::new(ControllerSettings::default());
-    let context = context(&world.bench, &world.lists, &world.objects, &settings);
+    let context = context(&cluster.bench, &cluster.lists, &cluster.objects, &settings);
     let component =
         tolerarch_support::health::Component::reported("pending-pods", context.state.clone());
     let health =
-        tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
+        tolerarch_support::health::Health::register(&cluster.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();
-        world.counts(r#"component_healthy{component="pending-pods"} 1"#)
+        cluster.counts(r#"component_healthy{component="pending-pods"} 1"#)
     };
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
@@ -383,8 +392,8 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         }
     };
     let checked = async {
-        let lists = |path: &'static str, status| world.lists.refuse(path, status);
-        let objects = |refused| world.objects.refuse(refused);
+        let lists = |path: &'static str, status| cluster.lists.refuse(path, status);
+        let objects = |refused| cluster.objects.refuse(refused);
         let get = (http::Method::GET, "mutatingwebhookconfigurations", 403);
         let patch = (http::Method::PATCH, "/pods/", 403);
         type Step<'a> = Box<dyn Fn() + 'a>;
@@ -410,24 +419,24 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
                 Box::new(|| lists("/api/v1/namespaces", None)),
             ),
         ];
-        // As long as until the webhook configurations are read again, which they are then.
+        // Advances the time until the webhook configurations are read again.
         let pass = async |what: &str| {
-            let before = world.objects.requests();
+            let before = cluster.objects.requests();
             tokio::time::pause();
             tokio::time::advance(SCOPE_PERIOD).await;
             tokio::time::resume();
-            until(what, &|| world.objects.requests() > before).await;
+            until(what, &|| cluster.objects.requests() > before).await;
         };
-        for (what, take, give) in &rights {
-            take();
+        for (what, revoke, grant) in &rights {
+            revoke();
             pass(what).await;
             until(what, &|| context.state.has(what)).await;
-            // Meanwhile the others are used again and again.
+            // The other rights are used in the meantime.
             for _ in 0..3 {
                 pass(what).await;
                 assert!(context.state.has(what) && !is_healthy(), "{what}");
             }
-            give();
+            grant();
             pass(what).await;
             pass(what).await;
             until(what, &|| is_healthy()).await;

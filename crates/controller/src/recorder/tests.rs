@@ -18,14 +18,14 @@ fn pod(namespace: &str, name: &str) -> StoredPod {
     .unwrap()
 }
 
-struct World {
+struct TestCluster {
     objects: Objects,
     metrics: Metrics,
     recorder: Recorder,
     state: Reported,
 }
 
-impl World {
+impl TestCluster {
     async fn new() -> Self {
         let metrics = Metrics::new([]).unwrap();
         let objects = Objects::start().await;
@@ -61,8 +61,8 @@ impl World {
             .contains(&format!("events_dropped_total {number}\n"))
     }
 
-    /// Writes until this is so.
-    async fn until(&self, what: impl Fn() -> bool) {
+    /// Runs the recorder until this is true.
+    async fn until(&self, is_reached: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
         let lease = OwnedName {
             namespace: "team".into(),
@@ -72,7 +72,7 @@ impl World {
         let mut elector = Elector::new(cluster, lease, "a".into(), &metrics);
         let leadership = elector.leadership();
         let reached = async {
-            while !what() {
+            while !is_reached() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -86,80 +86,80 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_namespace_that_floods_keeps_none_waiting() {
-    let world = World::new().await;
+async fn flood_of_a_namespace_does_not_delay_others() {
+    let cluster = TestCluster::new().await;
     for at in 0..QUEUE + 500 {
-        world.record("many", &format!("web-{at}"));
+        cluster.record("many", &format!("web-{at}"));
     }
-    assert!(world.dropped(500));
-    world.record("few", "one");
-    assert!(world.dropped(501), "of the many");
-    world.until(|| world.written("few") == 1).await;
-    assert!(world.written("many") < 50, "{}", world.written("many"));
+    assert!(cluster.dropped(500));
+    cluster.record("few", "one");
+    assert!(cluster.dropped(501), "one of the many");
+    cluster.until(|| cluster.written("few") == 1).await;
+    assert!(cluster.written("many") < 50, "{}", cluster.written("many"));
 }
 
-/// The author of a Pod may name the owner of another namespace's Pods, by its uid.
+/// The author of a Pod may name the uid of an owner in another namespace.
 #[tokio::test]
-async fn no_namespace_tells_what_is_to_be_told_of_another() {
-    let world = World::new().await;
+async fn events_of_one_owner_are_distinct_by_namespace() {
+    let cluster = TestCluster::new().await;
     let owner = tolerarch_kubernetes::cluster::OwnerReference {
         uid: "victim".into(),
         ..Default::default()
     };
     for namespace in ["hostile", "team"] {
         let event = ObjectEvent::on_owner(&pod(namespace, "web"), owner.clone(), POOL_CLOSED);
-        world.recorder.record(event, || "told".to_owned());
+        cluster.recorder.record(event, || "note".to_owned());
     }
-    world
-        .until(|| world.written("hostile") == 1 && world.written("team") == 1)
+    cluster
+        .until(|| cluster.written("hostile") == 1 && cluster.written("team") == 1)
         .await;
 }
 
 #[tokio::test]
-async fn an_event_is_told_once_and_one_that_was_dropped_again() {
-    let world = World::new().await;
+async fn event_is_written_once_unless_it_was_dropped() {
+    let cluster = TestCluster::new().await;
     for at in 0..=QUEUE {
-        world.record("team", &format!("web-{at}"));
+        cluster.record("team", &format!("web-{at}"));
     }
-    assert!(world.dropped(1));
-    world.record("team", "web-0");
-    assert!(world.dropped(1), "it waits");
-    world.record("team", &format!("web-{QUEUE}"));
-    assert!(world.dropped(2), "there is no room yet");
-    world.until(|| world.written("team") > 10).await;
-    // What waited when another replica led is forgotten; this one would be the leader after it.
-    *world.recorder.queue.lock() = Queue::default();
-    world.record("team", "web-0");
-    world.record("team", "last");
-    let is_told = |event: &serde_json::Value| event["regarding"]["name"] == "last";
-    world
-        .until(|| world.objects.all("/apis/events").iter().any(is_told))
+    assert!(cluster.dropped(1));
+    cluster.record("team", "web-0");
+    assert!(cluster.dropped(1), "it is queued already");
+    cluster.record("team", &format!("web-{QUEUE}"));
+    assert!(cluster.dropped(2), "there is no room yet");
+    cluster.until(|| cluster.written("team") > 10).await;
+    // The queue is empty at first if this replica leads after another one.
+    *cluster.recorder.queue.lock() = Queue::default();
+    cluster.record("team", "web-0");
+    cluster.record("team", "last");
+    let is_last = |event: &serde_json::Value| event["regarding"]["name"] == "last";
+    cluster
+        .until(|| cluster.objects.all("/apis/events").iter().any(is_last))
         .await;
     assert_eq!(
-        world.state.get(),
+        cluster.state.get(),
         State::Healthy,
-        "that there is one already is no failure"
+        "an event that exists already is no failure"
     );
 }
 
 #[tokio::test]
-async fn a_namespace_that_refuses_events_rests_and_others_go_on() {
-    let world = World::new().await;
-    world
+async fn refusing_namespace_is_paused() {
+    let cluster = TestCluster::new().await;
+    cluster
         .objects
         .refuse(Some((Method::POST, "/namespaces/refuses/", 403)));
     for at in 0..100 {
-        world.record("refuses", &format!("web-{at}"));
+        cluster.record("refuses", &format!("web-{at}"));
     }
     for at in 0..20 {
-        world.record("takes", &format!("web-{at}"));
+        cluster.record("takes", &format!("web-{at}"));
     }
     let all = r#"events_total{reason="PoolClosed"} 20"#;
-    world
-        .until(|| world.metrics.render().unwrap().contains(all))
+    cluster
+        .until(|| cluster.metrics.render().unwrap().contains(all))
         .await;
     assert_eq!(
-        (world.written("takes"), world.objects.creations()),
+        (cluster.written("takes"), cluster.objects.creations()),
         (20, 21),
         "one was tried"
     );

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A Pod of the owner `one` that is deleted so many seconds after the beginning, and so many after its creation.
+/// Returns a Pod of the owner `one`. `deleted` is the time of its deletion, and `age` its age then, in seconds.
 fn pod(uid: usize, deleted: i64, age: i64) -> Value {
     let at = |seconds: i64| {
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
@@ -13,7 +13,7 @@ fn pod(uid: usize, deleted: i64, age: i64) -> Value {
         "metadata": {
             "name": "one-0", "namespace": "team", "uid": uid.to_string(),
             "annotations": {"tolerarch.io/pools": "multi-arch"},
-            // It ends by itself at the latest after the grace period.
+            // The deletion timestamp is the end of the grace period.
             "creationTimestamp": at(deleted - age), "deletionTimestamp": at(deleted + 30),
             "deletionGracePeriodSeconds": 30,
             "ownerReferences": [{
@@ -31,8 +31,8 @@ fn take(recreations: &mut Recreations, pod: &Value) -> Option<String> {
         .map(|owner| format!("{} {}", owner.kind, owner.name))
 }
 
-/// How many Pods it takes until the owner is known, each of them changed so.
-fn known_after(pods: usize, change: impl Fn(usize, &mut Value)) -> Option<usize> {
+/// Returns the number of Pods after which the owner is detected. `change` changes each Pod.
+fn detected_after(pods: usize, change: impl Fn(usize, &mut Value)) -> Option<usize> {
     let mut recreations = Recreations::default();
     (1..=pods).find(|of| {
         let mut pod = pod(*of, 100 + 2 * i64::try_from(*of).unwrap(), 1);
@@ -42,30 +42,29 @@ fn known_after(pods: usize, change: impl Fn(usize, &mut Value)) -> Option<usize>
 }
 
 #[test]
-fn an_owner_that_deletes_five_changed_pods_in_a_row_is_known() {
-    assert_eq!(known_after(10, |_, _| {}), Some(5));
-    // A toleration, a requirement or a preference: whatever was added.
+fn fifth_deletion_in_a_row_detects_the_owner() {
+    assert_eq!(detected_after(10, |_, _| {}), Some(5));
+    // Any annotation of tolerarch counts.
     let required = json!({"tolerarch.io/required": "amd64"});
     assert_eq!(
-        known_after(10, |_, pod| pod["metadata"]["annotations"] =
+        detected_after(10, |_, pod| pod["metadata"]["annotations"] =
             required.clone()),
         Some(5)
     );
     let mut recreations = Recreations::default();
-    let seen: Vec<bool> = (1..=10)
-        .map(|of| take(&mut recreations, &pod(1, 100 + 2 * of, 1)).is_some())
-        .collect();
-    assert_eq!(
-        seen.iter().filter(|seen| **seen).count(),
-        2,
-        "and again when it goes on: {seen:?}"
-    );
+    let mut detections = 0;
+    for number in 1..=10 {
+        if take(&mut recreations, &pod(1, 100 + 2 * number, 1)).is_some() {
+            detections += 1;
+        }
+    }
+    assert_eq!(detections, 2, "the owner is detected again if it continues");
 }
 
 #[test]
-fn other_ends_of_pods_show_nothing() {
+fn other_deletions_are_no_evidence() {
     let none = |why: &str, change: &dyn Fn(usize, &mut Value)| {
-        assert_eq!(known_after(1000, change), None, "{why}");
+        assert_eq!(detected_after(1000, change), None, "{why}");
     };
     for kind in ["apps/v1", "batch/v1", "v1", "apps/v1/x", ""] {
         none("a kind of Kubernetes", &|_, pod| {
@@ -111,10 +110,10 @@ fn other_ends_of_pods_show_nothing() {
     });
 }
 
-/// Time after which nothing of a row is left.
+/// Time after which a row is dropped.
 const LATER: tokio::time::Duration = tokio::time::Duration::from_secs(601);
 
-/// A Pod of the owner of this name in a namespace.
+/// Returns a Pod of the owner of this name in a namespace.
 fn of(namespace: &str, name: usize, deleted: i64) -> Value {
     let mut pod = pod(name, deleted, 1);
     pod["metadata"]["namespace"] = namespace.into();
@@ -123,7 +122,7 @@ fn of(namespace: &str, name: usize, deleted: i64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_namespace_takes_the_room_of_others() {
+async fn namespaces_share_the_followed_owners() {
     let mut recreations = Recreations::default();
     for name in 0..1000 {
         take(&mut recreations, &of("hostile", name, 100));
@@ -165,9 +164,9 @@ async fn no_namespace_takes_the_room_of_others() {
     assert_eq!(recreations.0.len(), 1);
 }
 
-/// As `kubectl delete --grace-period` with a number of seconds that the API server's own sum cannot hold.
+/// `kubectl delete --grace-period` accepts a number of seconds that overflows the API server's own sum.
 #[tokio::test(start_paused = true)]
-async fn times_that_a_tenant_makes_up_forget_nothing_of_others() {
+async fn invented_times_do_not_affect_other_owners() {
     let extremes = [
         i64::MIN,
         i64::MIN + 1,

@@ -26,7 +26,7 @@ fn observe(election: &mut Election, lease: &LeaseSpec, now: Instant) -> Option<L
 }
 
 #[test]
-fn a_free_lease_is_taken_at_once() {
+fn free_lease_is_acquired_at_once() {
     let mut election = Election::new("a".into());
     let wanted = observe(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
     let lease_transitions = Some(1);
@@ -46,13 +46,13 @@ fn a_free_lease_is_taken_at_once() {
 }
 
 #[test]
-fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
+fn unchanged_lease_is_acquired_after_its_duration() {
     let mut election = Election::new("a".into());
     let start = Instant::now();
     let at = |seconds: u32| start + seconds * SECOND;
     assert_eq!(observe(&mut election, &lease("b", 1), at(0)), None);
     assert_eq!(observe(&mut election, &lease("b", 1), at(14)), None);
-    // Only that it changes counts: what its holder says of the time does not.
+    // Any change counts; the times in the Lease do not matter.
     assert_eq!(observe(&mut election, &lease("b", 0), at(14)), None);
     assert_eq!(observe(&mut election, &lease("b", 0), at(28)), None);
     let wanted = observe(&mut election, &lease("b", 0), at(29)).unwrap();
@@ -60,7 +60,7 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
         (wanted.lease_transitions, wanted.acquire_time),
         (Some(8), Some(time(NOW)))
     );
-    // One that was never seen before may have been renewed just now.
+    // A Lease that is read for the first time may have been renewed just now.
     assert_eq!(
         observe(&mut Election::new("c".into()), &lease("b", 0), at(100)),
         None
@@ -69,7 +69,7 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
 
 /// The duration is untrusted input: it comes from the last writer of the Lease.
 #[test]
-fn a_lease_of_any_duration_is_waited_for() {
+fn lease_of_any_duration_is_respected() {
     for (seconds, is_taken) in [(i32::MIN, true), (-1, true), (0, true), (i32::MAX, false)] {
         let mut election = Election::new("a".into());
         let start = Instant::now();
@@ -87,7 +87,7 @@ fn a_lease_of_any_duration_is_waited_for() {
 }
 
 #[test]
-fn a_leader_stops_before_others_may_begin() {
+fn leader_stops_before_others_may_lead() {
     let mut election = Election::new("a".into());
     let start = Instant::now();
     observe(&mut election, &LeaseSpec::default(), start).unwrap();
@@ -109,7 +109,7 @@ fn a_leader_stops_before_others_may_begin() {
 }
 
 #[test]
-fn a_leader_that_sees_another_stops_at_once() {
+fn leader_that_reads_another_holder_stops_at_once() {
     let mut election = Election::new("a".into());
     let start = Instant::now();
     election.renewed(start);
@@ -118,7 +118,7 @@ fn a_leader_that_sees_another_stops_at_once() {
 }
 
 #[test]
-fn what_was_released_is_free() {
+fn released_lease_is_free() {
     let mut freed = json!(lease("b", 1));
     json_patch::merge(&mut freed, &released(&time(NOW)));
     let freed: LeaseSpec = serde_json::from_value(freed).unwrap();
@@ -127,7 +127,7 @@ fn what_was_released_is_free() {
 }
 
 #[test]
-fn those_who_wait_look_at_different_times() {
+fn pauses_of_candidates_are_random() {
     let mut election = Election::new("a".into());
     let now = Instant::now();
     let pauses: Vec<Duration> = (0..100).map(|_| election.pause(now)).collect();

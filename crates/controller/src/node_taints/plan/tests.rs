@@ -26,7 +26,7 @@ fn taint(key: &str, value: &str) -> Value {
     json!({"key": key, "value": value, "effect": "NoSchedule"})
 }
 
-/// The node as it is after this change.
+/// Returns the node after this change.
 fn changed(mut node: Node, patch: &Value) -> Node {
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     node.own_taints = patch["metadata"]["annotations"][TAINTS_KEY]
@@ -48,7 +48,7 @@ fn settled(node: Node, entries: &[NodeTaint]) -> Node {
 }
 
 #[test]
-fn a_node_gets_its_taints_beside_those_of_others() {
+fn node_gets_its_taints_beside_foreign_ones() {
     let arm = json!({"arch": "arm64"});
     let entries = [
         entry(("arch", "arm64"), "arch", "arm64"),
@@ -62,7 +62,7 @@ fn a_node_gets_its_taints_beside_those_of_others() {
     assert_eq!(
         plan(&after, &entries),
         Plan::default(),
-        "the same again changes nothing"
+        "the second time nothing changes"
     );
 
     let gone = settled(after.clone(), &[]);
@@ -75,21 +75,21 @@ fn a_node_gets_its_taints_beside_those_of_others() {
     assert_eq!(
         settled(other, &entries).raw_taints,
         [startup],
-        "it is not meant any more"
+        "no entry selects it any more"
     );
 }
 
 #[test]
-fn a_taint_of_somebody_else_stays() {
+fn foreign_taint_stays() {
     let arm = json!({"arch": "arm64"});
     let entries = [entry(("arch", "arm64"), "arch", "arm64")];
-    // The same one, set before: it is not ours, now or later.
+    // An equal taint that another owner has set is not managed, now or later.
     let same = node(&arm, &json!([taint("arch", "arm64")]), "");
     assert_eq!(plan(&same, &entries), Plan::default());
     assert_eq!(plan(&same, &[]), Plan::default());
-    // Another value stands in the way, also where ours was replaced by it.
-    for own in ["", "arch=arm64:NoSchedule"] {
-        let other = node(&arm, &json!([taint("arch", "team-a")]), own);
+    // A taint with another value is in the way, even if it has replaced a managed one.
+    for annotation in ["", "arch=arm64:NoSchedule"] {
+        let other = node(&arm, &json!([taint("arch", "team-a")]), annotation);
         assert!(plan(&other, &entries).is_in_the_way);
         let after = settled(other, &entries);
         assert_eq!(
@@ -97,7 +97,7 @@ fn a_taint_of_somebody_else_stays() {
             (vec![taint("arch", "team-a")], "")
         );
     }
-    // A mark of what is not there, or was replaced, removes nothing.
+    // An annotation that names absent or replaced taints removes nothing.
     let forged = node(
         &arm,
         &json!([taint("team", "a")]),
@@ -106,37 +106,34 @@ fn a_taint_of_somebody_else_stays() {
     assert_eq!(settled(forged, &[]).raw_taints, [taint("team", "a")]);
 }
 
-/// Without entries, as where the entry that set a taint is gone, and with one for the same place.
+/// Holds without entries, and with an entry for the same key and effect.
 #[test]
-fn a_taint_that_no_configuration_can_set_is_never_ours() {
-    let own = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-    let others = [
-        own,
-        json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}),
+fn reserved_taint_is_never_managed() {
+    let reserved = json!([
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},
         taint("node.cloudprovider.kubernetes.io/x", "y"),
         taint("ToBeDeletedByClusterAutoscaler", "1764357843"),
         taint("startup-taint.cluster-autoscaler.kubernetes.io/x", "y"),
-    ];
-    let mark = "node.kubernetes.io/unschedulable:NoSchedule,karpenter.sh/disrupted:NoSchedule,\
+    ]);
+    let annotation = "node.kubernetes.io/unschedulable:NoSchedule,karpenter.sh/disrupted:NoSchedule,\
         node.cloudprovider.kubernetes.io/x=y:NoSchedule,ToBeDeletedByClusterAutoscaler=1764357843:NoSchedule,\
         startup-taint.cluster-autoscaler.kubernetes.io/x=y:NoSchedule";
-    let there = json!(others);
     let entries = [entry(
         ("arch", "arm64"),
         "node.kubernetes.io/unschedulable",
         "x",
     )];
     for entries in [&[][..], &entries] {
-        let after = settled(node(&json!({"arch": "arm64"}), &there, mark), entries);
-        assert_eq!(
-            (&Value::from(after.raw_taints), after.own_taints.as_str()),
-            (&there, "")
-        );
+        let before = node(&json!({"arch": "arm64"}), &reserved, annotation);
+        let after = settled(before, entries);
+        assert_eq!(Value::from(after.raw_taints), reserved);
+        assert_eq!(after.own_taints, "");
     }
 }
 
 #[test]
-fn a_new_value_replaces_ours_at_its_place() {
+fn new_value_replaces_the_managed_taint() {
     let arm = json!({"arch": "arm64"});
     let others = json!([taint("arch", "old"), taint("team", "a")]);
     let after = settled(
@@ -154,7 +151,7 @@ fn a_new_value_replaces_ours_at_its_place() {
 }
 
 #[test]
-fn nodes_that_go_or_have_no_labels_are_left_alone() {
+fn deleted_or_unlabelled_nodes_are_unchanged() {
     let entries = [entry(("arch", "arm64"), "arch", "arm64")];
     let mut going = node(&json!({"arch": "arm64"}), &json!([]), "");
     going.metadata.deletion_timestamp =
@@ -173,7 +170,7 @@ fn nodes_that_go_or_have_no_labels_are_left_alone() {
     }
 }
 
-/// Few names, so that they meet.
+/// Returns taints with few names, so that many are equal.
 fn some_taints() -> impl Strategy<Value = Vec<Taint>> {
     let taint = (
         "[ab]",
@@ -188,7 +185,7 @@ fn some_taints() -> impl Strategy<Value = Vec<Taint>> {
     proptest::collection::vec(taint, 0..5)
 }
 
-/// As the API server has them: each place once.
+/// Returns the taints with each key and effect once, as in the API server.
 fn distinct(taints: Vec<Taint>) -> Vec<Taint> {
     let mut distinct: Vec<Taint> = Vec::new();
     for taint in taints {
@@ -204,15 +201,15 @@ fn distinct(taints: Vec<Taint>) -> Vec<Taint> {
 
 proptest! {
     #[test]
-    fn what_is_not_ours_is_never_touched(there in some_taints(), marked in some_taints(), wanted in some_taints()) {
-        let there = distinct(there);
-        let own: Vec<String> = marked.iter().map(Taint::to_string).collect();
-        let raw: Vec<Value> = there.iter().map(|taint| json!(taint)).collect();
-        let before = node(&json!({"l": "v"}), &raw.into(), &own.join(","));
+    fn foreign_taints_are_never_changed(existing in some_taints(), annotated in some_taints(), wanted in some_taints()) {
+        let existing = distinct(existing);
+        let annotation: Vec<String> = annotated.iter().map(Taint::to_string).collect();
+        let raw: Vec<Value> = existing.iter().map(|taint| json!(taint)).collect();
+        let before = node(&json!({"l": "v"}), &raw.into(), &annotation.join(","));
         let entries: Vec<NodeTaint> = wanted.iter().map(|taint| NodeTaint {
             selector: [("l".to_owned(), "v".to_owned())].into(), taint: taint.clone(),
         }).collect();
-        let foreign: Vec<&Taint> = there.iter().filter(|taint| !marked.contains(taint)).collect();
+        let foreign: Vec<&Taint> = existing.iter().filter(|taint| !annotated.contains(taint)).collect();
         let read = |node: &Node| -> Vec<Taint> {
             node.raw_taints.iter().map(|raw| Taint::deserialize(raw).unwrap()).collect()
         };
@@ -225,9 +222,9 @@ proptest! {
         for wanted in distinct(wanted) {
             prop_assert!(now.iter().any(|taint| taint.is_at_the_place_of(&wanted)));
         }
-        prop_assert_eq!(distinct(now.clone()), now, "each place once");
+        prop_assert_eq!(distinct(now.clone()), now, "each key and effect once");
 
-        // Without entries only what is not ours is left.
+        // Without entries only foreign taints are left.
         let bare = settled(after, &[]);
         let left = read(&bare);
         prop_assert_eq!(left.iter().collect::<Vec<_>>(), foreign);

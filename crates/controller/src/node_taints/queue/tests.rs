@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use tolerarch_kubernetes::cluster::Taint;
 
-/// A version of a node that is newer than all before it.
+/// Returns a version of a node that is newer than all before it.
 fn node(name: &str, tainted: bool) -> Node {
     static VERSION: AtomicU32 = AtomicU32::new(1);
     let version = VERSION.fetch_add(1, Ordering::Relaxed).to_string();
@@ -37,27 +37,27 @@ fn entries() -> Vec<NodeTaint> {
     }]
 }
 
-/// Waits for the next node that is due, and lets it end so.
+/// Waits for the next node that is due, and ends its change with this result.
 async fn one(queue: &mut Queue, written: Written) -> bool {
     tokio::time::sleep_until(queue.next_due().unwrap()).await;
     let (name, patch) = queue.begin(1).remove(0);
     queue.end(&name, patch, written)
 }
 
-/// Another controller takes the taint away as soon as it is there.
+/// Another controller removes the taint as soon as it is set.
 #[tokio::test(start_paused = true)]
-async fn a_fight_gets_slower_and_is_told_once() {
+async fn contested_node_is_slowed_down_and_reported_once() {
     let mut queue = Queue::default();
     let entries = entries();
     let begun = Instant::now();
-    let mut told = 0;
+    let mut reports = 0;
     for _ in 0..100 {
         queue.take(Change::Applied(node("a", false)), &entries);
-        told += usize::from(one(&mut queue, CHANGED).await);
+        reports += usize::from(one(&mut queue, CHANGED).await);
         queue.take(Change::Applied(node("a", true)), &entries);
         assert_eq!(queue.next_due(), None);
     }
-    assert_eq!(told, 1);
+    assert_eq!(reports, 1);
     assert!(
         begun.elapsed() > Duration::from_secs(85 * 600),
         "{:?}",
@@ -70,7 +70,7 @@ async fn a_fight_gets_slower_and_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
+async fn failure_is_retried_and_conflict_waits_for_the_watch() {
     let mut queue = Queue::default();
     let entries = entries();
     queue.take(Change::Applied(node("a", false)), &entries);
@@ -79,7 +79,7 @@ async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
     }
     assert!(queue.begin(1).is_empty(), "not at once");
     one(&mut queue, Some(Err(ClusterError::Conflict))).await;
-    assert_eq!(queue.next_due(), None, "it is told what the node is by now");
+    assert_eq!(queue.next_due(), None, "the watch delivers the new version");
     let begun = Instant::now();
     queue.take(Change::Applied(node("a", false)), &entries);
     one(&mut queue, Some(Err(ClusterError::NotFound))).await;
@@ -93,12 +93,12 @@ async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_changed_once_at_a_time_and_as_it_is_by_then() {
+async fn busy_node_is_not_changed_again() {
     let mut queue = Queue::default();
     let entries = entries();
     queue.take(Change::Applied(node("a", false)), &entries);
     let (name, patch) = queue.begin(9).remove(0);
-    // Something newer comes meanwhile.
+    // A newer version of the node arrives in the meantime.
     queue.take(Change::Applied(node("a", false)), &entries);
     assert!(queue.begin(9).is_empty() && queue.next_due().is_none());
     queue.take(Change::Applied(node("a", true)), &entries);
@@ -107,14 +107,14 @@ async fn a_node_is_changed_once_at_a_time_and_as_it_is_by_then() {
 }
 
 #[tokio::test]
-async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
+async fn queue_is_settled_after_the_last_change() {
     let mut queue = Queue::default();
     let none = Vec::new();
     assert!(!queue.is_settled());
     queue.take(Change::Begins, &none);
     queue.take(Change::Listed(node("b", false)), &none);
     queue.take(Change::Failed(ClusterError::Timeout), &none);
-    assert!(!queue.is_settled(), "more may come");
+    assert!(!queue.is_settled(), "the list was incomplete");
     queue.take(Change::Begins, &none);
     queue.take(Change::Listed(node("a", true)), &none);
     assert!(!queue.is_settled());
@@ -124,9 +124,9 @@ async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
     assert!(queue.is_settled());
 }
 
-/// What happened while the watch was broken, nobody tells.
+/// There is no event for what happened while the watch was broken.
 #[tokio::test(start_paused = true)]
-async fn nodes_that_are_gone_since_are_forgotten() {
+async fn nodes_missing_in_the_list_are_forgotten() {
     let mut queue = Queue::default();
     let entries = entries();
     let mut other = node("a", false);
@@ -146,9 +146,9 @@ async fn nodes_that_are_gone_since_are_forgotten() {
     assert!(queue.nodes.objects().keys().eq(["c"]) && queue.tries.is_empty());
 }
 
-/// The API server's answer may come before the watch's.
+/// The API server's answer may arrive before the event of the watch.
 #[tokio::test(start_paused = true)]
-async fn a_conflict_settles_nothing_and_does_not_wait_longer_for_earlier_changes() {
+async fn conflict_is_retried_without_the_long_pause() {
     let mut queue = Queue::default();
     queue.take(Change::Begins, &[]);
     queue.take(Change::Listed(node("a", true)), &[]);
@@ -167,7 +167,7 @@ async fn a_conflict_settles_nothing_and_does_not_wait_longer_for_earlier_changes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_does_not_wait_for_the_rest_of_the_list() {
+async fn listed_node_is_due_before_the_list_ends() {
     let mut queue = Queue::default();
     let entries = entries();
     queue.take(Change::Begins, &entries);
@@ -180,6 +180,6 @@ async fn a_node_does_not_wait_for_the_rest_of_the_list() {
     assert_eq!(
         queue.begin(10).len(),
         1,
-        "the first is being changed, or gone"
+        "the first node is being changed, or does not exist"
     );
 }

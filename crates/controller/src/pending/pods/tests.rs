@@ -13,8 +13,8 @@ fn stored(name: &str, namespace: &str) -> StoredPod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
-    // In an hour.
+async fn refusals_are_limited_and_failures_slowed_down() {
+    // Numbers of attempts in an hour.
     for (error, expected) in [
         (ClusterError::Invalid, TRIES),
         (ClusterError::Timeout, 14),
@@ -24,7 +24,7 @@ async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
         pods.take(Change::Applied(stored("a", "team")));
         let mut tries = 0;
         for _ in 0..3600 {
-            // Its changes do not begin anew.
+            // A change of the Pod does not reset the count.
             pods.take(Change::Applied(stored("a", "team")));
             for (pod, _) in pods.due(10) {
                 tries += 1;
@@ -37,7 +37,7 @@ async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_namespace_does_not_keep_others_waiting() {
+async fn busy_namespace_does_not_delay_others() {
     let mut pods = Pods::default();
     for at in 0..1000 {
         pods.take(Change::Applied(stored(&format!("many-{at}"), "many")));
@@ -47,12 +47,12 @@ async fn one_namespace_does_not_keep_others_waiting() {
     let busy = pods.due(256);
     assert_eq!(busy.len(), OF_NAMESPACE + 1);
     assert!(busy.iter().any(|(pod, _)| pod.name() == "one"));
-    assert!(pods.due(256).is_empty(), "they hang");
+    assert!(pods.due(256).is_empty(), "the others are busy");
 }
 
-/// Four of them could fill all places, each time for as long as a Pod waits for its registry.
+/// Four such namespaces could take all decisions, for as long as Pods wait for their registries.
 #[tokio::test(start_paused = true)]
-async fn namespaces_that_hang_together_do_not_keep_another_waiting() {
+async fn many_busy_namespaces_do_not_delay_another() {
     let mut pods = Pods::default();
     for at in 0..8 * 2 * OF_NAMESPACE {
         pods.take(Change::Applied(stored(
@@ -66,21 +66,21 @@ async fn namespaces_that_hang_together_do_not_keep_another_waiting() {
     let busy = pods.due(all);
     assert_eq!(busy.len(), all);
     assert!(busy.iter().any(|(pod, _)| pod.name() == "one"));
-    // Also when few places are left, which another namespace has only one Pod of.
+    // The same with capacity for a single decision.
     pods.take(Change::Applied(stored("another", "fewer")));
     let next = pods.due(1);
     assert_eq!(next[0].0.name(), "another");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
+async fn index_is_bounded_and_shrinks_with_the_pods() {
     let mut pods = Pods::default();
     for at in 0..PODS + 10 {
         pods.take(Change::Listed(stored(&at.to_string(), "team")));
     }
-    let kept = pods.waiting.len();
-    assert!((PODS / 16 * 15..=PODS).contains(&kept), "{kept}");
-    // Listed again, all but two are gone.
+    let count = pods.waiting.len();
+    assert!((PODS / 16 * 15..=PODS).contains(&count), "{count}");
+    // In the next list, only two are left.
     for change in [
         Change::Begins,
         Change::Listed(stored("1", "team")),
@@ -89,7 +89,7 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
         pods.take(change);
     }
     assert!(
-        (kept..=kept + 2).contains(&pods.waiting.len()),
+        (count..=count + 2).contains(&pods.waiting.len()),
         "not before the list is complete"
     );
     pods.take(Change::Complete);
@@ -100,21 +100,19 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_of_a_kept_pod_take_no_memory() {
+async fn lists_of_a_waiting_pod_are_dropped() {
     let mut pod = stored("a", "team");
     pod.containers = vec![ContainerStatus::default(); 4096];
     pod.metadata.controller = Some(OwnerReference::default());
     let mut pods = Pods::default();
     pods.take(Change::Applied(pod));
-    let kept = &pods.waiting["a"].pod;
-    assert_eq!(
-        (kept.containers.capacity(), &kept.metadata.controller),
-        (0, &None)
-    );
+    let pod = &pods.waiting["a"].pod;
+    assert_eq!(pod.containers.capacity(), 0);
+    assert_eq!(pod.metadata.controller, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_comes_back() {
+async fn largest_namespace_loses_pods_until_there_is_room() {
     let mut pods = Pods::default();
     for at in 0..PODS {
         pods.take(Change::Applied(stored(&format!("many-{at}"), "many")));
@@ -124,22 +122,21 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
         pods.take(Change::Applied(stored(&format!("few-{at}"), "few")));
     }
     let few = |pods: &Pods| {
-        pods.waiting
-            .values()
-            .filter(|known| known.pod.namespace() == "few")
-            .count()
+        let waiting = pods.waiting.values();
+        let of_few = waiting.filter(|waiting| waiting.pod.namespace() == "few");
+        of_few.count()
     };
     assert!(pods.has_dropped && pods.waiting.len() <= PODS);
     assert_eq!(few(&pods), 100);
     for at in 0..PODS {
         pods.take(Change::Applied(stored(&format!("more-{at}"), "many")));
     }
-    assert_eq!(few(&pods), 100, "the other one has the most itself");
-    // A change of one that is kept takes no room.
-    let kept = pods.waiting.len();
+    assert_eq!(few(&pods), 100, "the other namespace is the largest");
+    // A change of a waiting Pod takes no room.
+    let count = pods.waiting.len();
     pods.take(Change::Applied(stored("few-1", "few")));
-    assert_eq!(pods.waiting.len(), kept);
-    assert!(!pods.has_room_again(), "it is full");
+    assert_eq!(pods.waiting.len(), count);
+    assert!(!pods.has_room_again(), "the index is full");
     for (at, name) in (0..PODS).flat_map(|at| ["many", "more"].map(|name| (at, name))) {
         pods.take(Change::Deleted(
             stored(&format!("{name}-{at}"), "many").metadata,
@@ -157,7 +154,7 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_decided_on_stays_so_that_a_namespace_that_floods_gets_no_more_turns() {
+async fn busy_pods_are_dropped_last() {
     let mut pods = Pods::default();
     for at in 0..PODS {
         pods.take(Change::Applied(stored(&format!("many-{at}"), "many")));
