@@ -140,7 +140,7 @@ pub(super) fn wrong_architecture(
     format!("container {container} {what} on the node {node}: {why}")
 }
 
-/// Returns the end of a note: the consequence of a recorded failure.
+/// Returns the last part of a note: the consequence of a recorded failure.
 pub(super) fn consequence(failed: &FailedImage) -> String {
     let FailedImage {
         architecture,

@@ -522,7 +522,7 @@ async fn record_survives_leaders_and_foreign_changes() {
             &images[at],
             &cluster.digest(names[at]),
             &json!({}),
-        )
+        );
     };
     let is_recorded = || names.map(|name| !cluster.failed_platforms(name, "team").is_empty());
     fails(0);

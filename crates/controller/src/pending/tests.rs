@@ -308,11 +308,11 @@ async fn events_report_blockers_and_repairs() {
     assert!(cluster.events("out").is_empty());
 }
 
-/// Enables only these two features.
-fn only(repair: bool, events: bool) -> ControllerSettings {
+/// Returns settings with all features of the loop disabled.
+fn disabled() -> ControllerSettings {
     ControllerSettings {
-        repair,
-        events,
+        repair: false,
+        events: false,
         learn: false,
         ..ControllerSettings::default()
     }
@@ -325,13 +325,21 @@ async fn repair_and_events_are_enabled_separately() {
     let one = cluster.bench.image("one", &["linux/amd64"]);
     let opened = cluster.pod("team", "opened", &both);
     let closed = cluster.pod("team", "closed", &one);
+    let repairs = ControllerSettings {
+        repair: true,
+        ..disabled()
+    };
     cluster
-        .until_with(only(true, false), || cluster.is_repaired(&opened))
+        .until_with(repairs, || cluster.is_repaired(&opened))
         .await;
     assert_eq!(cluster.objects.creations(), 0);
     let other = cluster.pod("team", "zz-other", &both);
+    let reports = ControllerSettings {
+        events: true,
+        ..disabled()
+    };
     cluster
-        .until_with(only(false, true), || !cluster.events("team").is_empty())
+        .until_with(reports, || !cluster.events("team").is_empty())
         .await;
     assert_eq!(cluster.events("team").len(), 1);
     assert!(!cluster.is_repaired(&other) && !cluster.is_repaired(&closed));
@@ -342,9 +350,7 @@ async fn disabled_loop_follows_nothing() {
     let cluster = TestCluster::new().await;
     let begun = Instant::now();
     cluster
-        .until_with(only(false, false), || {
-            begun.elapsed() > Duration::from_millis(500)
-        })
+        .until_with(disabled(), || begun.elapsed() > Duration::from_millis(500))
         .await;
     assert_eq!(cluster.lists.queries(), [""; 0]);
 }
@@ -356,7 +362,7 @@ async fn learning_alone_follows_pods_without_decisions() {
     cluster.pod("team", "unknown", &unknown);
     let learns = ControllerSettings {
         learn: true,
-        ..only(false, false)
+        ..disabled()
     };
     let begun = Instant::now();
     let is_over =

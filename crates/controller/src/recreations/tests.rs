@@ -77,7 +77,7 @@ fn other_deletions_are_no_evidence() {
     none("another owner controls it", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["controller"] = false.into();
     });
-    none("nothing was changed", &|_, pod| {
+    none("tolerarch has not changed it", &|_, pod| {
         pod["metadata"]["annotations"] = json!({"own": "x"});
     });
     none("it is not deleted", &|_, pod| {
@@ -86,26 +86,26 @@ fn other_deletions_are_no_evidence() {
     none("it has run", &|_, pod| {
         pod["status"]["phase"] = "Running".into();
     });
-    none("it was evicted, or had to make room", &|_, pod| {
+    none("it was evicted or preempted", &|_, pod| {
         pod["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
     });
-    none("it was pending for long", &|of, own| {
-        *own = pod(of, 1000 * i64::try_from(of).unwrap(), YOUNG + 1);
+    none("it was pending for long", &|number, changed| {
+        *changed = pod(number, 1000 * i64::try_from(number).unwrap(), YOUNG + 1);
     });
-    none("it happens now and then", &|of, own| {
-        *own = pod(of, 200 * i64::try_from(of).unwrap(), 1);
+    none("the deletions are far apart", &|number, changed| {
+        *changed = pod(number, 200 * i64::try_from(number).unwrap(), 1);
     });
-    // As when the owner is deleted itself, or scaled down.
-    none("all at once", &|of, own| {
-        *own = pod(of, 100 + i64::try_from(of % 50).unwrap(), 55);
+    // The owner is deleted, or scaled down.
+    none("all at once", &|number, changed| {
+        *changed = pod(number, 100 + i64::try_from(number % 50).unwrap(), 55);
     });
-    none("one that changes often while it ends", &|_, own| {
-        *own = pod(1, 100, 0);
+    none("one Pod changes often while it ends", &|_, changed| {
+        *changed = pod(1, 100, 0);
     });
     none("names that no object has", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["kind"] = "\u{1b}".into();
     });
-    none("or too long ones", &|_, pod| {
+    none("too long an apiVersion", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["apiVersion"] = "x.y/".repeat(100).into();
     });
 }
@@ -129,11 +129,11 @@ async fn namespaces_share_the_followed_owners() {
     }
     assert_eq!(recreations.0.len(), OF_NAMESPACE);
     for turn in 0..PODS {
-        let known = take(
+        let detected = take(
             &mut recreations,
             &of("team", 7, 100 + 2 * i64::try_from(turn).unwrap()),
         );
-        assert_eq!(known.is_some(), turn == PODS - 1);
+        assert_eq!(detected.is_some(), turn == PODS - 1);
     }
     // A tenant with many namespaces leaves the others their share.
     take(&mut recreations, &of("early", 6, 100));
@@ -158,7 +158,7 @@ async fn namespaces_share_the_followed_owners() {
         );
     }
     assert!(recreations.0.len() <= OWNERS);
-    // What is long ago makes room, by a clock that no Pod sets.
+    // Old rows are dropped, by a clock that Pods cannot affect.
     tokio::time::advance(LATER).await;
     take(&mut recreations, &of("team", 9, 100));
     assert_eq!(recreations.0.len(), 1);
@@ -205,7 +205,7 @@ async fn invented_times_do_not_affect_other_owners() {
             );
             take(&mut recreations, &forged);
         }
-        // Rows of that kind do not stay either.
+        // Rows with invented times are dropped as well.
         tokio::time::advance(LATER).await;
         take(&mut recreations, &of("team", 8, 100));
         assert_eq!(recreations.0.len(), 1, "{forged}");

@@ -15,7 +15,7 @@ const INDIFFERENT: [&str; 4] = ["least-waste", "random", "most-pods", "least-nod
 const NAMED: usize = 5;
 
 /// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes the nodes. The Pods are taken to have no
-/// further constraints. `own` is a group of the pool in each variant.
+/// further constraints. `own` is, or may be, a group of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The pool's group, by its priority.
@@ -26,8 +26,8 @@ pub enum Choice {
     Chance { expander: Option<String> },
     /// Any group that fits: there are no priorities, for this reason.
     NoPriorities { why: String },
-    /// Groups of other pools, as the priorities name no group of this pool. Any group that fits, if they name no group
-    /// at all. `own` holds the first groups of the pool that are known.
+    /// Other groups: the priorities name no group of the pool. If they name no group at all, any group that fits. `own`
+    /// holds some groups of the pool, if any are known.
     Unnamed {
         own: Vec<String>,
         is_any_named: bool,

@@ -448,14 +448,14 @@ fn node_pool_that_needs_two_pools_counts_for_both() {
     let all: Vec<PlatformSet> = discovery
         .pools
         .iter()
-        .map(|known| known.pool.platforms)
+        .map(|pool| pool.pool.platforms)
         .collect();
     assert_eq!(all, [large, large, PlatformSet::AMD64_AND_ARM64]);
     assert!(
         discovery
             .pools
             .iter()
-            .all(|known| known.node_pools.is_empty()),
+            .all(|pool| pool.node_pools.is_empty()),
         "no pool tolerates it alone"
     );
     assert_eq!(discovery.closed.len(), 1);
@@ -524,20 +524,24 @@ fn nodes_of_a_selected_pool_have_its_labels() {
     let mut pool = pool("multi", "multi", &["linux/amd64"]);
     pool.select.insert("group".to_owned(), "multi".to_owned());
     let discovery = Discovery::of(std::slice::from_ref(&pool), &inventory);
-    let known = &discovery.pools[0];
+    let selected = &discovery.pools[0];
     let expected = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
-    assert_eq!(known.pool.platforms, expected);
-    let names: Vec<&str> = known.node_pools.iter().map(|pool| pool.name()).collect();
+    assert_eq!(selected.pool.platforms, expected);
+    let names: Vec<&str> = selected.node_pools.iter().map(|pool| pool.name()).collect();
     assert_eq!(names, ["without-taint", "selected"]);
-    assert_eq!(known.nodes, 1);
+    assert_eq!(selected.nodes, 1);
     assert_eq!(inventory.count_nodes(platforms(&["linux/arm64"]), &pool), 1);
-    assert!(matches!(&known.verdict, Verdict::Own(own) if own.name() == "without-taint"));
+    assert!(matches!(&selected.verdict, Verdict::Own(own) if own.name() == "without-taint"));
 
     // By its tolerations alone the pool has other nodes.
     pool.select.clear();
     let discovery = Discovery::of(std::slice::from_ref(&pool), &inventory);
-    let known = &discovery.pools[0];
-    let names: Vec<&str> = known.node_pools.iter().map(|pool| pool.name()).collect();
+    let unselected = &discovery.pools[0];
+    let names: Vec<&str> = unselected
+        .node_pools
+        .iter()
+        .map(|pool| pool.name())
+        .collect();
     assert_eq!(names, ["selected", "other-group"]);
-    assert!(matches!(known.verdict, Verdict::Behind { .. }));
+    assert!(matches!(unselected.verdict, Verdict::Behind { .. }));
 }

@@ -461,12 +461,15 @@ fn only_groups_of_one_architecture_are_balanced() {
             .balanced,
         None
     );
-    let (own, other) = autoscaler
+    let (of_pool, other) = autoscaler
         .grouped(&alike)
         .outlook(&pool_with(&tolerations()))
         .balanced
         .unwrap();
-    assert_eq!((own.name.as_str(), other.name.as_str()), ("multi", "plain"));
+    assert_eq!(
+        (of_pool.name.as_str(), other.name.as_str()),
+        ("multi", "plain")
+    );
 }
 
 /// Pods of a selected pool fit no other group, so the expander does not matter.
@@ -477,10 +480,10 @@ fn selected_pool_is_right_with_any_expander() {
         KnownPriorities::Missing,
         &["multi", "plain"],
     );
-    let mut own = node("multi", &[POOL]);
-    let labels = &mut own.metadata.labels;
+    let mut selected = node("multi", &[POOL]);
+    let labels = &mut selected.metadata.labels;
     labels.insert("group".to_owned(), "multi".to_owned());
-    let nodes = [own, node("plain", &[])];
+    let nodes = [selected, node("plain", &[])];
     let mut pool = pool_with(&tolerations());
     let choice = autoscaler.grouped(&nodes).outlook(&pool).choice;
     assert!(choice.is_wrong(), "{choice}");

@@ -128,7 +128,7 @@ proptest! {
     ) {
         let platforms = |inventory: &Inventory| -> Vec<PlatformSet> {
             let pools = Discovery::of(&configured(), inventory).pools.into_iter().take(2);
-            pools.map(|known| known.pool.platforms).collect()
+            pools.map(|pool| pool.pool.platforms).collect()
         };
         let before = platforms(&Inventory::of(node_pools.clone(), &nodes));
         // The name is new: startup taints belong to the nodes of the NodePool with their name.

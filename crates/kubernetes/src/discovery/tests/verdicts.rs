@@ -17,8 +17,8 @@ fn weighed(name: &str, weight: u32, taints: Value, more: Value) -> Value {
 
 /// Returns the verdict on a pool that tolerates the taint `multi`.
 fn verdict(node_pools: &[Value]) -> String {
-    let known = inventory(node_pools, &[]);
-    Discovery::of(&[pool("multi-arch", "multi", &[])], &known).pools[0]
+    let inventory = inventory(node_pools, &[]);
+    Discovery::of(&[pool("multi-arch", "multi", &[])], &inventory).pools[0]
         .verdict
         .to_string()
 }

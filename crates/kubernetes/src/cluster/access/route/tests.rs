@@ -216,7 +216,7 @@ async fn proxy_gets_its_credentials() {
     let pki = Pki::new();
     let api = api(&pki.leaf(&["far.test"])).await;
     let proxy = Proxy::start(None, api).await;
-    for (scheme, server, shown) in [
+    for (scheme, server, expected) in [
         (
             "http",
             "https://far.test",
@@ -247,7 +247,7 @@ async fn proxy_gets_its_credentials() {
             "{scheme} {server}"
         );
         assert!(
-            proxy.requests().contains(shown),
+            proxy.requests().contains(expected),
             "{scheme} {server}: {}",
             proxy.requests()
         );
