@@ -1,7 +1,8 @@
-//! Configuration: one YAML file, whose defaults suit the main use. The environment beats the file, and flags beat both.
+//! Configuration: one YAML file, whose defaults suit the main use. The environment overrides the file, and flags override
+//! both.
 //!
-//! All faults are reported at once, each with its path and place; a [`Config`] is always valid. A key is added in
-//! `sections.rs`, in one line, from which reading, schema, environment, printing and reload follow.
+//! All faults are reported at once, each with its path and its place in the source. A [`Config`] is always valid. A key is
+//! added in `sections.rs` by one line, from which reading, schema, environment, printing and reload follow.
 
 mod change;
 mod duration;
@@ -46,7 +47,7 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
 use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
-/// Valid configuration. `sections.rs` says what each key means.
+/// Valid configuration. `sections.rs` explains each key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     pub server: Server,
@@ -66,15 +67,15 @@ pub struct Config {
     pub log: Log,
 }
 
-/// Extent to which an index is trusted.
+/// Entries of an index that are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Verify {
-    /// Everything in the index.
+    /// All entries.
     Index,
-    /// Entries of the index whose manifests exist.
+    /// Entries whose manifests exist.
     #[default]
     Manifests,
-    /// Entries of the index whose configs say the same.
+    /// Entries whose configs name the same platform.
     Config,
 }
 
@@ -98,19 +99,19 @@ impl Discover {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub listen: SocketAddr,
-    /// Address of metrics and probes, of the controller and the issuer of certificates, too.
+    /// Address of metrics and probes, in all services.
     pub admin: SocketAddr,
     pub files: CertificateFiles,
     pub drain: Duration,
     pub max_connections: usize,
-    /// True if the webhook follows the controller's record of images that failed.
+    /// True if the webhook follows the controller's record of failed images.
     pub failed_images: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     pub mode: TlsMode,
-    /// Name that a certificate from files must have, if it is known.
+    /// Name that a certificate from files must have, if it is configured.
     pub server_name: Option<ObjectName>,
     pub managed: ManagedSettings,
 }
@@ -118,7 +119,7 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registries {
     pub private: Vec<ImagePattern>,
-    /// Settings of single hosts, by `host` or `host:port`.
+    /// Settings by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
     pub hosts_dir: Option<PathBuf>,
     pub allowed: Allowed,
@@ -187,7 +188,7 @@ impl Config {
         })
     }
 
-    /// Returns the platforms to verify: those that a pool or a placement names, or all if there is discovery.
+    /// Returns the platforms to verify: those that a pool or a placement names, or all if discovery is on.
     fn verified(&self) -> Verified {
         let named = if self.discover.is_on() {
             PlatformSet::ALL

@@ -1,4 +1,4 @@
-//! Changes of the configuration at run time: keys that need a restart, differences for the log, and files that count.
+//! Changes of the configuration at run time: keys that need a restart, differences for the log, and files to follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use super::Config;
-use super::print::shown;
+use super::print::rendered;
 use super::reader::may_be_secret;
-use super::shape::{Slot, is_empty};
+use super::shape::{Describe, is_empty};
 
 impl Config {
-    /// Restores keys that need a restart to their values in `old`; returns those that differed.
+    /// Restores the keys that need a restart to their values in `old`. Returns those that differed.
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
         let before = old.written();
-        let mut kept = Vec::new();
-        self.shape().values(&mut |path, at_start, value| {
+        let mut restored = Vec::new();
+        self.describe().values(&mut |path, at_start, value| {
             if at_start
                 && let Some(old) = before.get(path)
                 && *old != value.written
             {
                 value.set(old);
-                kept.push(path.to_owned());
+                restored.push(path.to_owned());
             }
         });
-        kept
+        restored
     }
 
-    /// Returns the differences from `old` for a log line: `lookup.budget: 3s → 5s`. `…` replaces a possible password.
+    /// Returns the differences from `old` for a log line: `lookup.budget: 3s → 5s`. A possible password is replaced by `…`.
     pub fn changes(&self, old: &Self) -> Vec<String> {
         let [old, new] = [old, self].map(Self::written);
         let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        let text = |value: Option<&Json>| match value.map(shown) {
+        let text = |value: Option<&Json>| match value.map(rendered) {
             None => "none".to_owned(),
             Some(text) if may_be_secret(&text) => "…".to_owned(),
             Some(text) => text,
@@ -46,21 +46,22 @@ impl Config {
         changes
     }
 
+    /// Returns the values in the form of the file, by path.
     fn written(&self) -> BTreeMap<String, Json> {
         let mut all = BTreeMap::new();
         self.clone()
-            .shape()
+            .describe()
             .values(&mut |path, _, value| drop(all.insert(path.to_owned(), value.written.take())));
         all
     }
 
-    /// Expands `~` at the beginning of any path to this directory, as a shell does.
+    /// Replaces `~` at the beginning of each path by this directory, as a shell does.
     pub fn expand_home(&mut self, home: &Path) {
         let expanded = |path: PathBuf| match path.strip_prefix("~") {
             Ok(rest) => home.join(rest),
             Err(_) => path,
         };
-        self.shape().values(&mut |_, _, value| {
+        self.describe().values(&mut |_, _, value| {
             let paths = value.files();
             if paths.iter().any(|path| path.starts_with("~")) {
                 let paths = paths
@@ -71,11 +72,11 @@ impl Config {
         });
     }
 
-    /// Returns the named files and directories whose content belongs to the configuration, without those of keys that
-    /// need a restart: the serving certificate is followed separately.
+    /// Returns the files and directories whose content belongs to the configuration, without those of keys that need a
+    /// restart. The serving certificate is followed separately.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        self.clone().shape().values(&mut |_, at_start, value| {
+        self.clone().describe().values(&mut |_, at_start, value| {
             if !at_start {
                 files.extend(value.files());
             }
@@ -93,12 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn says_what_has_changed_and_shows_no_password() {
+    fn changes_are_listed_without_passwords() {
         let old = config(
             "{lookup: {budget: 3s}, registries: {hosts: {a.b: {plainHttp: true}}}, network: {allow: [10.0.0.0/8]}}",
         );
         let new = config(
-            "{mode: observe, lookup: {budget: 5s}, credentials: {directory: /u:p@w}, network: {allow: [10.0.0.0/8, '::1/128']}}",
+            "{mode: observe, lookup: {budget: 5s}, credentials: {directory: /u:p@w}, network: {allow: \
+             [10.0.0.0/8, '::1/128']}}",
         );
         assert_eq!(
             new.changes(&old),

@@ -1,10 +1,10 @@
-//! Durations as operators write them: one or several numbers with units, such as `15s` or `1h30m`.
+//! Durations of the configuration: one or several numbers with units, such as `15s` or `1h30m`.
 
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::values::{Kind, Scalar, matches};
+use super::values::{Codec, Scalar, matches};
 use tolerarch_text::go_duration::{sum, terms};
 
 const UNITS: [(&str, u64); 5] = [
@@ -14,23 +14,23 @@ const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000_000),
     ("d", 86_400_000_000_000),
 ];
-/// Form of durations: before the dot as many digits as the maximum has in milliseconds, behind it down to a microsecond.
+/// Form of durations: up to as many digits before the point as the maximum has in milliseconds, and three behind it.
 const FORM: &str = r"^([0-9]{1,11}(\.[0-9]{1,3})?(ms|s|m|h|d))+$";
-/// Maximum duration: a longer one is a mistake. The maximum is the only rule here that a schema cannot express.
+/// Maximum duration: a longer one is a mistake. This is the only rule here that a schema cannot express.
 const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Scalar for Duration {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         let expected = "a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d";
-        Kind::new(expected, schema(), parse, |duration| {
+        Codec::new(expected, schema(), parse, |duration| {
             json!(written(*duration))
         })
-        .hinting(meant)
+        .with_hint(probable_meaning)
     }
 }
 
-/// Returns the kind of a duration or `0`.
-pub(super) fn or_never() -> Kind<Duration> {
+/// Returns the codec of a duration or `0`.
+pub(super) fn or_never() -> Codec<Duration> {
     let write = |duration: &Duration| {
         json!(if duration.is_zero() {
             "0".into()
@@ -38,7 +38,7 @@ pub(super) fn or_never() -> Kind<Duration> {
             written(*duration)
         })
     };
-    Kind::new(
+    Codec::new(
         "0, or a duration such as 30s, 10m or 1h30m, and at most 365d",
         json!({"anyOf": [{"enum": [0, "0"]}, schema()]}),
         |text| {
@@ -50,20 +50,20 @@ pub(super) fn or_never() -> Kind<Duration> {
         },
         write,
     )
-    .hinting(meant)
+    .with_hint(probable_meaning)
 }
 
 fn schema() -> Json {
     json!({
         "type": "string",
         "pattern": FORM,
-        // Excludes zero, without a look-ahead: Helm reads patterns as Go does, which has none.
+        // Excludes zero without a look-ahead: Helm uses Go's patterns, which have none.
         "not": {"type": "string", "pattern": "^[^1-9]*$"},
         "examples": ["300ms", "15s", "1.5h", "1h30m"],
     })
 }
 
-/// Formats a duration in the largest unit that gives a whole number.
+/// Formats a duration in the largest unit up to hours that gives a whole number.
 fn written(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let whole = UNITS
@@ -82,13 +82,12 @@ fn written(duration: Duration) -> String {
     format!("{count}{}{name}", fraction.trim_end_matches('0'))
 }
 
-/// Parses a duration; `None` for zero, too.
+/// Parses a duration; `None` also for zero.
 fn parse(text: &str) -> Option<Duration> {
     let unit = |name: &str| {
-        UNITS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, unit)| *unit)
+        let mut units = UNITS.iter();
+        let (_, unit) = units.find(|(unit_name, _)| *unit_name == name)?;
+        Some(*unit)
     };
     if !matches(FORM, text) {
         return None;
@@ -101,8 +100,8 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Returns a hint on the duration that a text probably means.
-fn meant(text: &str) -> Option<String> {
+/// Returns a hint at the duration that a text probably means.
+fn probable_meaning(text: &str) -> Option<String> {
     let text = text.trim();
     if terms(text).all(|(_, unit)| unit.is_empty()) {
         parse(&format!("{text}s"))?;

@@ -1,17 +1,17 @@
-//! Keys of `placement`.
+//! The keys of `placement`.
 
 use serde_json::json;
 
 use super::Config;
 use super::reader::Reader;
-use super::shape::{Shape, Slot, key, repeated};
+use super::shape::{Describe, Description, key, repeated};
 use super::values::{label_key, named, number, platform, platforms};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{is_label_key, names_architecture};
 use tolerarch_core::policy::{PlacementRules, Preference, Require};
 
-impl Slot for PlacementRules {
-    fn shape(&mut self) -> Shape<'_> {
+impl Describe for PlacementRules {
+    fn describe(&mut self) -> Description<'_> {
         let faults = faults(self);
         let warnings = warnings(self);
         let require = [
@@ -19,22 +19,22 @@ impl Slot for PlacementRules {
             ("affinity", Require::Affinity),
             ("nodeSelector", Require::NodeSelector),
         ];
-        Shape::section(vec![
+        Description::section(vec![
             key("require", named(require).of(&mut self.require))
-                .means("off, affinity or nodeSelector: keep a Pod off the platforms that its images lack"),
+                .means("off, affinity or nodeSelector: how to keep a Pod off the platforms that its images lack"),
             key("platforms", platforms(&mut self.platforms, Some(&mut self.discovered))).means(
-                "that the cluster's nodes can have; discovered: those of all NodePools, nodes and pools, see discover",
+                "platforms that the cluster's nodes can have; discovered: those of all NodePools, nodes and pools, see discover",
             ),
             key("whenUnknown", &mut self.when_unknown).means(
-                "platforms for a Pod with an image that is not known; none: such a Pod is not steered",
+                "platforms for a Pod with an unknown image; empty: such a Pod gets no requirement",
             ),
-            key("prefer", Shape::list(&mut self.prefer))
-                .means("platforms that Pods prefer whose images run there, with weights"),
-            key("podLabels", label_key(is_chosen_label).list(&mut self.pod_labels))
-                .means("labels of Pods that are required of their nodes, too"),
+            key("prefer", Description::list(&mut self.prefer))
+                .means("platforms, with weights, that Pods prefer if their images run there"),
+            key("podLabels", label_key(may_be_required).list(&mut self.pod_labels))
+                .means("labels of Pods that are also required of their nodes"),
         ])
-        .faulty(faults)
-        .doubtful(warnings)
+        .with_faults(faults)
+        .with_warnings(warnings)
     }
 }
 
@@ -42,9 +42,9 @@ fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
     let mut faults = Vec::new();
     let architectures = |preference: &Preference| preference.platform.architectures();
     for Preference { platform, .. } in repeated(&rules.prefer, architectures) {
-        let twice =
-            format!("{platform} is preferred twice: nodes are told apart by their architecture");
-        faults.push((true, twice));
+        let repeated =
+            format!("{platform} is preferred twice: nodes differ only by their architecture");
+        faults.push((true, repeated));
     }
     let none = "the cluster has no platforms; write for example [linux/amd64, linux/arm64]";
     faults.push((rules.platforms.is_empty(), none.to_owned()));
@@ -58,33 +58,35 @@ fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {
         prefer,
         ..
     } = rules;
-    // The cluster's platforms are not known here, if they are to be discovered.
+    // If the cluster's platforms are discovered, they are unknown here.
     let platforms = if rules.discovered {
         PlatformSet::ALL
     } else {
         rules.platforms
     };
-    let strange = |key: &str, named: PlatformSet| {
-        let beyond = named.difference(platforms);
-        let text =
-            format!("{key} has {beyond}, which the cluster's nodes do not have by platforms");
-        (!beyond.is_empty(), text)
-    };
-    let idle = *require == Require::Off && !when_unknown.is_empty();
+    let has_no_effect = *require == Require::Off && !when_unknown.is_empty();
     let mut warnings = vec![
         (
-            idle,
-            "whenUnknown does nothing while require is off".to_owned(),
+            has_no_effect,
+            "whenUnknown has no effect while require is off".to_owned(),
         ),
-        strange("whenUnknown", *when_unknown),
+        not_in_cluster("whenUnknown", *when_unknown, platforms),
     ];
-    let preferred = prefer.iter().map(|preference| preference.platform);
-    warnings.extend(preferred.map(|platform| strange("prefer", platform)));
+    for preference in prefer {
+        warnings.push(not_in_cluster("prefer", preference.platform, platforms));
+    }
     warnings
 }
 
-impl Slot for Preference {
-    fn shape(&mut self) -> Shape<'_> {
+/// Returns a warning on platforms of a key that are not among those of the cluster, and whether there are any.
+fn not_in_cluster(key: &str, named: PlatformSet, cluster: PlatformSet) -> (bool, String) {
+    let others = named.difference(cluster);
+    let text = format!("{key} has {others}, which is not in platforms");
+    (!others.is_empty(), text)
+}
+
+impl Describe for Preference {
+    fn describe(&mut self) -> Description<'_> {
         let faults = [
             (self.platform.is_empty(), "the preference has no platform"),
             (
@@ -92,26 +94,26 @@ impl Slot for Preference {
                 "the preference has no weight; write 1 to 100",
             ),
         ];
-        Shape::section(vec![
+        Description::section(vec![
             key("platform", platform().of(&mut self.platform)).means("such as linux/arm64"),
             key("weight", number(1, 100).of(&mut self.weight)).means("1 to 100"),
         ])
-        .faulty(faults)
+        .with_faults(faults)
     }
 }
 
-/// Returns whether a label may be chosen: not one of an architecture, which depends on the images.
-fn is_chosen_label(text: &str) -> bool {
+/// Returns whether a label may be required of nodes. The label of the architecture may not: it depends on the images.
+fn may_be_required(text: &str) -> bool {
     is_label_key(text) && !names_architecture(text)
 }
 
-/// Reports platforms that rely on discovery although it is off, once all keys have been read.
+/// Reports platforms that need discovery although it is off. Called when all keys have been read.
 pub(super) fn check_discovery(config: &mut Config, reader: &mut Reader) {
     if config.discover.is_on() {
         return;
     }
-    config.shape().values(&mut |path, _, value| {
-        if let Some(word) = value.domain.word
+    config.describe().values(&mut |path, _, value| {
+        if let Some(word) = value.accepted.word
             && value.written == json!([word])
             && let Some(place) = reader.places.get(path).cloned()
         {

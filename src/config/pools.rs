@@ -1,17 +1,17 @@
-//! Pools of the configuration, checked so that no Pod can fail by a pool's additions.
+//! Pools of the configuration, validated so that the additions of a pool make no Pod fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Config;
 use super::reader::Reader;
-use super::shape::{Entries, Named, Names, Shape, Slot, Visit, key, repeated};
-use super::values::{Kind, label_key, label_value, named, number, one_of, pool_name};
+use super::shape::{Describe, Description, Entries, NameRules, NamedEntry, Visit, key, repeated};
+use super::values::{Codec, label_key, label_value, named, number, one_of, pool_name};
 use tolerarch_core::image::{Platform, PlatformSet};
 use tolerarch_core::pod::{Toleration, is_label_key, names_architecture};
 use tolerarch_core::policy::{Pool, PoolPreference};
 
-impl Slot for Vec<Pool> {
-    fn shape(&mut self) -> Shape<'_> {
+impl Describe for Vec<Pool> {
+    fn describe(&mut self) -> Description<'_> {
         let fault = |Pool { name, .. }: &Pool| {
             let message = format!("two pools are named {name:?}");
             (!name.is_empty(), message)
@@ -19,7 +19,9 @@ impl Slot for Vec<Pool> {
         let repeated = repeated(self, |pool| pool.name.clone()).into_iter();
         let repeated: Vec<_> = repeated.map(fault).collect();
         let none = (self.is_empty(), "there has to be a pool");
-        Shape::list(self).faulty([none]).faulty(repeated)
+        Description::list(self)
+            .with_faults([none])
+            .with_faults(repeated)
     }
 }
 
@@ -28,11 +30,11 @@ impl Entries for Vec<Pool> {
         self.clear();
     }
 
-    /// Adds a pool, whose own keys replace those of its preset, one by one.
+    /// Adds a pool. Each key that it sets replaces that of its preset.
     fn add(&mut self, _: String, fill: Visit<'_>) -> Result<(), String> {
         let mut pool = blank();
         let mut preset = blank();
-        fill(shape(&mut pool, &mut preset));
+        fill(describe(&mut pool, &mut preset));
         if pool.name.is_empty() {
             pool.name = preset.name;
         }
@@ -54,7 +56,7 @@ impl Entries for Vec<Pool> {
 
     fn each(&mut self, visit: Visit<'_>) {
         for (at, pool) in self.iter().enumerate() {
-            visit(shape(&mut pool.clone(), &mut blank()).item(at));
+            visit(describe(&mut pool.clone(), &mut blank()).item(at));
         }
     }
 }
@@ -68,9 +70,9 @@ fn blank() -> Pool {
     }
 }
 
-/// Returns the kind of pools as managed clusters and autoscalers have them.
-fn presets() -> Kind<Pool> {
-    // GKE's Arm nodes have arm64 only, behind GKE's own taint.
+/// Returns the codec of the presets: pools of managed clusters and autoscalers.
+fn presets() -> Codec<Pool> {
+    // GKE's Arm nodes have only arm64, and a taint of GKE.
     let gke = Pool {
         name: "gke".into(),
         platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
@@ -89,8 +91,8 @@ fn presets() -> Kind<Pool> {
     ])
 }
 
-/// Returns the pool of a custom ComputeClass of GKE with machines of both architectures, which is called `multi-arch`.
-/// GKE labels and taints its nodes with its name, and creates them only for Pods that select it
+/// Returns the pool of a custom ComputeClass of GKE that is named `multi-arch` and has machines of both architectures.
+/// GKE labels and taints the nodes with the name of their class, and creates them only for Pods that select the class
 /// (cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes).
 fn compute_class() -> Pool {
     let key = "cloud.google.com/compute-class";
@@ -121,7 +123,7 @@ fn arm64_of_gke() -> Toleration<'static> {
     }
 }
 
-/// Returns what is wrong with a pool as a whole.
+/// Returns the faults of a pool as a whole, each with whether it applies.
 fn faults(pool: &Pool) -> [(bool, &'static str); 5] {
     let selects = !pool.select.is_empty();
     let preferred = pool.prefer.as_ref();
@@ -147,9 +149,9 @@ fn faults(pool: &Pool) -> [(bool, &'static str); 5] {
     ]
 }
 
-/// Returns warnings of tolerations for another value of a label than the one by which the pool is selected.
-fn doubts(pool: &Pool) -> Vec<(bool, String)> {
-    let mut doubts = Vec::new();
+/// Returns warnings on tolerations whose value differs from that of the label with the same key that selects the pool.
+fn warnings(pool: &Pool) -> Vec<(bool, String)> {
+    let mut warnings = Vec::new();
     for toleration in &pool.tolerations {
         let key = toleration.key.as_str();
         let tolerated = toleration.value.as_str();
@@ -158,57 +160,56 @@ fn doubts(pool: &Pool) -> Vec<(bool, String)> {
             let text = format!(
                 "the pool selects nodes with {key}={value} and tolerates the taint {key}={tolerated}"
             );
-            doubts.push((differs, text));
+            warnings.push((differs, text));
         }
     }
-    doubts
+    warnings
 }
 
-/// Returns the shape of a pool as the file has it.
-fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
+/// Describes a pool in the form of the file.
+fn describe<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Description<'a> {
     let faults = faults(pool);
-    let doubts = doubts(pool);
-    Shape::section(vec![
+    let warnings = warnings(pool);
+    Description::section(vec![
         key("preset", presets().of(preset)).means(
-            "says what the pool itself does not: the Arm nodes or a ComputeClass of GKE, or a NodePool of Karpenter",
+            "values for keys that the pool does not set: those for the Arm nodes or a ComputeClass of GKE, or for a NodePool of Karpenter",
         ),
         key("name", pool_name().of(&mut pool.name))
-            .means("as the annotation of opened Pods shows it"),
+            .means("name in the annotation of the Pods that it is opened to"),
         key("platforms", &mut pool.platforms)
-            .means("that its nodes can have; an image has to run on all"),
-        key("tolerations", Shape::list(&mut pool.tolerations)).means("that open it"),
+            .means("platforms that its nodes can have; an image has to run on all of them"),
+        key("tolerations", Description::list(&mut pool.tolerations)).means("tolerations that open it"),
         key("share", number(0, Pool::ALL).of(&mut pool.share)).means(
-            "to how many of the workloads that could use it, in percent; which ones, their names \
-             decide",
+            "percentage of the eligible workloads that it is open to; their names decide which",
         ),
         key("prefer", pool.prefer.get_or_insert_default()).means(
-            "its nodes are preferred by Pods to which it is opened: with a weight, by their labels",
+            "preference for its nodes that Pods get when it is opened to them: a weight, and labels of the nodes",
         ),
         key(
             "select",
-            Shape::section(vec![
-                key("labels", &mut pool.select).means("of its nodes, all of which have them"),
+            Description::section(vec![
+                key("labels", &mut pool.select).means("labels that Pods select when it is opened to them, so that they run only on its nodes"),
             ]),
         )
         .means("its nodes are selected by Pods to which it is opened, which then go nowhere else"),
     ])
-    .faulty(faults)
-    .doubtful(doubts)
+    .with_faults(faults)
+    .with_warnings(warnings)
 }
 
 /// Reports pools that are selected by a label which `placement.podLabels` may require with another value.
 pub(super) fn check_selection(config: &Config, reader: &mut Reader) {
     let profiles = config.profiles.values().map(|profile| &profile.placement);
-    let mut named = BTreeSet::new();
+    let mut pod_labels = BTreeSet::new();
     for rules in profiles.chain([&config.policy.placement]) {
-        named.extend(&rules.pod_labels);
+        pod_labels.extend(&rules.pod_labels);
     }
     for (at, pool) in config.policy.pools.iter().enumerate() {
-        for key in pool.select.keys().filter(|key| named.contains(key)) {
+        for key in pool.select.keys().filter(|key| pod_labels.contains(key)) {
             let path = format!("pools[{at}].select.labels[{key:?}]");
             if let Some(place) = reader.places.get(&path).cloned() {
                 let message = format!(
-                    "placement.podLabels has {key}, too, so that a Pod may get two values of it; remove one"
+                    "placement.podLabels has {key} as well, so a Pod may get two values of it; remove one of the two"
                 );
                 reader.fault_at(&path, place, message);
             }
@@ -216,8 +217,8 @@ pub(super) fn check_selection(config: &Config, reader: &mut Reader) {
     }
 }
 
-impl Slot for PoolPreference {
-    fn shape(&mut self) -> Shape<'_> {
+impl Describe for PoolPreference {
+    fn describe(&mut self) -> Description<'_> {
         let has_weight = self.weight > 0;
         let has_labels = !self.labels.is_empty();
         let faults = [
@@ -227,20 +228,20 @@ impl Slot for PoolPreference {
             ),
             (
                 has_weight && !has_labels,
-                "the preference has no labels, so it would be for no nodes",
+                "the preference has no labels, so it would match no nodes",
             ),
         ];
-        Shape::section(vec![
+        Description::section(vec![
             key("weight", number(1, 100).of(&mut self.weight)).means("1 to 100"),
-            key("labels", &mut self.labels).means("of its nodes"),
+            key("labels", &mut self.labels).means("labels of its nodes"),
         ])
-        .faulty(faults)
+        .with_faults(faults)
     }
 }
 
 /// Value of a label of nodes.
-impl Named for String {
-    const NAMES: Names = Names {
+impl NamedEntry for String {
+    const NAME_RULES: NameRules = NameRules {
         what: "label",
         example: "karpenter.sh/nodepool",
         fault: "no label key; write for example karpenter.sh/nodepool",
@@ -248,9 +249,9 @@ impl Named for String {
     };
 }
 
-/// Checks a toleration as `ValidateTolerations` of k8s.io/kubernetes: an invalid one would fail every Pod that gets it.
-impl Slot for Toleration<'static> {
-    fn shape(&mut self) -> Shape<'_> {
+/// Validates a toleration as `ValidateTolerations` of k8s.io/kubernetes: an invalid one would fail every Pod that gets it.
+impl Describe for Toleration<'static> {
+    fn describe(&mut self) -> Description<'_> {
         let faults = [
             (
                 self.key.is_empty(),
@@ -267,25 +268,26 @@ impl Slot for Toleration<'static> {
         ];
         let key_name = self.key.as_str();
         let blank = format!(
-            "the toleration has no value, so it matches the taint {key_name} but not {key_name}=true; write operator: Exists for any value"
+            "the toleration has no value, so it matches the taint {key_name} but not {key_name}=true; write \
+             operator: Exists for any value"
         );
         let is_blank =
             self.operator.as_str() != "Exists" && self.value.is_empty() && !self.key.is_empty();
         let effects = one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute", ""]);
-        Shape::section(vec![
+        Description::section(vec![
             key("key", label_key(is_label_key).of(&mut self.key)).means("the taint's key"),
             key(
                 "operator",
                 one_of(&["Exists", "Equal"]).of(&mut self.operator),
             )
-            .means("Equal if missing"),
+            .means("Exists or Equal; Equal if missing"),
             key("value", label_value().of(&mut self.value)).means("the taint's value, for Equal"),
             key("effect", effects.of(&mut self.effect))
                 .means("the taint's effect; every effect if empty or missing"),
             key("tolerationSeconds", &mut self.toleration_seconds)
-                .means("how long a NoExecute taint is tolerated; for ever if missing"),
+                .means("how long a NoExecute taint is tolerated; without limit if missing"),
         ])
-        .faulty(faults)
-        .doubtful([(is_blank, blank)])
+        .with_faults(faults)
+        .with_warnings([(is_blank, blank)])
     }
 }

@@ -1,4 +1,4 @@
-//! Configuration as YAML: a valid file again, with a comment behind each value.
+//! Configuration as YAML: a valid file, with a comment after each value.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::reader::Location;
-use super::shape::{Content, Names, Shape, Slot, join};
+use super::shape::{Content, Describe, Description, NameRules, join};
 use super::values::matches;
 use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
-/// Column where comments begin, if there is room.
+/// Column at which comments begin, unless the value is longer.
 const COLUMN: usize = 44;
 
-/// Form of texts that may need no quotes: there is a letter or a slash, or else YAML reads a number.
+/// Form of texts that may need no quotes. They have a letter or a slash: otherwise YAML reads a number.
 const PLAIN: &str = r"^([0-9][0-9._-]*)?[A-Za-z/][A-Za-z0-9/._-]*$";
 
 /// Name of the file, and the source of each value.
@@ -22,9 +22,10 @@ pub(super) type Origins<'a> = (&'a str, &'a BTreeMap<String, Location>);
 /// Returns every key with its default and its meaning.
 pub fn explained() -> String {
     let mut config = Config::default();
-    config.shape().walk("", &mut |_, shape| {
-        if let Content::Entries(Some(Names { example, .. }), entries) = &mut shape.content {
-            // A default has no entries with names, so there can be one with any name.
+    config.describe().walk("", &mut |_, description| {
+        if let Content::Entries(Some(NameRules { example, .. }), entries) = &mut description.content
+        {
+            // The default has no named entries, so any name is accepted.
             let _ = entries.add(example.to_owned(), &mut |_| {});
         }
     });
@@ -37,7 +38,7 @@ pub(super) fn print(mut config: Config, origins: Option<Origins<'_>>) -> String 
         origins,
         text: String::new(),
     };
-    printer.keys(config.shape().content, 0, "");
+    printer.keys(config.describe().content, 0, "");
     printer.text
 }
 
@@ -52,27 +53,35 @@ impl Printer<'_> {
             return;
         };
         for key in keys {
-            self.shape(key, indent, path);
+            self.entry(key, indent, path);
         }
     }
 
     /// Writes a name and its content; nothing if the content is null.
-    fn shape(&mut self, shape: Shape<'_>, indent: usize, above: &str) {
-        let path = join(above, &shape.name);
-        let name = format!("{:indent$}{}:", "", shape.name.trim_matches(['[', ']']));
+    fn entry(&mut self, description: Description<'_>, indent: usize, above: &str) {
+        let path = join(above, &description.name);
+        let name = format!(
+            "{:indent$}{}:",
+            "",
+            description.name.trim_matches(['[', ']'])
+        );
         let doc = format!(
             "{}{}",
-            shape.doc,
-            if shape.at_start { " (restart)" } else { "" }
+            description.doc,
+            if description.at_start {
+                " (restart)"
+            } else {
+                ""
+            }
         );
         let (heading, comment) = match self.origins {
             Some((file, places)) => (String::new(), origin(file, places, &path)),
             None => (doc.clone(), doc),
         };
-        match shape.content {
+        match description.content {
             Content::Value(value) if value.written.is_null() => {}
             Content::Value(value) => {
-                self.line(&format!("{name} {}", shown(&value.written)), &comment);
+                self.line(&format!("{name} {}", rendered(&value.written)), &comment);
             }
             section @ Content::Section(_) => {
                 self.line(&name, &heading);
@@ -85,7 +94,7 @@ impl Printer<'_> {
                 let inside = self.text.len();
                 entries.each(&mut |entry| match is_list {
                     true => self.item(entry, indent + 2, &path),
-                    false => self.shape(entry, indent + 2, &path),
+                    false => self.entry(entry, indent + 2, &path),
                 });
                 if self.text.len() == inside {
                     self.text.truncate(start);
@@ -99,7 +108,7 @@ impl Printer<'_> {
     }
 
     /// Writes an item of a list, with a dash before its first key.
-    fn item(&mut self, item: Shape<'_>, indent: usize, above: &str) {
+    fn item(&mut self, item: Description<'_>, indent: usize, above: &str) {
         let start = self.text.len();
         let path = join(above, &item.name);
         self.keys(item.content, indent + 2, &path);
@@ -130,12 +139,12 @@ fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String
     }
 }
 
-/// Formats a value, without quotes if YAML reads the text as a string. JSON's strings are YAML's, too.
-pub(super) fn shown(value: &Json) -> String {
+/// Renders a value. A text has no quotes if YAML reads it as a string without them. JSON strings are valid YAML.
+pub(super) fn rendered(value: &Json) -> String {
     if let Some(items) = value.as_array() {
         return format!(
             "[{}]",
-            items.iter().map(shown).collect::<Vec<_>>().join(", ")
+            items.iter().map(rendered).collect::<Vec<_>>().join(", ")
         );
     }
     let is_plain = |text: &str| {

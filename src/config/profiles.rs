@@ -1,48 +1,49 @@
-//! Profiles: settings for the reviews that arrive at `/mutate/<name>`, over those of the top level.
+//! Profiles: settings for reviews at `/mutate/<name>`, which override those of the top level.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Config;
 use super::reader::{Reader, nearest, quoted};
-use super::shape::{Named, Names, Shape, Slot, key};
+use super::shape::{Describe, Description, NameRules, NamedEntry, key};
 use super::values::pool_name;
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
 use tolerarch_text::yaml::Node;
 
-/// Settings of a profile; keys that the profile leaves out have the values of the top level.
+/// Settings of a profile. Keys that the profile does not set have the values of the top level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Mode, which a Pod can override.
     pub mode: Mode,
     pub pools: Vec<String>,
-    /// True if the profile names no pools and NodePools are discovered: then it also opens the discovered pools.
+    /// True if the profile also opens the discovered pools: if it names no pools and NodePools are discovered.
     pub opens_discovered: bool,
     pub placement: PlacementRules,
     pub explain: bool,
 }
 
-impl Slot for Profile {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::section(vec![
+impl Describe for Profile {
+    fn describe(&mut self) -> Description<'_> {
+        Description::section(vec![
             key("mode", &mut self.mode).means("enforce or observe"),
             key("pools", pool_name().list(&mut self.pools))
-                .means("names of the pools that it opens; [] opens none"),
-            key("placement", &mut self.placement).means("merged key by key"),
-            key("explain", &mut self.explain).means("whether a Pod that stays closed says why"),
+                .means("names of the pools that it opens; []: none"),
+            key("placement", &mut self.placement).means("keys that differ from the top level"),
+            key("explain", &mut self.explain)
+                .means("whether a Pod that no pool is opened to says why"),
         ])
     }
 }
 
-impl Named for Profile {
-    const NAMES: Names = Names {
+impl NamedEntry for Profile {
+    const NAME_RULES: NameRules = NameRules {
         what: "profile",
         example: "batch",
         fault: "a profile is chosen by a label of namespaces: its name has at most 63 letters, digits, - _ . and begins \
-                and ends with a letter or digit; it is not unknown, which metrics call profiles that do not exist",
+                and ends with a letter or digit; it is not unknown, which in metrics stands for profiles that do not exist",
         read: |name| {
-            let is_one = !name.is_empty() && is_label_value(name) && name != UNKNOWN_PROFILE;
-            is_one.then(|| name.to_owned())
+            let is_valid = !name.is_empty() && is_label_value(name) && name != UNKNOWN_PROFILE;
+            is_valid.then(|| name.to_owned())
         },
     };
 }
@@ -68,11 +69,12 @@ impl Profile {
     }
 }
 
-/// Reads the profiles again, over the top level, whose settings are complete once environment and flags are applied.
+/// Reads the profiles again with the settings of the top level as their defaults. Called when environment and flags have
+/// been applied, so that these settings are complete.
 pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut Reader) {
     let top = Profile::of(config);
-    let known: BTreeSet<&str> = top.pools.iter().map(String::as_str).collect();
-    // A profile that names its pools takes no copy of all others.
+    let configured: BTreeSet<&str> = top.pools.iter().map(String::as_str).collect();
+    // A profile that names its pools does not need a copy of all pools.
     let without_pools = Profile {
         pools: Vec::new(),
         ..top.clone()
@@ -86,13 +88,14 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
             top.clone()
         };
         if let Some(node) = document.and_then(|document| document.at(&["profiles", name])) {
-            // The first reading has reported the faults of the profile.
-            Reader::default().fill(node, profile.shape());
+            // The first reading has already reported the faults of the profile.
+            Reader::default().fill(node, profile.describe());
         }
         let Some(place) = place else { continue };
         profile.opens_discovered = false;
         // With discovery, a pool that is not configured may be in the cluster.
-        let is_unknown = |pool: &&String| !top.opens_discovered && !known.contains(pool.as_str());
+        let is_unknown =
+            |pool: &&String| !top.opens_discovered && !configured.contains(pool.as_str());
         for unknown in profile.pools.iter().filter(is_unknown) {
             let hint = nearest(unknown, top.pools.iter().map(String::as_str));
             reader.fault_at(
@@ -105,7 +108,7 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
 }
 
 impl Config {
-    /// Returns the policy of each profile over `top`, the default policy, whose pools may include discovered ones.
+    /// Returns the policy of each profile. `top` is the default policy, whose pools may include discovered ones.
     pub fn policies(&self, top: &Policy) -> BTreeMap<String, Policy> {
         let is_discovered =
             |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);

@@ -1,9 +1,10 @@
-//! Reads YAML, environment and flags into values, with places of faults and values. Knows no key of the configuration.
+//! Reads YAML, environment and flags into values, and records the places of faults and values. It is independent of the
+//! keys of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-use super::shape::{Content, Entries, Names, Shape, Value, join};
+use super::shape::{Content, Description, Entries, NameRules, Value, join};
 use tolerarch_text::yaml::{self, Data, Dialect, Key, Node};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct FieldError {
     pub message: String,
 }
 
-/// Source of a value, in the order of precedence: the last one wins.
+/// Source of a value, in the order of precedence: a later one overrides an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Location {
     /// Line of the file, from 1.
@@ -43,7 +44,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// State of the reading: the current path, the faults and warnings, and the places of values.
+/// State of a reading: the current path, the faults and warnings, and the places of values.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     path: String,
@@ -54,16 +55,19 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads the only document of a file over the defaults in `shape`; returns the document.
-    pub(super) fn document(&mut self, text: &str, shape: Shape<'_>) -> Option<Node> {
+    /// Reads the only document of a file into the described values, which hold the defaults; returns the document.
+    pub(super) fn document(&mut self, text: &str, description: Description<'_>) -> Option<Node> {
         match yaml::read(text, Dialect::Text) {
             Err(error) => self.fault(Location::Line(error.line), error.message),
             Ok(documents) => match &*documents {
                 [_, second, ..] => {
-                    self.fault(place(second), "a second document: a configuration is one");
+                    self.fault(
+                        place(second),
+                        "a second document: a configuration has only one",
+                    );
                 }
                 [document] if !is_null(document) => {
-                    self.fill(document, shape);
+                    self.fill(document, description);
                     return documents.into_iter().next();
                 }
                 _ => {}
@@ -72,9 +76,9 @@ impl Reader {
         None
     }
 
-    pub(super) fn fill(&mut self, node: &Node, shape: Shape<'_>) {
+    pub(super) fn fill(&mut self, node: &Node, description: Description<'_>) {
         self.places.insert(self.path.clone(), place(node));
-        match shape.content {
+        match description.content {
             Content::Section(keys) => self.section(node, keys),
             Content::Value(value) => self.value(node, value),
             Content::Entries(None, entries) => self.list(node, entries),
@@ -82,10 +86,10 @@ impl Reader {
         }
     }
 
-    fn section(&mut self, node: &Node, mut keys: Vec<Shape<'_>>) {
+    fn section(&mut self, node: &Node, mut keys: Vec<Description<'_>>) {
         let names: Vec<_> = keys.iter().map(|key| key.name.clone()).collect();
         let Data::Map(members) = &node.data else {
-            return self.wrong(node, &format!("a section with {}", names.join(", ")));
+            return self.unexpected(node, &format!("a section with {}", names.join(", ")));
         };
         for (name, value) in self.distinct(members) {
             let at = keys.iter().position(|key| key.name == name.text);
@@ -103,30 +107,32 @@ impl Reader {
 
     fn list(&mut self, node: &Node, entries: &mut dyn Entries) {
         let Data::List(items) = &node.data else {
-            return self.wrong(node, "a list");
+            return self.unexpected(node, "a list");
         };
         entries.clear();
         for (at, item) in items.iter().enumerate() {
             self.within(&format!("[{at}]"), |reader| {
-                // An item of a list has no name that could be wrong.
-                let _ = entries.add(String::new(), &mut |shape| reader.fill(item, shape));
+                // An item of a list has no name that could be invalid.
+                let _ = entries.add(String::new(), &mut |description| {
+                    reader.fill(item, description)
+                });
             });
         }
     }
 
-    fn named(&mut self, node: &Node, names: &Names, entries: &mut dyn Entries) {
+    fn named(&mut self, node: &Node, names: &NameRules, entries: &mut dyn Entries) {
         let Data::Map(members) = &node.data else {
-            let Names { what, example, .. } = names;
+            let NameRules { what, example, .. } = names;
             let expected = format!("a section with a key for each {what}, such as {example:?}");
-            return self.wrong(node, &expected);
+            return self.unexpected(node, &expected);
         };
         for (key, value) in self.distinct(members) {
             let name = (names.read)(&key.text);
             let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
             self.within(&step, |reader| {
-                let mut fill = |shape: Shape<'_>| {
+                let mut fill = |description: Description<'_>| {
                     if !is_null(value) {
-                        reader.fill(value, shape);
+                        reader.fill(value, description);
                     }
                 };
                 let added = match name {
@@ -141,32 +147,31 @@ impl Reader {
     }
 
     fn value(&mut self, node: &Node, mut value: Value<'_>) {
-        let is_word = || scalar(node).is_some() && scalar(node) == value.domain.word;
+        let is_word = || scalar(node).is_some() && scalar(node) == value.accepted.word;
         let (items, is_list) = match &node.data {
-            _ if !value.domain.is_list || is_word() => (std::slice::from_ref(node), false),
+            _ if !value.accepted.is_list || is_word() => (std::slice::from_ref(node), false),
             Data::List(items) => (&**items, true),
-            _ => return self.wrong(node, "a list"),
+            _ => return self.unexpected(node, "a list"),
         };
-        for at in (value.take)(&items.iter().map(scalar).collect::<Vec<_>>()) {
-            let expected = value.domain.expected(scalar(&items[at]));
+        for at in (value.set_texts)(&items.iter().map(scalar).collect::<Vec<_>>()) {
+            let expected = value.accepted.expected(scalar(&items[at]));
             let step = if is_list {
                 format!("[{at}]")
             } else {
                 String::new()
             };
-            self.within(&step, |reader| reader.wrong(&items[at], &expected));
+            self.within(&step, |reader| reader.unexpected(&items[at], &expected));
         }
     }
 
-    /// Returns the members without repeated keys, which are faults.
+    /// Returns the members, and reports repeated keys.
     fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
         let mut lines = HashMap::new();
         let mut distinct = Vec::new();
         for member in members {
             let Key { line, text, .. } = &member.0;
             if let Some(first) = lines.get(text) {
-                let message =
-                    format!("it is there already, on line {first}; remove one of the two");
+                let message = format!("it is repeated: the first one is on line {first}");
                 self.within(&step(text), |reader| {
                     reader.fault(Location::Line(*line), message);
                 });
@@ -201,24 +206,25 @@ impl Reader {
         });
     }
 
-    fn wrong(&mut self, node: &Node, expected: &str) {
+    fn unexpected(&mut self, node: &Node, expected: &str) {
         self.fault(
             place(node),
-            format!("found {}, expected {expected}", shown(node)),
+            format!("found {}, expected {expected}", rendered(node)),
         );
     }
 
-    /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
-    pub(super) fn whole(&mut self, shape: Shape<'_>) {
+    /// Collects the faults of sections and lists as a whole. Called when everything has been read. A section with a
+    /// fault in a part is left out.
+    pub(super) fn check_wholes(&mut self, description: Description<'_>) {
         let mut faulty: BTreeSet<String> =
             self.faults.iter().map(|fault| fault.path.clone()).collect();
-        shape.walk("", &mut |path,
-                             Shape {
-                                 content,
-                                 faults,
-                                 warnings,
-                                 ..
-                             }| {
+        description.walk("", &mut |path,
+                                   Description {
+                                       content,
+                                       faults,
+                                       warnings,
+                                       ..
+                                   }| {
             let is_list = matches!(content, Content::Entries(None, _));
             let Some(place) = self.places.get(path) else {
                 return;
@@ -240,10 +246,11 @@ impl Reader {
     }
 }
 
-/// Maximum number of names that are compared with a wrong one: there may be thousands of both.
+/// Maximum number of valid names that are compared with an invalid one: there may be thousands of both.
 const COMPARED: usize = 100;
 
-/// Hints at the valid name that was probably meant, else at all of them; of more than a hundred at the first hundred.
+/// Returns a hint at the valid name that was probably meant, otherwise at all valid names. Only the first [`COMPARED`]
+/// names count.
 pub(super) fn nearest<'n>(name: &str, valid: impl Iterator<Item = &'n str> + Clone) -> String {
     match near(name, valid.clone()) {
         Some(near) => format!("did you mean {near}?"),
@@ -254,7 +261,7 @@ pub(super) fn nearest<'n>(name: &str, valid: impl Iterator<Item = &'n str> + Clo
     }
 }
 
-/// Returns the nearest of the valid names, if one is near; of more than a hundred the first hundred count.
+/// Returns the most similar valid name, if one is similar. Only the first [`COMPARED`] names count.
 pub(super) fn near<'n>(name: &str, valid: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let compared = valid.take(COMPARED);
     let distances = compared.map(|valid| (strsim::damerau_levenshtein(valid, name), valid));
@@ -271,7 +278,7 @@ pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains('@')
 }
 
-/// Quotes a text for faults, unless it may hold a password: faults are in logs and on terminals.
+/// Quotes a text for a fault unless it may hold a password: faults are printed in logs and on terminals.
 pub(super) fn quoted(text: &str) -> String {
     if may_be_secret(text) {
         "a text with an @, which is not shown".to_owned()
@@ -289,7 +296,7 @@ fn step(key: &str) -> String {
     }
 }
 
-/// Returns whether a path, or one below it, is among these.
+/// Returns whether a path or one below it is among `paths`.
 fn has_within(paths: &BTreeSet<String>, path: &str) -> bool {
     let has_below = |mark: char| {
         let prefix = format!("{path}{mark}");
@@ -309,7 +316,7 @@ fn is_null(node: &Node) -> bool {
     matches!(node.data, Data::Null)
 }
 
-/// Returns a scalar as text: `8443` and `"8443"` are the same here.
+/// Returns a scalar as text. `8443` and `"8443"` are the same.
 fn scalar(node: &Node) -> Option<&str> {
     if let Data::Text(text) = &node.data {
         Some(text)
@@ -318,7 +325,7 @@ fn scalar(node: &Node) -> Option<&str> {
     }
 }
 
-fn shown(node: &Node) -> String {
+fn rendered(node: &Node) -> String {
     match &node.data {
         Data::List(_) => "a list".into(),
         Data::Map(_) => "a section".into(),

@@ -1,12 +1,12 @@
-//! JSON schema of the file, for editors.
+//! JSON schema of the configuration file, for editors.
 
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::Config;
-use super::shape::{Content, Shape, Slot, Value, is_empty};
+use super::shape::{Content, Describe, Description, Value, is_empty};
 
 pub fn schema() -> String {
-    let (mut whole, _) = of(Config::default().shape().content);
+    let (mut whole, _) = of(Config::default().describe().content);
     if let Some(object) = whole.as_object_mut() {
         object.insert(
             "$schema".into(),
@@ -17,18 +17,18 @@ pub fn schema() -> String {
     format!("{:#}\n", or_null(whole))
 }
 
-/// Returns the schema of a content, and the content in the form of the file, without entries that the user names.
+/// Returns the schema of a content, and the default in the form of the file, without entries that the user names.
 fn of(content: Content<'_>) -> (Json, Json) {
     let (mut schema, written) = match content {
         Content::Section(keys) => return of_section(keys),
         Content::Value(Value {
-            domain, written, ..
+            accepted, written, ..
         }) => {
-            let many = json!({"type": "array", "items": domain.schema});
-            let schema = match domain.word {
+            let many = json!({"type": "array", "items": accepted.schema});
+            let schema = match accepted.word {
                 Some(word) => json!({"anyOf": [many, {"const": word}]}),
-                None if domain.is_list => many,
-                None => domain.schema,
+                None if accepted.is_list => many,
+                None => accepted.schema,
             };
             (schema, written)
         }
@@ -36,8 +36,10 @@ fn of(content: Content<'_>) -> (Json, Json) {
             let mut items = Vec::new();
             let mut entry = Json::Null;
             entries.each(&mut |item| items.push(of(item.content).1));
-            // Nobody reads the entries again.
-            let _ = entries.add(String::new(), &mut |shape| entry = of(shape.content).0);
+            // The entries are not read again, so a change does no harm.
+            let _ = entries.add(String::new(), &mut |description| {
+                entry = of(description.content).0
+            });
             match names {
                 None => (json!({"type": "array", "items": entry}), items.into()),
                 Some(_) => (
@@ -53,7 +55,7 @@ fn of(content: Content<'_>) -> (Json, Json) {
     (schema, written)
 }
 
-fn of_section(keys: Vec<Shape<'_>>) -> (Json, Json) {
+fn of_section(keys: Vec<Description<'_>>) -> (Json, Json) {
     let mut properties = Object::new();
     let mut members = Object::new();
     for key in keys {

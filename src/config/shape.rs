@@ -1,5 +1,5 @@
-//! Parts of a configuration: sections, values, and entries of one kind. Each is described once, with its keys or texts;
-//! reading, JSON schema, names of variables and printing follow from that.
+//! Descriptions of the parts of a configuration: sections, values, and entries of one kind. Each part is described once,
+//! with its keys or accepted texts. Reading, JSON schema, names of variables and printing follow from the description.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,88 +7,92 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
-/// Part of the configuration that can be filled and printed.
-pub(super) trait Slot {
-    fn shape(&mut self) -> Shape<'_>;
+/// Part of the configuration that has a description, by which it is read and printed.
+pub(super) trait Describe {
+    fn describe(&mut self) -> Description<'_>;
 }
 
-/// Description of a slot: the whole configuration, a key of a section, or an entry.
-pub(super) struct Shape<'a> {
+/// Description of a part, with access to its values: the whole configuration, a key of a section, or an entry.
+pub(super) struct Description<'a> {
     /// Name of a key, or the index or the quoted name of an entry in brackets; empty for the whole configuration.
     pub(super) name: Cow<'static, str>,
-    /// Meaning of a key, in one line: in the schema, and in docs/configuration.md.
+    /// Meaning of a key in one line, for the schema and docs/configuration.md.
     pub(super) doc: &'static str,
     /// True if a change of the key takes effect only at the next start.
     pub(super) at_start: bool,
     pub(super) content: Content<'a>,
-    /// Faults of the slot as a whole, although each of its parts is right.
+    /// Faults of the part as a whole, such as a contradiction between its keys.
     pub(super) faults: Vec<String>,
     /// Warnings about valid values that are probably not what the user meant.
     pub(super) warnings: Vec<String>,
 }
 
 pub(super) enum Content<'a> {
-    Section(Vec<Shape<'a>>),
+    Section(Vec<Description<'a>>),
     Value(Value<'a>),
-    /// Entries to which the user gives names by these rules, or of a list.
-    Entries(Option<Names>, &'a mut dyn Entries),
+    /// Entries that the user names by these rules, or entries of a list.
+    Entries(Option<NameRules>, &'a mut dyn Entries),
 }
 
-/// Returns a key of a slot, or of a shape if the slot's type alone does not determine the shape.
-pub(super) fn key<'a>(name: &'static str, shape: impl Into<Shape<'a>>) -> Shape<'a> {
-    shape.into().named(name)
+/// Returns the description of a key. `description` may be a part that has one by its type.
+pub(super) fn key<'a>(
+    name: &'static str,
+    description: impl Into<Description<'a>>,
+) -> Description<'a> {
+    description.into().named(name)
 }
 
-/// Returns a section without a type of its own: [`Shape::of`] or [`Shape::fixed`] gives the keys.
-pub(super) fn section<'a>(name: &'static str, doc: &'static str) -> Shape<'a> {
-    key(name, Shape::section(Vec::new())).means(doc)
+/// Returns a section for which there is no type. [`Description::with_keys`] or [`Description::with_keys_at_start`] adds the
+/// keys.
+pub(super) fn section<'a>(name: &'static str, doc: &'static str) -> Description<'a> {
+    key(name, Description::section(Vec::new())).means(doc)
 }
 
 /// Texts that a value accepts.
-pub(super) struct Domain {
+pub(super) struct AcceptedTexts {
     /// Words that follow "expected" in a fault.
     pub(super) expected: String,
     pub(super) schema: Json,
-    /// Function that hints at the probable meaning of a refused text.
+    /// Returns a hint at the probable meaning of a refused text.
     pub(super) hint: fn(&str) -> Option<String>,
     /// True if each text names a file or directory whose content belongs to the configuration.
     pub(super) names_file: bool,
     /// True for a list of any length.
     pub(super) is_list: bool,
-    /// Text that is also accepted alone, without a list.
+    /// Text that is also accepted in place of a list.
     pub(super) word: Option<&'static str>,
 }
 
-impl Domain {
-    /// Returns the accepted texts in words, and the probable meaning of this text.
-    pub(super) fn expected(&self, found: Option<&str>) -> String {
-        match found.and_then(self.hint) {
+impl AcceptedTexts {
+    /// Describes the accepted texts, and the probable meaning of the refused one.
+    pub(super) fn expected(&self, refused: Option<&str>) -> String {
+        match refused.and_then(self.hint) {
             Some(hint) => format!("{}; {hint}", self.expected),
             None => self.expected.clone(),
         }
     }
 }
 
-/// Sets a value to these texts, one or a list; returns the indices of refused texts, `None` among them.
-pub(super) type Take<'a> = Box<dyn FnMut(&[Option<&str>]) -> Vec<usize> + 'a>;
+/// Sets a value to one text or a list of texts. Returns the indices of refused texts. `None` is always refused.
+pub(super) type SetTexts<'a> = Box<dyn FnMut(&[Option<&str>]) -> Vec<usize> + 'a>;
 
 /// Scalar of the configuration, or a list of scalars.
 pub(super) struct Value<'a> {
-    pub(super) domain: Domain,
-    /// Current value in the form of the file: a scalar, a list, or null for nothing.
+    pub(super) accepted: AcceptedTexts,
+    /// Current value in the form of the file: a scalar, a list, or null if it is not written.
     pub(super) written: Json,
-    pub(super) take: Take<'a>,
+    pub(super) set_texts: SetTexts<'a>,
 }
 
 impl Value<'_> {
     /// Sets the value to the written form of another value of its kind.
     pub(super) fn set(&mut self, written: &Json) {
         let texts = texts(written);
-        (self.take)(&texts.iter().map(|text| Some(&**text)).collect::<Vec<_>>());
+        (self.set_texts)(&texts.iter().map(|text| Some(&**text)).collect::<Vec<_>>());
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        if !self.domain.names_file {
+        if !self.accepted.names_file {
             return Vec::new();
         }
         let mut named = texts(&self.written);
@@ -97,7 +101,7 @@ impl Value<'_> {
     }
 }
 
-/// Returns the texts of a written value, in the form of a file or a variable.
+/// Returns the texts of a written value, as in a file or a variable.
 fn texts(written: &Json) -> Vec<String> {
     let text = |value: &Json| match value {
         Json::String(text) => text.clone(),
@@ -114,7 +118,7 @@ pub(super) fn is_empty(written: &Json) -> bool {
     written.is_null() || *written == "" || *written == json!([])
 }
 
-impl<'a> From<Content<'a>> for Shape<'a> {
+impl<'a> From<Content<'a>> for Description<'a> {
     fn from(content: Content<'a>) -> Self {
         Self {
             name: "".into(),
@@ -127,13 +131,13 @@ impl<'a> From<Content<'a>> for Shape<'a> {
     }
 }
 
-impl<'a, S: Slot> From<&'a mut S> for Shape<'a> {
+impl<'a, S: Describe> From<&'a mut S> for Description<'a> {
     fn from(slot: &'a mut S) -> Self {
-        slot.shape()
+        slot.describe()
     }
 }
 
-impl<'a> Shape<'a> {
+impl<'a> Description<'a> {
     pub(super) fn section(keys: Vec<Self>) -> Self {
         Content::Section(keys).into()
     }
@@ -149,21 +153,21 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Names an item of a list.
+    /// NameRules an item of a list.
     pub(super) fn item(self, at: usize) -> Self {
         self.named(format!("[{at}]"))
     }
 
-    pub(super) fn of(self, keys: Vec<Self>) -> Self {
+    pub(super) fn with_keys(self, keys: Vec<Self>) -> Self {
         Self {
             content: Content::Section(keys),
             ..self
         }
     }
 
-    /// Gives a section its keys, whose changes take effect only at the next start.
-    pub(super) fn fixed(self, keys: Vec<Self>) -> Self {
-        self.of(keys.into_iter().map(Self::at_start).collect())
+    /// Adds keys whose changes take effect only at the next start.
+    pub(super) fn with_keys_at_start(self, keys: Vec<Self>) -> Self {
+        self.with_keys(keys.into_iter().map(Self::at_start).collect())
     }
 
     pub(super) fn means(self, doc: &'static str) -> Self {
@@ -177,25 +181,25 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Adds the faults whose condition holds.
-    pub(super) fn faulty<T: Into<String>>(
+    /// Adds the faults whose condition is true.
+    pub(super) fn with_faults<T: Into<String>>(
         mut self,
         all: impl IntoIterator<Item = (bool, T)>,
     ) -> Self {
-        self.faults.extend(holding(all));
+        self.faults.extend(applicable(all));
         self
     }
 
-    pub(super) fn doubtful<T: Into<String>>(
+    pub(super) fn with_warnings<T: Into<String>>(
         mut self,
         all: impl IntoIterator<Item = (bool, T)>,
     ) -> Self {
-        self.warnings.extend(holding(all));
+        self.warnings.extend(applicable(all));
         self
     }
 
-    /// Visits all below this shape, then the shape, each with its path.
-    pub(super) fn walk(mut self, above: &str, visit: &mut dyn FnMut(&str, &mut Shape<'_>)) {
+    /// Visits everything below this description and then the description itself, each with its path.
+    pub(super) fn walk(mut self, above: &str, visit: &mut dyn FnMut(&str, &mut Description<'_>)) {
         let path = join(above, &self.name);
         match &mut self.content {
             Content::Value(_) => {}
@@ -205,10 +209,11 @@ impl<'a> Shape<'a> {
         visit(&path, &mut self);
     }
 
-    /// Visits all values, those of entries included: the path, and whether a change takes effect only at the next start.
+    /// Visits all values including those of entries, each with its path, and with whether a change takes effect only at the
+    /// next start.
     pub(super) fn values(self, visit: &mut dyn FnMut(&str, bool, &mut Value<'_>)) {
         self.walk("", &mut |path,
-                            Shape {
+                            Description {
                                 at_start, content, ..
                             }| {
             if let Content::Value(value) = content {
@@ -218,16 +223,15 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// Returns the items whose key is that of an item before them.
+/// Returns the items that have the same key as an earlier item.
 pub(super) fn repeated<T, K: Ord>(items: &[T], key: impl Fn(&T) -> K) -> Vec<&T> {
-    let mut known = BTreeSet::new();
-    items
-        .iter()
-        .filter(|item| !known.insert(key(item)))
-        .collect()
+    let mut keys = BTreeSet::new();
+    let is_repeated = |item: &&T| !keys.insert(key(item));
+    items.iter().filter(is_repeated).collect()
 }
 
-fn holding<T: Into<String>>(
+/// Returns the texts whose condition is true.
+fn applicable<T: Into<String>>(
     all: impl IntoIterator<Item = (bool, T)>,
 ) -> impl Iterator<Item = String> {
     all.into_iter()
@@ -235,45 +239,45 @@ fn holding<T: Into<String>>(
         .map(|(_, text)| text.into())
 }
 
-/// Returns the path of a key, of an index or name in brackets, or with an empty step the path itself.
+/// Appends a step to a path: a key, or an index or name in brackets. An empty step changes nothing.
 pub(super) fn join(path: &str, step: &str) -> String {
     let is_key = !path.is_empty() && !step.is_empty() && !step.starts_with('[');
     format!("{path}{}{step}", if is_key { "." } else { "" })
 }
 
-pub(super) type Visit<'v> = &'v mut dyn FnMut(Shape<'_>);
+pub(super) type Visit<'v> = &'v mut dyn FnMut(Description<'_>);
 
-/// Entries of one kind: a list of sections, or sections to which the user gives names.
+/// Entries of one kind: a list of sections, or sections that the user names.
 pub(super) trait Entries {
     fn clear(&mut self) {}
-    /// Adds a new entry that `fill` sets, or returns why there can be none.
+    /// Adds an entry that `fill` sets. Fails with the reason if the entry is refused.
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String>;
     fn each(&mut self, visit: Visit<'_>);
 }
 
-/// List of sections that are as the file has them.
-impl<T: Slot + Default> Entries for Vec<T> {
+/// List of sections without presets or other rules.
+impl<T: Describe + Default> Entries for Vec<T> {
     fn clear(&mut self) {
         self.clear();
     }
 
     fn add(&mut self, _: String, fill: Visit<'_>) -> Result<(), String> {
         let mut item = T::default();
-        fill(item.shape());
+        fill(item.describe());
         self.push(item);
         Ok(())
     }
 
     fn each(&mut self, visit: Visit<'_>) {
         for (at, item) in self.iter_mut().enumerate() {
-            visit(item.shape().item(at));
+            visit(item.describe().item(at));
         }
     }
 }
 
-/// Rules for names that the user gives.
-pub(super) struct Names {
-    /// Noun for an entry with such a name, in one word.
+/// Rules for the names of entries.
+pub(super) struct NameRules {
+    /// Noun for such an entry, in one word.
     pub(super) what: &'static str,
     pub(super) example: &'static str,
     /// Fault of a name that `read` refuses.
@@ -282,25 +286,25 @@ pub(super) struct Names {
     pub(super) read: fn(&str) -> Option<String>,
 }
 
-/// Entry to which the user gives a name.
-pub(super) trait Named: Slot + Default + PartialEq {
-    const NAMES: Names;
+/// Entry that the user names.
+pub(super) trait NamedEntry: Describe + Default + PartialEq {
+    const NAME_RULES: NameRules;
 }
 
-impl<V: Named> Slot for BTreeMap<String, V> {
-    fn shape(&mut self) -> Shape<'_> {
-        Content::Entries(Some(V::NAMES), self).into()
+impl<V: NamedEntry> Describe for BTreeMap<String, V> {
+    fn describe(&mut self) -> Description<'_> {
+        Content::Entries(Some(V::NAME_RULES), self).into()
     }
 }
 
-impl<V: Named> Entries for BTreeMap<String, V> {
+impl<V: NamedEntry> Entries for BTreeMap<String, V> {
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String> {
         let mut value = V::default();
-        fill(value.shape());
-        // Docker Hub under two of its names is no contradiction, if both have the same settings.
-        if self.get(&name).is_some_and(|known| *known != value) {
+        fill(value.describe());
+        // Docker Hub may occur under two of its names if both have the same settings.
+        if self.get(&name).is_some_and(|first| *first != value) {
             return Err(format!(
-                "{name} is there already under another name, with other settings; keep one of the two"
+                "{name} is repeated under another name with other settings; keep one of the two"
             ));
         }
         self.insert(name, value);
@@ -309,7 +313,7 @@ impl<V: Named> Entries for BTreeMap<String, V> {
 
     fn each(&mut self, visit: Visit<'_>) {
         for (name, value) in self {
-            visit(value.shape().named(format!("[{name:?}]")));
+            visit(value.describe().named(format!("[{name:?}]")));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Sources of a configuration: the file, the environment over it, flags over both.
+//! Sources of a configuration: the file, the environment, which overrides it, and flags, which override both.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::reader::{FieldError, Location, Reader, may_be_secret, near, quoted};
-use super::shape::{Content, Slot};
+use super::shape::{Content, Describe};
 use super::values::matches;
 use super::{Config, ConfigError, placement, pools, print, profiles};
 use tolerarch_support::environment::Environment;
@@ -17,7 +17,7 @@ pub struct Sources {
     /// Environment, including variables of other programs.
     pub environment: Environment,
     pub flags: Vec<Flag>,
-    /// True if an unknown variable with the prefix is a warning, not a fault: the commands run in people's shells.
+    /// True if an unknown variable with the prefix is a warning, not a fault, as for commands in people's shells.
     pub tolerant: bool,
 }
 
@@ -47,7 +47,7 @@ impl Sources {
         self.load_by(file::read_or_stream)
     }
 
-    /// Reads all sources again. A pipe is refused: once it has been read, it would block without end.
+    /// Reads all sources again. A pipe is refused: it has been read already, and would block forever.
     pub fn load_again(&self) -> Result<Loaded, ConfigError> {
         self.load_by(file::read)
     }
@@ -72,7 +72,7 @@ impl Sources {
     pub fn read(&self, text: &str) -> Result<Loaded, Vec<FieldError>> {
         let mut config = Config::default();
         let mut reader = Reader::default();
-        let document = reader.document(text, config.shape());
+        let document = reader.document(text, config.describe());
         self.environment(&mut config, &mut reader);
         for Flag { name, path, value } in &self.flags {
             reader.set(&mut config, path, value, Location::Flag(name));
@@ -80,8 +80,8 @@ impl Sources {
         profiles::inherit(&mut config, document.as_ref(), &mut reader);
         placement::check_discovery(&mut config, &mut reader);
         pools::check_selection(&config, &mut reader);
-        reader.whole(config.shape());
-        // In the order of the file, then those of the environment and the flags.
+        reader.check_wholes(config.describe());
+        // By the lines of the file, followed by those of the environment and the flags.
         reader
             .faults
             .sort_by(|one, other| one.place.cmp(&other.place));
@@ -96,16 +96,17 @@ impl Sources {
         }
     }
 
-    /// Applies the environment, except for the variables that Kubernetes adds for a Service called tolerarch.
+    /// Applies the environment, except for the variables that Kubernetes adds for a Service named tolerarch.
     fn environment(&self, config: &mut Config, reader: &mut Reader) {
         let mut keys = BTreeMap::new();
-        let mut scattered = Vec::new();
+        // Variables of lists and named entries, which only the file can set.
+        let mut only_in_file = Vec::new();
         config
-            .shape()
-            .walk("", &mut |path, shape| match shape.content {
+            .describe()
+            .walk("", &mut |path, description| match description.content {
                 _ if path.contains('[') => {}
                 Content::Section(_) => {}
-                Content::Entries(..) => scattered.push(variable(path)),
+                Content::Entries(..) => only_in_file.push(variable(path)),
                 Content::Value(_) => drop(keys.insert(variable(path), path.to_owned())),
             });
         let without_prefix = |(name, text): (String, String)| {
@@ -123,22 +124,22 @@ impl Sources {
             if is_service_link(&name) {
                 continue;
             }
-            let is_scattered = scattered
+            let is_only_in_file = only_in_file
                 .iter()
                 .any(|key| variable == *key || variable.starts_with(&format!("{key}_")));
             let message = match near(&variable, keys.keys().map(String::as_str)) {
-                Some(near) if !is_scattered => format!(
+                Some(near) if !is_only_in_file => format!(
                     "no key has this variable; did you mean {}{near}?",
                     Self::PREFIX
                 ),
                 _ => "no key has this variable; pools and hosts are set in the file".to_owned(),
             };
-            let reported = if self.tolerant {
+            let errors = if self.tolerant {
                 &mut reader.warnings
             } else {
                 &mut reader.faults
             };
-            reported.push(FieldError {
+            errors.push(FieldError {
                 path: name,
                 place,
                 message,
@@ -164,7 +165,7 @@ impl Loaded {
         }
     }
 
-    /// Renders the whole configuration as a file, with the source of each value in a comment.
+    /// Renders the configuration as a file, with the source of each value in a comment.
     pub fn to_yaml(&self) -> String {
         let file = self
             .file
@@ -176,30 +177,30 @@ impl Loaded {
 }
 
 impl Reader {
-    /// Sets the value at `path` to a text; items of a list are separated by commas.
+    /// Sets the value at `path` to a text. Items of a list are separated by commas.
     fn set(&mut self, config: &mut Config, path: &str, text: &str, place: Location) {
-        config.shape().values(&mut |at, _, value| {
+        config.describe().values(&mut |at, _, value| {
             if at != path {
                 return;
             }
-            let items: Vec<_> = if !value.domain.is_list {
+            let items: Vec<_> = if !value.accepted.is_list {
                 vec![Some(text)]
             } else if text.trim().is_empty() {
                 Vec::new()
             } else {
                 text.split(',').map(|item| Some(item.trim())).collect()
             };
-            for wrong in (value.take)(&items) {
-                let found = match items[wrong] {
+            for index in (value.set_texts)(&items) {
+                let refused = match items[index] {
                     Some(item) if !may_be_secret(text) => item,
                     // A password may have commas.
                     _ => text,
                 };
-                let expected = value.domain.expected(items[wrong]);
+                let expected = value.accepted.expected(items[index]);
                 self.fault_at(
                     path,
                     place.clone(),
-                    format!("found {}, expected {expected}", quoted(found)),
+                    format!("found {}, expected {expected}", quoted(refused)),
                 );
             }
             self.places.insert(path.to_owned(), place.clone());
@@ -207,7 +208,7 @@ impl Reader {
     }
 }
 
-/// Returns the name of a key's variable behind the prefix: `CACHE__TAG_TTL` for `cache.tagTtl`.
+/// Returns the name of a key's variable after the prefix: `CACHE__TAG_TTL` for `cache.tagTtl`.
 fn variable(path: &str) -> String {
     let letter = |letter: char| match letter {
         '.' => "__".to_owned(),

@@ -13,7 +13,7 @@ fn faults(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_at_all_is_the_default() {
+fn empty_file_is_the_default() {
     for text in ["", "# only a comment\n", "mode:\nlookup:\n", "{}"] {
         let config = Config::parse(text).unwrap();
         assert_eq!(
@@ -25,7 +25,7 @@ fn nothing_at_all_is_the_default() {
 }
 
 #[test]
-fn reads_every_key() {
+fn every_key_is_read() {
     let config = Config::parse(
         r#"
 mode: observe
@@ -122,7 +122,7 @@ log: {level: debug, format: text}
         config.registries.hosts.keys().collect::<Vec<_>>(),
         ["[::1]:5000", "docker.io", "registry.example.com:5000"]
     );
-    let own = HostSettings {
+    let host = HostSettings {
         ca_file: Some("/ca".into()),
         client_cert_file: Some("/cc".into()),
         client_key_file: Some("/ck".into()),
@@ -141,7 +141,7 @@ log: {level: debug, format: text}
     };
     assert_eq!(config.registries.allowed, allowed);
     assert_eq!(config.registries.hosts_dir, Some("/certs.d".into()));
-    assert_eq!(config.registries.hosts["registry.example.com:5000"], own);
+    assert_eq!(config.registries.hosts["registry.example.com:5000"], host);
     assert_eq!(
         config.registries.hosts["[::1]:5000"],
         HostSettings::default()
@@ -175,7 +175,7 @@ log: {level: debug, format: text}
 }
 
 #[test]
-fn reports_all_faults_at_once_with_their_places() {
+fn all_faults_are_reported_with_their_lines() {
     let text = "\
 lookup:
   timeuot: 3s
@@ -200,13 +200,15 @@ zzz: 1
              linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
              linux/s390x, linux/mips64",
             "pools[0].tolerations[0].opertor (line 9): unknown key; did you mean operator?",
-            "zzz (line 10): unknown key; known are mode, server, tls, admin, pools, discover, placement, overrides, explain, daemonSets, podTemplates, verify, profiles, lookup, cache, registries, credentials, network, controller, log",
+            "zzz (line 10): unknown key; known are mode, server, tls, admin, pools, discover, placement, \
+             overrides, explain, daemonSets, podTemplates, verify, profiles, lookup, cache, registries, \
+             credentials, network, controller, log",
         ]
     );
 }
 
 #[test]
-fn ten_faults_are_shown_with_their_ten_lines() {
+fn faults_are_sorted_by_line() {
     let text = "\
 mode: x
 server:
@@ -224,8 +226,8 @@ registries:
     a/b: {}
 log: []
 ";
-    let seen = faults(text);
-    let lines: Vec<&str> = seen
+    let faults = faults(text);
+    let lines: Vec<&str> = faults
         .iter()
         .filter_map(|fault| fault.split_once("(line ")?.1.split_once(')'))
         .map(|(line, _)| line)
@@ -235,12 +237,12 @@ log: []
         [
             "1", "3", "4", "5", "7", "7", "7", "8", "10", "11", "14", "15"
         ],
-        "{seen:#?}"
+        "{faults:#?}"
     );
 }
 
 #[test]
-fn an_item_of_a_list_is_kept_once() {
+fn repeated_items_of_a_list_are_dropped() {
     let config =
         Config::parse("{network: {deny: [10.0.0.1, 10.0.0.1/32, '::1', 10.0.0.1]}}").unwrap();
     assert_eq!(
@@ -250,7 +252,7 @@ fn an_item_of_a_list_is_kept_once() {
 }
 
 #[test]
-fn a_key_that_is_there_twice_hides_nothing_else() {
+fn repeated_key_hides_no_other_fault() {
     let text = "\
 lookup: {budget: banana}
 pools:
@@ -265,23 +267,23 @@ registries:
 lookup: {budget: 1s}
 mdoe: observe
 ";
-    let seen = faults(text);
-    for (place, start) in [
+    let faults = faults(text);
+    for (index, start) in [
         "lookup.budget (line 1): found \"banana\"",
-        "pools[0].tolerations[0].key (line 5): it is there already, on line 5",
-        "registries.hosts[\"a.b\"] (line 10): it is there already, on line 8",
-        "lookup (line 11): it is there already, on line 1",
+        "pools[0].tolerations[0].key (line 5): it is repeated: the first one is on line 5",
+        "registries.hosts[\"a.b\"] (line 10): it is repeated: the first one is on line 8",
+        "lookup (line 11): it is repeated: the first one is on line 1",
         "mdoe (line 12): unknown key",
     ]
     .iter()
     .enumerate()
     {
-        assert!(seen[place].starts_with(start), "{seen:?}");
+        assert!(faults[index].starts_with(start), "{faults:?}");
     }
 }
 
 #[test]
-fn a_toleration_of_the_empty_value_draws_a_warning() {
+fn toleration_of_the_empty_value_is_warned_about() {
     let warnings = |toleration: &str| -> Vec<String> {
         let text =
             format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{toleration}]}}]");
@@ -308,7 +310,7 @@ fn a_toleration_of_the_empty_value_draws_a_warning() {
 }
 
 #[test]
-fn refuses_tolerations_that_the_api_server_would_refuse() {
+fn invalid_tolerations_are_refused() {
     let toleration = |text: &str| {
         faults(&format!(
             "pools: [{{name: a, platforms: [linux/arm64], tolerations: [{text}]}}]"
@@ -343,16 +345,16 @@ fn refuses_tolerations_that_the_api_server_would_refuse() {
         ),
         ("[]", "expected a section"),
     ] {
-        let found = toleration(text);
+        let faults = toleration(text);
         assert!(
-            found.contains(message) && found.contains("pools[0].tolerations[0]"),
-            "{text}: {found}"
+            faults.contains(message) && faults.contains("pools[0].tolerations[0]"),
+            "{text}: {faults}"
         );
     }
 }
 
 #[test]
-fn refuses_what_could_not_work() {
+fn invalid_values_are_refused() {
     for (text, message) in [
         ("pools: []", "there has to be a pool"),
         ("pools: [{}]", "no name"),
@@ -427,11 +429,11 @@ fn refuses_what_could_not_work() {
         ),
         (
             "registries: {hosts: {a.b: {}, 'A.b:443': {plainHttp: true}}}",
-            "a.b is there already under another name, with other settings",
+            "a.b is repeated under another name with other settings",
         ),
         (
             "registries: {hosts: {docker.io: {plainHttp: true}, index.docker.io: {}}}",
-            "docker.io is there already under another name, with other settings",
+            "docker.io is repeated under another name with other settings",
         ),
         (
             "registries: {hosts: {a.b: {plainHttp: 'yes'}}}",
@@ -459,21 +461,22 @@ fn refuses_what_could_not_work() {
             "expected host[/path]",
         ),
         (
-            "controller: {nodeTaints: [{selector: {a: b}, taint: {key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}}]}",
+            "controller: {nodeTaints: [{selector: {a: b}, taint: {key: ToBeDeletedByClusterAutoscaler, effect: \
+             NoSchedule}}]}",
             "ToBeDeletedByClusterAutoscaler is a key of the taints that Kubernetes",
         ),
         ("log: {level: loud}", "expected error, warn"),
         ("server: [unclosed", "not YAML"),
         (
             "mode: enforce\nmode: observe",
-            "mode (line 2): it is there already, on line 1",
+            "mode (line 2): it is repeated: the first one is on line 1",
         ),
         ("a: b\n---\nc: d", "a second document"),
         ("- a", "expected a section"),
     ] {
-        let found = faults(text).join("; ");
-        assert!(found.contains(message), "{text}: {found}");
-        assert!(found.contains("line"), "{found}");
+        let faults = faults(text).join("; ");
+        assert!(faults.contains(message), "{text}: {faults}");
+        assert!(faults.contains("line"), "{faults}");
     }
 }
 
@@ -486,13 +489,13 @@ fn load(file: &str) -> Result<Loaded, ConfigError> {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn unreadable_file_is_named() {
     let error = load("/nonesuch.yaml").unwrap_err().to_string();
     assert!(error.contains("/nonesuch.yaml: cannot be read"), "{error}");
 }
 
 #[test]
-fn the_shipped_file_is_valid() {
+fn shipped_file_is_valid() {
     load(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/manifests/config.yaml"
@@ -506,7 +509,7 @@ mod profiles;
 mod sources;
 
 #[test]
-fn docker_hub_is_meant_by_all_its_names() {
+fn every_name_of_docker_hub_is_accepted() {
     for name in [
         "docker.io",
         "index.docker.io",
@@ -543,14 +546,14 @@ fn docker_hub_is_meant_by_all_its_names() {
         private[0].matches("docker.io/team/app") && !private[0].matches("docker.io/library/nginx")
     );
     assert_eq!(private[1].as_str(), "docker.io/other/*");
-    let said = faults("registries: {hosts: {'https://a.b': {}}}").join("\n");
-    assert!(said.contains("without https://"), "{said}");
+    let fault = faults("registries: {hosts: {'https://a.b': {}}}").join("\n");
+    assert!(fault.contains("without https://"), "{fault}");
     let twice = "registries: {hosts: {docker.io: {skipVerify: true}, registry-1.docker.io: {skipVerify: true}}}";
     assert!(Config::parse(twice).unwrap().registries.hosts["docker.io"].skip_verify);
 }
 
 #[test]
-fn a_url_of_sentinels_is_refused_with_the_way_round() {
+fn sentinel_url_is_refused_with_advice() {
     let [fault] = &*faults("cache: {shared: {url: 'redis+sentinel://a,b/main'}}") else {
         panic!("one fault")
     };
@@ -561,9 +564,9 @@ fn a_url_of_sentinels_is_refused_with_the_way_round() {
     );
 }
 
-/// Each section is looked at once, however many there are.
+/// The check takes linear time: each section is visited once.
 #[test]
-fn thousands_of_faulty_sections_are_reported_once_each() {
+fn thousands_of_faults_are_reported_once() {
     const MANY: usize = 3000;
     let empty = faults(&format!("pools:\n{}", "  - {}\n".repeat(MANY)));
     assert_eq!(empty.len(), 3 * MANY);

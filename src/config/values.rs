@@ -1,4 +1,4 @@
-//! Scalars of the configuration and lists of them: accepted texts, and the written form.
+//! Scalars of the configuration and lists of them: their accepted texts and their form in the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use regex::Regex;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::shape::{Content, Domain, Shape, Slot, Value};
+use super::shape::{AcceptedTexts, Content, Describe, Description, Value};
 use tolerarch_core::image::{PlatformSet, canonical_name};
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules};
@@ -23,22 +23,22 @@ use tolerarch_kubernetes::cluster::ObjectName;
 type Read<T> = Box<dyn Fn(&str) -> Option<T>>;
 type Write<T> = Box<dyn Fn(&T) -> Json>;
 
-/// Parser and formatter of a `T`, with the accepted texts.
-pub(super) struct Kind<T> {
-    domain: Domain,
+/// Parser and formatter of a `T`, with a description of the accepted texts.
+pub(super) struct Codec<T> {
+    accepted: AcceptedTexts,
     read: Read<T>,
-    /// Form in the file: a scalar, or null for nothing.
+    /// Returns the form in the file: a scalar, or null if the value is not written.
     write: Write<T>,
 }
 
-impl<T: 'static> Kind<T> {
+impl<T: 'static> Codec<T> {
     pub(super) fn new(
         expected: impl Into<String>,
         schema: Json,
         read: impl Fn(&str) -> Option<T> + 'static,
         write: impl Fn(&T) -> Json + 'static,
     ) -> Self {
-        let domain = Domain {
+        let accepted = AcceptedTexts {
             expected: expected.into(),
             schema,
             hint: |_| None,
@@ -47,13 +47,13 @@ impl<T: 'static> Kind<T> {
             word: None,
         };
         Self {
-            domain,
+            accepted,
             read: Box::new(read),
             write: Box::new(write),
         }
     }
 
-    /// Returns the kind of a type that parses and formats itself.
+    /// Returns the codec of a type that parses and formats itself.
     pub(super) fn text(expected: impl Into<String>, schema: Json) -> Self
     where
         T: FromStr + Display,
@@ -66,44 +66,44 @@ impl<T: 'static> Kind<T> {
         )
     }
 
-    pub(super) fn hinting(mut self, hint: fn(&str) -> Option<String>) -> Self {
-        self.domain.hint = hint;
+    pub(super) fn with_hint(mut self, hint: fn(&str) -> Option<String>) -> Self {
+        self.accepted.hint = hint;
         self
     }
 
-    /// Returns the shape of one value, in a slot that may be of another type with the same content.
-    pub(super) fn of<U: From<T> + Clone>(self, slot: &mut U) -> Shape<'_>
+    /// Describes one value in `target`, which may have another type with the same content.
+    pub(super) fn of<U: From<T> + Clone>(self, target: &mut U) -> Description<'_>
     where
         T: From<U>,
     {
         let Self {
-            domain,
+            accepted,
             read,
             write,
         } = self;
-        let written = write(&slot.clone().into());
-        value(domain, read, written, move |values| {
-            values.into_iter().for_each(|value| *slot = value.into());
+        let written = write(&target.clone().into());
+        value(accepted, read, written, move |values| {
+            values.into_iter().for_each(|value| *target = value.into());
         })
     }
 
-    /// Returns the shape of a list, in which each value is kept once.
-    pub(super) fn list(self, items: &mut Vec<T>) -> Shape<'_> {
+    /// Describes a list, in which each value is kept once.
+    pub(super) fn list(self, items: &mut Vec<T>) -> Description<'_> {
         let Self {
-            domain,
+            accepted,
             read,
             write,
         } = self;
         let written = items.iter().map(&write).collect();
         let store = move |mut values: Vec<T>| {
-            let mut known = HashSet::new();
-            values.retain(|value| known.insert(write(value).to_string()));
+            let mut kept = HashSet::new();
+            values.retain(|value| kept.insert(write(value).to_string()));
             *items = values;
         };
         value(
-            Domain {
+            AcceptedTexts {
                 is_list: true,
-                ..domain
+                ..accepted
             },
             read,
             written,
@@ -112,60 +112,60 @@ impl<T: 'static> Kind<T> {
     }
 }
 
-/// Returns the shape of this written value, which stores values that are read from texts.
+/// Describes a value. `store` gets the values that are read from accepted texts.
 fn value<'a, T: 'static>(
-    domain: Domain,
+    accepted: AcceptedTexts,
     read: Read<T>,
     written: Json,
     mut store: impl FnMut(Vec<T>) + 'a,
-) -> Shape<'a> {
-    let take = move |texts: &[Option<&str>]| {
+) -> Description<'a> {
+    let set_texts = move |texts: &[Option<&str>]| {
         let mut values = Vec::new();
-        let mut wrong = Vec::new();
+        let mut refused = Vec::new();
         for (at, text) in texts.iter().enumerate() {
             match text.and_then(&read) {
                 Some(value) => values.push(value),
-                None => wrong.push(at),
+                None => refused.push(at),
             }
         }
         store(values);
-        wrong
+        refused
     };
     Content::Value(Value {
-        domain,
+        accepted,
         written,
-        take: Box::new(take),
+        set_texts: Box::new(set_texts),
     })
     .into()
 }
 
-/// Type whose values are of one kind everywhere.
+/// Type whose values have the same codec everywhere.
 pub(super) trait Scalar: Clone + 'static {
-    fn kind() -> Kind<Self>;
+    fn codec() -> Codec<Self>;
 }
 
-impl<T: Scalar> Slot for T {
-    fn shape(&mut self) -> Shape<'_> {
-        T::kind().of(self)
+impl<T: Scalar> Describe for T {
+    fn describe(&mut self) -> Description<'_> {
+        T::codec().of(self)
     }
 }
 
-impl<T: Scalar> Slot for Vec<T> {
-    fn shape(&mut self) -> Shape<'_> {
-        T::kind().list(self)
+impl<T: Scalar> Describe for Vec<T> {
+    fn describe(&mut self) -> Description<'_> {
+        T::codec().list(self)
     }
 }
 
-/// Value that may be missing: a missing text is written as `""`, any other value not at all.
+/// Optional value. A missing text is written as `""`; any other missing value is not written.
 impl<T: Scalar> Scalar for Option<T> {
-    fn kind() -> Kind<Self> {
-        let Kind {
-            mut domain,
+    fn codec() -> Codec<Self> {
+        let Codec {
+            mut accepted,
             read,
             write,
-        } = T::kind();
+        } = T::codec();
         let mut none = Json::Null;
-        if let Some(schema) = domain.schema.as_object_mut()
+        if let Some(schema) = accepted.schema.as_object_mut()
             && schema.get("type") == Some(&json!("string"))
         {
             none = json!("");
@@ -183,8 +183,8 @@ impl<T: Scalar> Scalar for Option<T> {
             }
         };
         let write = move |value: &Self| value.as_ref().map_or_else(|| unset.clone(), &write);
-        Kind {
-            domain,
+        Codec {
+            accepted,
             read: Box::new(read),
             write: Box::new(write),
         }
@@ -195,31 +195,32 @@ pub(super) fn pattern(pattern: &str) -> Json {
     json!({"type": "string", "pattern": pattern})
 }
 
-/// Returns whether a text has a form, one of the few that the program itself has.
+/// Returns whether a text has this form. Forms are constants of the program, so their compiled patterns are kept.
 pub(super) fn matches(form: &'static str, text: &str) -> bool {
     static COMPILED: Mutex<BTreeMap<&str, Regex>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = compiled.get(form) {
-        return known.is_match(text);
+    if let Some(pattern) = compiled.get(form) {
+        return pattern.is_match(text);
     }
-    let Ok(new) = Regex::new(form) else {
+    let Ok(pattern) = Regex::new(form) else {
         return false;
     };
-    let is_match = new.is_match(text);
-    compiled.insert(form, new);
+    let is_match = pattern.is_match(text);
+    compiled.insert(form, pattern);
     is_match
 }
 
-/// Returns the kind of numbers within bounds; one that is not set lies outside of the bounds, and is not written.
-pub(super) fn number<T>(least: T, most: T) -> Kind<T>
+/// Returns the codec of numbers within bounds. A number outside of the bounds means that the key is not set, and is not
+/// written.
+pub(super) fn number<T>(min: T, max: T) -> Codec<T>
 where
     T: Copy + FromStr + Display + PartialOrd + Serialize + 'static,
 {
-    let bounds = least..=most;
+    let bounds = min..=max;
     let is_set = bounds.clone();
-    Kind::new(
-        format!("a number from {least} to {most}"),
-        json!({"type": "integer", "minimum": least, "maximum": most}),
+    Codec::new(
+        format!("a number from {min} to {max}"),
+        json!({"type": "integer", "minimum": min, "maximum": max}),
         move |text| text.parse().ok().filter(|number| bounds.contains(number)),
         move |number| {
             if is_set.contains(number) {
@@ -232,15 +233,15 @@ where
 }
 
 impl Scalar for usize {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         number(1, 100_000_000)
     }
 }
 
 impl Scalar for i64 {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         let schema = json!({"type": "integer"});
-        Kind::new(
+        Codec::new(
             "a number of seconds",
             schema,
             |text| text.parse().ok(),
@@ -250,27 +251,27 @@ impl Scalar for i64 {
 }
 
 impl Scalar for bool {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         let schema = json!({"type": "boolean"});
-        Kind::new(
+        Codec::new(
             "true or false",
             schema,
             |text| text.parse().ok(),
-            |is_so| json!(is_so),
+            |flag| json!(flag),
         )
     }
 }
 
 impl Scalar for SocketAddr {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         let schema = pattern(r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$");
-        Kind::text("an address and a port such as \"[::]:8443\"", schema)
+        Codec::text("an address and a port such as \"[::]:8443\"", schema)
     }
 }
 
 impl Scalar for IpNet {
-    fn kind() -> Kind<Self> {
-        Kind::new(
+    fn codec() -> Codec<Self> {
+        Codec::new(
             "a network such as 10.0.0.0/8",
             json!({"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": ["10.0.0.0/8"]}),
             |text| {
@@ -284,26 +285,27 @@ impl Scalar for IpNet {
 }
 
 impl Scalar for PathBuf {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         let schema = json!({"type": "string", "minLength": 1});
         let read = |text: &str| (!text.is_empty()).then(|| text.into());
-        let mut kind = Kind::new("the path of a file", schema, read, |path: &Self| {
+        let mut kind = Codec::new("the path of a file", schema, read, |path: &Self| {
             json!(path.to_string_lossy())
         });
-        kind.domain.names_file = true;
+        kind.accepted.names_file = true;
         kind
     }
 }
 
 impl Scalar for ImagePattern {
-    fn kind() -> Kind<Self> {
-        Kind::new(
-            "a pattern of images such as *.dkr.ecr.*.amazonaws.com or registry.example.com:5000/team, without https://",
+    fn codec() -> Codec<Self> {
+        Codec::new(
+            "a pattern of images such as *.dkr.ecr.*.amazonaws.com or registry.example.com:5000/team, without \
+             https://",
             json!({"type": "string", "pattern": r"^[^/:@?#\s\[\\][^/@?#\s\[\\]*(/[^@?#\s]*)?$", "examples": ["*.dkr.ecr.*.amazonaws.com"]}),
             |text| canonical_name(text).parse().ok(),
             |pattern: &Self| json!(pattern.as_str()),
         )
-        .hinting(|text| match canonical_name(text).parse::<Self>() {
+        .with_hint(|text| match canonical_name(text).parse::<Self>() {
             Err(fault @ PatternError::Class) => Some(fault.to_string()),
             _ => None,
         })
@@ -311,8 +313,8 @@ impl Scalar for ImagePattern {
 }
 
 impl Scalar for ObjectName {
-    fn kind() -> Kind<Self> {
-        Kind::new(
+    fn codec() -> Codec<Self> {
+        Codec::new(
             "the name of a Kubernetes object such as zz-tolerarch or tolerarch.tolerarch.svc",
             json!({"type": "string", "pattern": r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", "maxLength": 253}),
             Self::new,
@@ -322,12 +324,12 @@ impl Scalar for ObjectName {
 }
 
 impl Scalar for Mode {
-    fn kind() -> Kind<Self> {
+    fn codec() -> Codec<Self> {
         named([("enforce", Self::Enforce), ("observe", Self::Observe)])
     }
 }
 
-pub(super) fn named<T, N>(all: impl IntoIterator<Item = (N, T)>) -> Kind<T>
+pub(super) fn named<T, N>(all: impl IntoIterator<Item = (N, T)>) -> Codec<T>
 where
     T: Clone + PartialEq + 'static,
     N: Into<String>,
@@ -336,41 +338,35 @@ where
         .into_iter()
         .map(|(name, value)| (name.into(), value))
         .unzip();
-    let known = names.clone();
-    let written = values.clone();
+    let accepted_names = names.clone();
+    let written_values = values.clone();
     let mut choices: Vec<Json> = names.iter().map(|name| json!(name)).collect();
-    // Tools that read YAML, Helm among them, hand an `off` without quotes on as this boolean.
+    // Tools that read YAML, such as Helm, pass an unquoted `off` on as this boolean.
     let has_off = names.iter().any(|name| name == "off");
     if has_off {
         choices.push(json!(false));
     }
-    Kind::new(
+    Codec::new(
         either(&names),
         json!({"enum": choices}),
         move |text| {
-            let meant = if has_off && text == "false" {
+            let text = if has_off && text == "false" {
                 "off"
             } else {
                 text
             };
-            known
-                .iter()
-                .position(|name| name == meant)
-                .map(|at| values[at].clone())
+            let at = accepted_names.iter().position(|name| name == text)?;
+            Some(values[at].clone())
         },
         move |value| {
-            json!(
-                written
-                    .iter()
-                    .position(|known| known == value)
-                    .map(|at| &names[at])
-            )
+            let at = written_values.iter().position(|other| other == value);
+            json!(at.map(|at| &names[at]))
         },
     )
 }
 
-/// Returns the kind of an enum, by the names of its variants on the command line.
-pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
+/// Returns the codec of an enum, by the names of its variants on the command line.
+pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Codec<T> {
     let name = |value: &T| {
         Some((
             value.to_possible_value()?.get_name().to_owned(),
@@ -380,13 +376,13 @@ pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
     named(T::value_variants().iter().filter_map(name))
 }
 
-/// Returns the kind of texts that pass a check; an empty text is not written.
-fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<String> {
+/// Returns the codec of texts that pass a check. An empty text is not written.
+fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Codec<String> {
     let write = |text: &String| match text.as_str() {
         "" => Json::Null,
         text => json!(text),
     };
-    Kind::new(
+    Codec::new(
         expected,
         schema,
         move |text| check(text).then(|| text.to_owned()),
@@ -394,7 +390,7 @@ fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static)
     )
 }
 
-pub(super) fn one_of(texts: &'static [&'static str]) -> Kind<String> {
+pub(super) fn one_of(texts: &'static [&'static str]) -> Codec<String> {
     let names: Vec<&str> = texts
         .iter()
         .map(|text| if text.is_empty() { "\"\"" } else { text })
@@ -404,29 +400,29 @@ pub(super) fn one_of(texts: &'static [&'static str]) -> Kind<String> {
     })
 }
 
-/// Returns the kind of label keys that pass a check.
-pub(super) fn label_key(check: fn(&str) -> bool) -> Kind<String> {
+/// Returns the codec of label keys that pass a check.
+pub(super) fn label_key(check: fn(&str) -> bool) -> Codec<String> {
     let schema = pattern("^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$");
     checked("a label key such as example.com/pool", schema, check)
 }
 
-pub(super) fn label_value() -> Kind<String> {
+pub(super) fn label_value() -> Codec<String> {
     let schema = pattern("^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$");
     checked("a label value", schema, is_label_value)
 }
 
-/// Value of a label, the default kind of a text; may be empty.
+/// Value of a label, which may be empty. This is the default codec of a text.
 impl Scalar for String {
-    fn kind() -> Kind<Self> {
-        Kind {
+    fn codec() -> Codec<Self> {
+        Codec {
             write: Box::new(|value| json!(value)),
             ..label_value()
         }
     }
 }
 
-/// Returns the kind of pool names, which must fit into the annotation.
-pub(super) fn pool_name() -> Kind<String> {
+/// Returns the codec of pool names, which must fit into the annotation.
+pub(super) fn pool_name() -> Codec<String> {
     let expected = "a name of at most 63 lower-case letters, digits, '-' and '.'";
     checked(
         expected,
@@ -435,44 +431,44 @@ pub(super) fn pool_name() -> Kind<String> {
     )
 }
 
-pub(super) fn platform() -> Kind<PlatformSet> {
-    Kind::new(
+pub(super) fn platform() -> Codec<PlatformSet> {
+    Codec::new(
         format!("a platform that nodes can have: {}", PlatformSet::ALL),
         json!({"enum": PlatformSet::ALL}),
         |text| text.parse().ok(),
-        |own: &PlatformSet| {
-            if own.is_empty() {
+        |platform: &PlatformSet| {
+            if platform.is_empty() {
                 Json::Null
             } else {
-                json!(own.to_string())
+                json!(platform.to_string())
             }
         },
     )
 }
 
-impl Slot for PlatformSet {
-    fn shape(&mut self) -> Shape<'_> {
+impl Describe for PlatformSet {
+    fn describe(&mut self) -> Description<'_> {
         platforms(self, None)
     }
 }
 
-/// Returns the shape of platforms; with `discovered`, of a cluster, whose platforms may also be discovered.
+/// Describes platforms. With `discovered` they are those of a cluster, which may also be discovered.
 pub(super) fn platforms<'a>(
     platforms: &'a mut PlatformSet,
     mut discovered: Option<&'a mut bool>,
-) -> Shape<'a> {
+) -> Description<'a> {
     /// Word for the platforms that are discovered in the cluster.
     const WORD: &str = "discovered";
-    let Kind {
-        mut domain,
+    let Codec {
+        mut accepted,
         mut read,
         ..
     } = platform();
-    domain.is_list = true;
+    accepted.is_list = true;
     if discovered.is_some() {
-        domain.expected += &format!("; or {WORD}");
-        domain.schema = json!({"anyOf": [domain.schema, {"const": WORD}]});
-        domain.word = Some(WORD);
+        accepted.expected += &format!("; or {WORD}");
+        accepted.schema = json!({"anyOf": [accepted.schema, {"const": WORD}]});
+        accepted.word = Some(WORD);
         read = Box::new(|text| {
             if text == WORD {
                 Some(PlatformSet::EMPTY)
@@ -486,10 +482,10 @@ pub(super) fn platforms<'a>(
     } else {
         json!(platforms)
     };
-    value(domain, read, written, move |sets| {
+    value(accepted, read, written, move |sets| {
         let has_word = sets.contains(&PlatformSet::EMPTY);
         *platforms = if has_word {
-            // The word beats all other items; until the cluster's platforms are read, the default holds.
+            // The word overrides all other items. Until the cluster's platforms are read, the default counts.
             PlacementRules::default().platforms
         } else {
             sets.into_iter().collect()

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pull_secrets_lack_is_said_once() {
+    fn pull_secret_error_names_its_cause_once() {
         let missing = kube::config::Config::incluster_env().unwrap_err();
         let error = ServeError::Credentials(ConnectError::ServiceAccount(missing));
         assert!(

@@ -105,7 +105,7 @@ mod tests {
 
     /// Alerts and dashboard are tried on series that are written by hand.
     #[test]
-    fn the_series_of_alerts_and_dashboard_have_our_labels() {
+    fn series_of_alerts_and_dashboard_have_existing_labels() {
         let tests = [
             include_str!("../../e2e/manifests/testdata/alerts.yaml"),
             include_str!("../../e2e/manifests/testdata/series.yaml"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_every_metric_and_no_other() {
+    fn documentation_lists_every_metric() {
         let page = include_str!("../../docs/metrics.md");
         let text = rendered();
         let names = text

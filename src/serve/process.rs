@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_default_address_takes_both_families() {
+    async fn default_address_accepts_ipv4_and_ipv6() {
         let bound = listen("server.listen", (Ipv6Addr::UNSPECIFIED, 0).into())
             .await
             .unwrap();

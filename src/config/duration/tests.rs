@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn reads_numbers_with_units() {
+fn numbers_with_units_are_parsed() {
     for (text, millis) in [
         ("300ms", 300),
         ("15s", 15_000),
@@ -46,7 +46,7 @@ fn reads_numbers_with_units() {
 }
 
 #[test]
-fn a_fault_names_the_unit_meant() {
+fn hint_names_the_probable_duration() {
     for (text, hint) in [
         ("5M", "did you mean 5m?"),
         ("5 min", "did you mean 5m?"),
@@ -57,7 +57,7 @@ fn a_fault_names_the_unit_meant() {
         ("5", "the unit is missing: 5s, 5m or 5h"),
         ("1.5", "the unit is missing: 1.5s, 1.5m or 1.5h"),
     ] {
-        assert_eq!(meant(text).as_deref(), Some(hint), "{text}");
+        assert_eq!(probable_meaning(text).as_deref(), Some(hint), "{text}");
     }
     for text in [
         "",
@@ -70,12 +70,12 @@ fn a_fault_names_the_unit_meant() {
         "5ns",
         "2 years",
     ] {
-        assert_eq!(meant(text), None, "{text:?}");
+        assert_eq!(probable_meaning(text), None, "{text:?}");
     }
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_duration_parses_to_the_same_value() {
     for text in [
         "300ms",
         "90s",

@@ -1,4 +1,4 @@
-//! Files that are generated from the keys: the schema and the reference in the documentation. `UPDATE=1 cargo test
+//! Files that are generated from the keys: the schema, and the reference in the documentation. `UPDATE=1 cargo test
 //! config` writes both.
 
 use std::path::Path;
@@ -9,8 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-/// Compares a file of the repository, or the part of it between two marks, with the generated text.
-fn is_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
+/// Compares a file of the repository, or its part between two marks, with the generated text.
+fn assert_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let whole = std::fs::read_to_string(&path).unwrap_or_default();
     let (begin, end) = marks.map_or((0, whole.len()), |(begin, end)| {
@@ -35,18 +35,18 @@ fn is_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
 }
 
 #[test]
-fn the_schema_is_up_to_date() {
-    is_up_to_date("manifests/config.schema.json", None, &schema());
+fn schema_is_up_to_date() {
+    assert_up_to_date("manifests/config.schema.json", None, &schema());
 }
 
 #[test]
-fn the_documentation_explains_every_key() {
+fn documentation_explains_every_key() {
     let marks = ("<!-- every key -->\n```yaml\n", "```\n");
-    is_up_to_date("docs/configuration.md", Some(marks), &explained());
+    assert_up_to_date("docs/configuration.md", Some(marks), &explained());
 }
 
 #[test]
-fn what_is_explained_is_the_default() {
+fn explained_configuration_is_the_default() {
     let mut config = Config::parse(&explained()).unwrap();
     assert_eq!(config.registries.hosts.len(), 1, "an example");
     config.registries.hosts.clear();
@@ -58,8 +58,8 @@ fn what_is_explained_is_the_default() {
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap());
 
-/// Generates texts from parts of durations, right or wrong; never above the maximum, as a schema cannot add: numbers in
-/// a row without a unit between them become one, and three digits are at most 333.
+/// Generates texts from valid and invalid parts of durations. They never exceed the maximum, which a schema cannot check:
+/// numbers without a unit between them become one, and three digits are at most 333.
 fn like_a_duration() -> impl Strategy<Value = String> {
     const NUMBERS: [&str; 14] = [
         "0",
@@ -80,7 +80,7 @@ fn like_a_duration() -> impl Strategy<Value = String> {
     const UNITS: [&str; 16] = [
         "ms", "s", "m", "h", "d", "M", "S", "min", "us", "ns", "w", "y", " m", "s ", " bananas", "",
     ];
-    let right = (
+    let valid = (
         prop::sample::select(&NUMBERS[..4]),
         prop::sample::select(&UNITS[..5]),
     );
@@ -88,7 +88,7 @@ fn like_a_duration() -> impl Strategy<Value = String> {
         prop::sample::select(&NUMBERS[..]),
         prop::sample::select(&UNITS[..]),
     );
-    let terms = prop::collection::vec(prop_oneof![3 => right, 1 => any], 0..4);
+    let terms = prop::collection::vec(prop_oneof![3 => valid, 1 => any], 0..4);
     terms.prop_map(|terms| {
         terms
             .into_iter()
@@ -97,7 +97,7 @@ fn like_a_duration() -> impl Strategy<Value = String> {
     })
 }
 
-/// Generates values behind a key, right or wrong.
+/// Generates valid and invalid values of a key.
 fn some_value() -> impl Strategy<Value = Json> {
     let others = [
         json!({}),
@@ -138,14 +138,14 @@ fn some_document() -> impl Strategy<Value = Json> {
 
 proptest! {
     #[test]
-    fn the_schema_reads_durations_as_the_reader_does(text in like_a_duration()) {
+    fn schema_and_reader_agree_on_durations(text in like_a_duration()) {
         let document = json!({"cache": {"tagTtl": text}});
         let read = Config::parse(&document.to_string());
         prop_assert_eq!(VALIDATOR.is_valid(&document), read.is_ok(), "{} {:?}", text, read);
     }
 
     #[test]
-    fn the_schema_takes_the_sections_that_the_reader_takes(document in some_document()) {
+    fn schema_and_reader_agree_on_sections(document in some_document()) {
         let read = Config::parse(&document.to_string());
         prop_assert_eq!(VALIDATOR.is_valid(&document), read.is_ok(), "{} {:?}", document, read);
     }
@@ -153,7 +153,7 @@ proptest! {
 
 /// The schema and the reader agree, on good files and on bad ones.
 #[test]
-fn the_schema_says_what_the_reader_says() {
+fn schema_and_reader_agree_on_examples() {
     let pool = |key: &str| serde_json::json!({"pools": [{"preset": "gke", "tolerations": [{"key": key, "operator": "Exists"}]}]});
     let hosts = |host: &str| json!({"registries": {"hosts": {"a.b": {"tokenHosts": [host]}}}});
     let value = |text: &str| serde_json::from_str(text).unwrap();
@@ -232,7 +232,7 @@ fn the_schema_says_what_the_reader_says() {
 }
 
 #[test]
-fn the_shipped_file_names_the_schema() {
+fn shipped_file_names_the_schema() {
     let text = include_str!("../../../manifests/config.yaml");
     assert!(
         text.starts_with("# yaml-language-server: $schema="),
@@ -240,9 +240,9 @@ fn the_shipped_file_names_the_schema() {
     );
 }
 
-/// The documentation's examples of pools are valid unchanged.
+/// The documentation's examples of pools are valid without changes.
 #[test]
-fn the_documentation_shows_valid_pools() {
+fn documented_pools_are_valid() {
     let pages = [
         include_str!("../../../docs/configuration.md"),
         include_str!("../../../docs/clouds.md"),
@@ -253,12 +253,12 @@ fn the_documentation_shows_valid_pools() {
         .skip(1)
         .filter_map(|text| text.split("```").next());
     let inline = pages.split('`').filter(|text| text.starts_with("pools: ["));
-    let shown: Vec<&str> = blocks
+    let examples: Vec<&str> = blocks
         .filter(|text| text.starts_with("pools:"))
         .chain(inline)
         .collect();
-    assert!(shown.len() >= 2, "{shown:?}");
-    for text in shown {
+    assert!(examples.len() >= 2, "{examples:?}");
+    for text in examples {
         Config::parse(text)
             .map_err(|faults| format!("{text}: {faults:?}"))
             .unwrap();

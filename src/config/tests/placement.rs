@@ -8,7 +8,7 @@ fn faults(placement: &str) -> Vec<String> {
 }
 
 #[test]
-fn reads_placement() {
+fn placement_is_read() {
     let text = "placement: {require: nodeSelector, platforms: [linux/s390x, linux/amd64], whenUnknown: [linux/amd64]}";
     let placement = Config::parse(text).unwrap().policy.placement;
     let PlacementRules {
@@ -32,23 +32,23 @@ fn reads_placement() {
 }
 
 #[test]
-fn refuses_what_cannot_be_placed() {
+fn invalid_placement_is_refused() {
     let message =
         "placement.require (line 1): found \"affinty\", expected off, affinity or nodeSelector";
     assert_eq!(faults("{require: affinty}"), [message]);
     let message = "placement (line 1): the cluster has no platforms; write for example [linux/amd64, linux/arm64]";
     assert_eq!(faults("{platforms: []}"), [message]);
     for discovered in ["discovered", "[discovered]"] {
-        let seen = faults(&format!("{{platforms: {discovered}}}"));
+        let faults = faults(&format!("{{platforms: {discovered}}}"));
         assert!(
-            seen.len() == 1 && seen[0].contains("discovered needs `discover`"),
-            "{seen:?}"
+            faults.len() == 1 && faults[0].contains("discovered needs `discover`"),
+            "{faults:?}"
         );
     }
 }
 
 #[test]
-fn reads_that_the_cluster_says_its_platforms() {
+fn discovered_platforms_are_read() {
     let read = |text: &str| {
         Sources::default()
             .read(text)
@@ -76,7 +76,7 @@ fn reads_that_the_cluster_says_its_platforms() {
         assert_eq!(
             loaded.warnings(),
             [],
-            "what the cluster has is not known yet"
+            "the cluster's platforms are unknown yet"
         );
         assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
     }
@@ -97,7 +97,7 @@ fn reads_that_the_cluster_says_its_platforms() {
 }
 
 #[test]
-fn profiles_may_name_pools_that_are_found() {
+fn profiles_may_name_discovered_pools() {
     let read = |text: &str| Sources::default().read(text);
     assert!(read("profiles: {batch: {pools: [spot]}}").is_err());
     let loaded =
@@ -107,7 +107,7 @@ fn profiles_may_name_pools_that_are_found() {
 }
 
 #[test]
-fn warns_of_what_does_nothing() {
+fn placement_without_effect_is_warned_about() {
     let warnings = |placement: &str| -> Vec<String> {
         let loaded = Sources::default()
             .read(&format!("placement: {placement}"))
@@ -124,16 +124,16 @@ fn warns_of_what_does_nothing() {
     );
     assert_eq!(
         warnings("{whenUnknown: [linux/amd64]}"),
-        ["whenUnknown does nothing while require is off"]
+        ["whenUnknown has no effect while require is off"]
     );
     assert_eq!(
         warnings("{require: affinity, whenUnknown: [linux/s390x]}"),
-        ["whenUnknown has linux/s390x, which the cluster's nodes do not have by platforms"]
+        ["whenUnknown has linux/s390x, which is not in platforms"]
     );
 }
 
 #[test]
-fn reads_preferences_and_labels() {
+fn preferences_and_pod_labels_are_read() {
     let text = "{prefer: [{platform: linux/arm64, weight: 80}], podLabels: [team, example.com/x]}";
     let loaded = Sources::default()
         .read(&format!("placement: {text}"))
@@ -164,16 +164,16 @@ fn reads_preferences_and_labels() {
         ("{podLabels: [a b]}", "expected a label key"),
         ("{podLabels: [kubernetes.io/arch]}", "expected a label key"),
     ] {
-        let seen = faults(text);
+        let faults = faults(text);
         assert!(
-            seen.len() == 1 && seen[0].contains(message),
-            "{text}: {seen:?}"
+            faults.len() == 1 && faults[0].contains(message),
+            "{text}: {faults:?}"
         );
     }
 }
 
 #[test]
-fn reads_how_a_pool_is_selected() {
+fn selection_of_a_pool_is_read() {
     let load = |text: &str| Sources::default().read(text);
     let text = "pools: [{name: multi, platforms: [linux/amd64], select: {labels: {group: multi}}}]";
     let loaded = load(text).unwrap();
@@ -194,15 +194,15 @@ fn reads_how_a_pool_is_selected() {
         ),
         (
             pool("{team: a}") + "\nplacement: {podLabels: [team]}",
-            "placement.podLabels has team, too",
+            "placement.podLabels has team as well",
         ),
         (
             pool("{team: a}") + "\nprofiles: {one: {placement: {podLabels: [team]}}}",
-            "placement.podLabels has team, too",
+            "placement.podLabels has team as well",
         ),
     ] {
-        let seen = first(&text);
-        assert!(seen.contains(message), "{text}: {seen}");
+        let faults = first(&text);
+        assert!(faults.contains(message), "{text}: {faults}");
     }
 
     let text = "pools: [{preset: gke-compute-class, select: {labels: {cloud.google.com/compute-class: own}}}]";
@@ -217,7 +217,7 @@ fn reads_how_a_pool_is_selected() {
 }
 
 #[test]
-fn reads_how_a_pool_is_preferred() {
+fn preference_of_a_pool_is_read() {
     let pool = |prefer: &str| {
         let text = format!("pools: [{{preset: karpenter, prefer: {prefer}}}]");
         Sources::default()
@@ -239,7 +239,7 @@ fn reads_how_a_pool_is_preferred() {
         ("{weight: 1, labels: {a b: c}}", "no label key"),
         ("{weight: 1, labels: {a: b c}}", "expected a label value"),
     ] {
-        let seen = pool(prefer).unwrap_err();
-        assert!(seen.contains(message), "{prefer}: {seen}");
+        let faults = pool(prefer).unwrap_err();
+        assert!(faults.contains(message), "{prefer}: {faults}");
     }
 }

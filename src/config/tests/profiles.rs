@@ -22,7 +22,7 @@ fn faults(profiles: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_profile_has_what_it_does_not_name_from_the_top_level() {
+fn profile_inherits_unset_keys() {
     let config = Config::parse(TEXT).unwrap();
     let policies = config.policies(&config.policy);
     let names = |policy: &Policy| {
@@ -62,7 +62,7 @@ fn a_profile_has_what_it_does_not_name_from_the_top_level() {
 }
 
 #[test]
-fn names_of_profiles_and_pools_are_checked() {
+fn invalid_names_of_profiles_and_pools_are_refused() {
     let message =
         "profiles[\"x\"].pools (line 1): there is no pool \"multiarch\"; did you mean multi-arch?";
     assert_eq!(faults("{x: {pools: [multiarch]}}"), [message]);

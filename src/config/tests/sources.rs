@@ -1,8 +1,8 @@
 use super::*;
-use crate::config::shape::{Content, Slot};
+use crate::config::shape::{Content, Describe};
 use tolerarch_support::environment::Environment;
 
-/// Makes a file in a directory that is deleted when the first part is dropped.
+/// Makes a file in a directory, which is deleted when it is dropped.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.yaml");
@@ -31,7 +31,7 @@ fn listen(value: &str) -> Flag {
 }
 
 #[test]
-fn the_environment_beats_the_file_and_flags_beat_both() {
+fn flags_override_environment_and_environment_overrides_file() {
     let file = "cache: {tagTtl: 1h, staleIfError: 2h}\nserver: {listen: '[::]:1', drain: 1s}\n";
     let loaded = load(
         file,
@@ -63,7 +63,7 @@ fn the_environment_beats_the_file_and_flags_beat_both() {
 }
 
 #[test]
-fn variables_that_kubernetes_adds_are_no_faults() {
+fn service_link_variables_are_no_faults() {
     let links = [
         "TOLERARCH_SERVICE_HOST",
         "TOLERARCH_SERVICE_PORT",
@@ -87,7 +87,7 @@ fn variables_that_kubernetes_adds_are_no_faults() {
 }
 
 #[test]
-fn all_faults_of_all_sources_come_at_once() {
+fn faults_of_all_sources_are_reported_together() {
     let error = load(
         "lookup:\n  budget: banana\n",
         &[
@@ -117,7 +117,7 @@ fn all_faults_of_all_sources_come_at_once() {
 }
 
 #[test]
-fn what_is_printed_says_where_it_comes_from_and_is_the_same_configuration() {
+fn printed_configuration_names_sources_and_parses_again() {
     let file = r#"
 mode: observe
 pools:
@@ -165,7 +165,7 @@ network: {allow: [10.0.0.0/8, "::1"]}
 }
 
 #[test]
-fn presets_give_what_a_pool_does_not_say() {
+fn presets_set_the_unset_keys_of_a_pool() {
     let pools = |text: &str| {
         Config::parse(&format!("pools: [{text}]"))
             .unwrap()
@@ -204,10 +204,11 @@ fn presets_give_what_a_pool_does_not_say() {
         "multi-arch".to_owned(),
     );
     assert_eq!(class.select, [label].into());
-    let [own] = pools("{preset: gke-compute-class, select: {labels: {a.b/c: d}}}")
+    let [selected] = pools("{preset: gke-compute-class, select: {labels: {a.b/c: d}}}")
         .try_into()
         .unwrap();
-    assert_eq!(own.select, [("a.b/c".to_owned(), "d".to_owned())].into());
+    let label = ("a.b/c".to_owned(), "d".to_owned());
+    assert_eq!(selected.select, [label].into());
     let wrong = faults("pools: [{preset: eks}, {preset: gke}, {preset: gke}]").join("; ");
     assert!(
         wrong.contains("expected gke, gke-compute-class or karpenter")
@@ -217,7 +218,7 @@ fn presets_give_what_a_pool_does_not_say() {
 }
 
 #[test]
-fn what_needs_a_restart_stays_and_is_named() {
+fn keys_that_need_a_restart_are_kept_and_named() {
     let old = Config::parse("cache: {capacity: 5, tagTtl: 1h}").unwrap();
     let text = "cache: {capacity: 6, tagTtl: 2h}\nserver: {listen: '[::]:1', certFile: /x}\nmode: observe\nlog: {format: text, level: debug}";
     let mut new = Config::parse(text).unwrap();
@@ -248,7 +249,7 @@ fn what_needs_a_restart_stays_and_is_named() {
 }
 
 #[test]
-fn managed_certificates_live_long_enough_to_be_replaced() {
+fn short_lifetimes_of_certificates_are_refused() {
     let wrong = |text: &str| faults(&format!("tls: {{{text}}}")).join("; ");
     for (text, expected) in [
         ("leafLifetime: 599s", "leafLifetime must be at least 600s"),
@@ -275,19 +276,21 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
     assert!(Config::parse("tls: {mode: managed, leafLifetime: 10m, caLifetime: 30m}").is_ok());
 }
 
-/// A change of another key that needs a restart would be lost without a word.
+/// A change of another part that needs a restart would be lost without a message.
 #[test]
-fn only_scalars_and_their_lists_need_a_restart() {
-    Config::default().shape().walk("", &mut |path, shape| {
-        assert!(
-            !shape.at_start || matches!(shape.content, Content::Value(_)),
-            "{path}"
-        );
-    });
+fn only_values_need_a_restart() {
+    Config::default()
+        .describe()
+        .walk("", &mut |path, description| {
+            assert!(
+                !description.at_start || matches!(description.content, Content::Value(_)),
+                "{path}"
+            );
+        });
 }
 
 #[test]
-fn names_the_files_whose_content_counts() {
+fn files_of_the_configuration_are_listed() {
     let text = "registries: {hosts: {a.b: {caFile: /b}, c.d: {caFile: /a}, e.f: {caFile: /b}, g.h: {caFile: ''}}}";
     assert_eq!(
         Config::parse(text).unwrap().files(),
@@ -300,7 +303,7 @@ fn names_the_files_whose_content_counts() {
 }
 
 #[test]
-fn what_may_be_a_password_is_not_quoted() {
+fn possible_passwords_are_not_quoted() {
     let file = r#"
 mode: https://user:canary@a
 https://user:canary@b: 1
@@ -326,7 +329,7 @@ registries:
 }
 
 #[test]
-fn a_variable_of_no_key_ends_serve_and_warns_commands() {
+fn unknown_variable_is_a_fault_or_a_warning() {
     let environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TLT", "1h")]);
     let mut sources = Sources {
         environment,
@@ -342,7 +345,7 @@ fn a_variable_of_no_key_ends_serve_and_warns_commands() {
             .contains("did you mean TOLERARCH_CACHE__TAG_TTL"),
         "{faults:?}"
     );
-    // An invalid value is a fault to both.
+    // An invalid value is a fault for both.
     sources.environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TTL", "1M")]);
     let faults = sources.read("").unwrap_err();
     assert!(

@@ -19,7 +19,7 @@ impl Fragile {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
+async fn ended_task_is_restarted_with_growing_pauses() {
     let metrics = Metrics::new([]).unwrap();
     let mut supervisor = Supervisor::register(&metrics).unwrap();
     let runs = Arc::new(AtomicU64::new(0));
@@ -45,7 +45,7 @@ async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_supervisor_that_dies_is_noticed() {
+async fn ended_supervision_is_noticed() {
     let mut supervisor = Supervisor::register(&Metrics::new([]).unwrap()).unwrap();
     assert!(supervisor.ended().now_or_never().is_none(), "without tasks");
     supervisor.tasks.spawn(async {});
