@@ -1,4 +1,4 @@
-//! Wiring of the services. Here: `tolerarch serve`, from its configuration to its end.
+//! Wiring of the services. This file has `tolerarch serve`, from its configuration to its end.
 
 mod certificates;
 mod controller;
@@ -71,7 +71,7 @@ pub fn snapshot(
     })
 }
 
-/// Webhook that listens, and does not answer yet.
+/// Webhook that listens but does not answer yet.
 pub struct Server {
     listener: Listener,
     phase: watch::Sender<Phase>,
@@ -80,19 +80,20 @@ pub struct Server {
     process: Process,
 }
 
-/// Maximum idle time of a connection: longer than the API server's own 90 s, so that no review meets a closing one.
+/// Maximum idle time of a connection: longer than the API server's own 90 s, so that no review is sent on a connection that
+/// is being closed.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
 /// Idle time below which a connection is not closed when the listener is full: a review may be coming.
 const SPARED: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Puts the parts together, binds both ports and begins to follow what the webhook serves and decides by.
+    /// Assembles the parts, binds both ports, and starts the tasks that follow the certificate, the files and the cluster.
     ///
     /// # Errors
-    /// Fails if anything is missing: it is better not to start than to start half.
+    /// Fails if any part cannot be set up: not to start is better than to start without it.
     pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
         let Config { server, tls, .. } = config.clone();
-        // First, so that where the port of probes is open this one is, too.
+        // Bound first, so that the port of reviews is open when the port of probes is.
         let tcp = listen("server.listen", server.listen).await?;
         let mut process = Process::bind(&config).await?;
         let counts = TlsMetrics::register(&process.metrics)?;
@@ -124,7 +125,7 @@ impl Server {
                 per_peer: connections,
                 spared: SPARED,
             },
-            // Go's client opens connections ahead of need.
+            // Go's client opens connections before it needs them.
             first: IDLE_TIME,
             idle: IDLE_TIME,
         };
@@ -145,13 +146,13 @@ impl Server {
         self.process.admin.local_addr()
     }
 
-    /// Answers until `shutdown` is done, then for the drain time, then until open requests are answered.
+    /// Answers until `shutdown` completes, then for the drain time, then until open requests are answered.
     ///
-    /// The API server goes on using connections to a Pod that is about to end (kubernetes/kubernetes#127335), and
-    /// endpoints are taken away some time after the signal; hence the drain.
+    /// The drain is needed because the API server keeps using connections to a Pod that is about to end
+    /// (kubernetes/kubernetes#127335), and because endpoints are removed some time after the signal.
     ///
     /// # Errors
-    /// Fails if an accept loop ended by itself: a restart is better than to be ready and deaf.
+    /// Fails if an accept loop ended by itself: a restart is better than a process that is ready but does not answer.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self {
             listener,
@@ -168,7 +169,7 @@ impl Server {
             }
             tracing::info!(
                 drain = drain.as_secs_f64(),
-                "ending: not ready any more, still serving"
+                "shutting down: no longer ready, still serving"
             );
             phase.send_replace(Phase::Draining);
             tokio::time::sleep(drain).await;
@@ -182,10 +183,10 @@ impl Server {
     }
 }
 
-/// Runs the webhook until SIGTERM or SIGINT, a second of which ends it at once. It follows changes of the sources.
+/// Runs the webhook until SIGTERM or SIGINT; a second signal ends it at once. Follows changes of the sources.
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
     signals::until_signalled(async move |shutdown| {
-        // Before the files are used, so that no change after that is missed.
+        // Read before the files are used, so that no later change is missed.
         let seen = reload::FileVersions::now(&sources, &config).await;
         let mut server = Server::bind(config, &sources.environment).await?;
         let Server {
@@ -229,7 +230,7 @@ fn credentials(live: &Live) -> Component {
         Some(match credentials.faults() {
             [] => State::Healthy,
             _ => State::Degraded(
-                "a source cannot be used; the log names it, and the others are in use",
+                "a source cannot be used; the log names it, and the other sources are in use",
             ),
         })
     })
@@ -242,7 +243,7 @@ fn serving(phases: watch::Receiver<Phase>) -> Component {
     })
 }
 
-/// Looks up the images of running Pods beside the start of the webhook; returns the component that shows the state.
+/// Starts the lookup of the images of running Pods in the background; returns the component with its state.
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
     if !settings.from_pods {
@@ -254,9 +255,9 @@ fn warm(live: &Live) -> Option<Component> {
     match live.watcher() {
         Ok(watcher) => drop(tokio::spawn(async move {
             let warmed = warm_start::run(watcher, current, settings, state.clone());
-            // The panic itself has been logged with its location.
+            // The panic has already been logged with its location.
             if caught(warmed).await.is_none() {
-                state.set(State::Degraded("internal error: it ended by a panic"));
+                state.set(State::Degraded("internal error: it ended with a panic"));
             }
         })),
         Err(error) => {

@@ -83,7 +83,7 @@ async fn a_file_that_could_not_be_read_for_a_while_is_taken_although_it_looks_th
     program.allow_files(Some(3));
     program.configure(pool("new"));
     program
-        .logged("the changed configuration cannot be used; the old one goes on")
+        .logged("the changed configuration cannot be used; the previous one stays in use")
         .await;
     program.allow_files(None);
     program.logged("configuration reloaded").await;
@@ -122,7 +122,7 @@ async fn a_bad_file_changes_nothing_and_shows() {
         );
     }
     let line = program
-        .logged("the changed configuration cannot be used; the old one goes on")
+        .logged("the changed configuration cannot be used; the previous one stays in use")
         .await;
     let error = line["error"].as_str().unwrap();
     assert!(
@@ -208,7 +208,7 @@ async fn what_needs_a_restart_says_so() {
         "log": {"level": "debug"},
     }));
     let line = program
-        .logged("configuration reloaded, but for what needs a restart")
+        .logged("configuration reloaded, except for keys that need a restart")
         .await;
     assert_eq!(
         line["restart"],

@@ -37,7 +37,7 @@ pub(super) enum NotConfigured {
     Config(#[from] ConfigError),
     /// The cluster may have a configuration, which could not be read.
     #[error(
-        "{0}. Without the cluster's configuration, name a file with --config (--config /dev/null: the built-in defaults)"
+        "{0}. Without the cluster's configuration, name a file: --config FILE (--config /dev/null: the built-in defaults)"
     )]
     Unread(String),
 }

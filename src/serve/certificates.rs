@@ -1,5 +1,5 @@
-//! Wiring of `tolerarch certificates`, which issues the webhook's certificates with a separate account. The process
-//! reads nothing but the objects that it writes, and its configuration once, at its start.
+//! Wiring of `tolerarch certificates`, which issues the webhook's certificates with a separate account. The process reads
+//! only the objects that it writes, and its configuration once at the start.
 
 use futures_util::FutureExt;
 
@@ -12,7 +12,7 @@ use tolerarch_support::health::Component;
 use tolerarch_support::logging::Levels;
 use tolerarch_webhook::tls::{CertificateIssuer, ManagedMetrics, TlsMode};
 
-/// Issues certificates until SIGTERM or SIGINT, a second of which ends it at once.
+/// Issues certificates until SIGTERM or SIGINT; a second signal ends it at once.
 pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), ServeError> {
     if config.tls.mode != TlsMode::Managed {
         return Err(ServeError::NotManaged);
@@ -38,7 +38,11 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
             "issuing certificates"
         );
         process
-            .run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok))
+            .run(
+                shutdown
+                    .inspect(|()| tracing::info!("shutting down"))
+                    .map(Ok),
+            )
             .await
     })
     .await

@@ -1,4 +1,4 @@
-//! Wiring of `tolerarch controller`: decisions, configuration, metrics and probes are as in the webhook.
+//! Wiring of `tolerarch controller`. Its decisions, configuration, metrics and probes are those of the webhook.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::health::Reported;
 use tolerarch_support::logging::Levels;
 
-/// Runs the controller until SIGTERM or SIGINT, a second of which ends it at once.
+/// Runs the controller until SIGTERM or SIGINT; a second signal ends it at once.
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
     until_signalled(async move |shutdown| {
-        // Before the files are used, so that no change after that is missed.
+        // Read before the files are used, so that no later change is missed.
         let seen = FileVersions::now(&sources, &config).await;
         let environment = &sources.environment;
         let not_connected = |cause| ServeError::Cluster("the controller", cause);
@@ -43,16 +43,21 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         );
         process.follow(&live, sources, levels, seen);
         process
-            .run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok))
+            .run(
+                shutdown
+                    .inspect(|()| tracing::info!("shutting down"))
+                    .map(Ok),
+            )
             .await?;
-        // Only after all that acts by the Lease.
+        // Only after all tasks that act by the Lease have ended.
         resignation.await;
         Ok(())
     })
     .await
 }
 
-/// Starts the election and the loops that act while this replica leads. Returns what ends its lead once they have ended.
+/// Starts the election and the loops that act while this replica leads. Returns the future that gives up the Lease, for when
+/// the loops have ended.
 fn start_loops(
     process: &mut Process,
     live: &Live,
@@ -106,7 +111,7 @@ fn name(environment: &Environment) -> String {
         .unwrap_or_else(|| "tolerarch".to_owned())
 }
 
-/// Returns the unique name of this process: the Pod's name, and a number that differs with each start of its container.
+/// Returns a unique name of this process: the Pod's name, and a random number for each start of its container.
 fn identity(environment: &Environment) -> String {
     format!("{}_{:016x}", name(environment), fastrand::u64(..))
 }

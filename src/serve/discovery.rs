@@ -1,4 +1,4 @@
-//! Follows the NodePools and nodes of the cluster, from which pools are discovered.
+//! Follows the NodePools and nodes of the cluster to discover pools.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use tolerarch_kubernetes::cluster::{self, Change, ClusterError, Known, Node, Nod
 use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
 use tolerarch_support::health::{Reported, State};
 
-/// Maximum time for which readiness waits for the first reading. Pools of the configuration are open without it.
+/// Maximum time for which readiness waits for the first reading. The pools of the configuration do not depend on it.
 const FIRST_READING: Duration = Duration::from_secs(5);
 /// Minimum time between two snapshots of the cluster: a thousand nodes that appear at once are one change.
 const SPACING: Duration = Duration::from_millis(500);
@@ -19,24 +19,25 @@ const SPACING: Duration = Duration::from_millis(500);
 const NOT_READ: &str =
     "NodePools or nodes have not been read yet; the pools of the configuration count";
 const STALE: &str =
-    "NodePools or nodes cannot be read; what was read last counts, and the log says why";
+    "NodePools or nodes cannot be read; the last state counts, and the log says why";
 
 pub(super) struct Discoverer {
     watcher: Watcher,
     live: Live,
     node_pools: Followed<NodePool>,
     nodes: Followed<NodeKind>,
-    /// Keys of the labels of nodes that are kept.
+    /// Keys of the node labels that are kept.
     labels: BTreeSet<String>,
     state: Reported,
-    /// Set if there is a change that has not been published.
-    is_new: bool,
+    /// True if a change has not been published yet.
+    is_unpublished: bool,
 }
 
+/// Objects of a kind that is followed.
 struct Followed<V> {
     name: &'static str,
     is_on: bool,
-    known: Known<V>,
+    objects: Known<V>,
     failing: Option<ClusterError>,
 }
 
@@ -45,12 +46,12 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
         Self {
             name,
             is_on,
-            known: Known::default(),
+            objects: Known::default(),
             failing: None,
         }
     }
 
-    /// Returns the changes of the objects of this kind, if it is to be followed.
+    /// Returns the changes of the objects; none if the kind is off.
     fn changes<K: cluster::Followed>(&self, watcher: &Watcher) -> BoxStream<'static, Change<K>> {
         if self.is_on {
             watcher.follow(None)
@@ -60,36 +61,40 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
     }
 
     fn is_complete(&self) -> bool {
-        !self.is_on || self.known.is_complete()
+        !self.is_on || self.objects.is_complete()
     }
 
-    /// Takes over a change. Returns whether the known objects differ.
+    /// Applies a change. Returns whether the objects differ from before.
     #[expect(
         clippy::cognitive_complexity,
         reason = "three log lines, whose macros count"
     )]
-    fn take<K: cluster::Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
+    fn apply<K: cluster::Followed>(
+        &mut self,
+        change: Change<K>,
+        keep: impl FnOnce(K) -> V,
+    ) -> bool {
         let name = self.name;
         match &change {
-            // A cluster without Karpenter may get it later.
+            // Karpenter may be installed later.
             Change::Failed(ClusterError::NotFound) => {
-                if self.failing.take().is_some() || !self.known.is_complete() {
+                if self.failing.take().is_some() || !self.objects.is_complete() {
                     tracing::info!("the cluster has no {name}");
                 }
             }
             Change::Failed(error) => {
                 if self.failing.replace(*error) != Some(*error) {
-                    tracing::warn!(%error, "{name} cannot be read; what was read last counts, and they are tried again");
+                    tracing::warn!(%error, "{name} cannot be read; the last state counts until a retry succeeds");
                 }
             }
             Change::Begins | Change::Unread(_) => {}
             Change::Listed(_) | Change::Complete | Change::Applied(_) | Change::Deleted(_) => {
                 if self.failing.take().is_some() {
-                    tracing::info!("{name} are read again");
+                    tracing::info!("{name} can be read again");
                 }
             }
         }
-        self.known.take(change, keep)
+        self.objects.take(change, keep)
     }
 }
 
@@ -103,11 +108,11 @@ impl Discoverer {
             nodes: Followed::new("nodes", discover.nodes),
             labels,
             state: Reported::default(),
-            is_new: false,
+            is_unpublished: false,
         }
     }
 
-    /// Returns a check of the health: starting until the first reading, then the outcome of the last one.
+    /// Returns a health check: starting until the first reading, then the outcome of the last reading.
     pub(super) fn readiness(&self) -> impl Fn() -> State + Send + Sync + use<> {
         let state = self.state.clone();
         let live = self.live.clone();
@@ -125,25 +130,25 @@ impl Discoverer {
         let mut ticks = interval(SPACING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let is_new = tokio::select! {
-                Some(change) = node_pools.next() => self.node_pools.take(change, |pool: NodePool| pool),
+            let has_changed = tokio::select! {
+                Some(change) = node_pools.next() => self.node_pools.apply(change, |pool: NodePool| pool),
                 Some(change) = nodes.next() => {
-                    self.nodes.take(change, |node: Node| NodeKind::of(&node, &self.labels))
+                    self.nodes.apply(change, |node: Node| NodeKind::of(&node, &self.labels))
                 }
                 _ = ticks.tick() => {
                     let labels = self.live.selected_labels();
                     if labels != self.labels {
-                        // Another configuration was loaded: the nodes are listed again, with these labels.
+                        // A new configuration selects pools by other labels: list the nodes again with these.
                         self.labels = labels;
                         nodes = self.nodes.changes(&self.watcher);
                     }
-                    if self.is_new {
+                    if self.is_unpublished {
                         self.publish();
                     }
                     continue;
                 }
             };
-            self.is_new |= is_new;
+            self.is_unpublished |= has_changed;
             let failing = self.node_pools.failing.is_some() || self.nodes.failing.is_some();
             self.state.set(if failing {
                 State::Degraded(STALE)
@@ -154,14 +159,14 @@ impl Discoverer {
     }
 
     fn publish(&mut self) {
-        let node_pools = self.node_pools.known.objects().values().cloned();
-        let inventory = Inventory::of(node_pools, self.nodes.known.objects().values());
+        let node_pools = self.node_pools.objects.objects().values().cloned();
+        let inventory = Inventory::of(node_pools, self.nodes.objects.objects().values());
         let is_complete = self.node_pools.is_complete() && self.nodes.is_complete();
         self.live.discovered(Discovered {
             inventory,
             is_complete,
         });
-        self.is_new = false;
+        self.is_unpublished = false;
     }
 }
 

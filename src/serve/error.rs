@@ -1,4 +1,4 @@
-//! Reasons why a service does not start, or ends, or does not take over a configuration.
+//! Reasons why a service does not start, ends, or refuses a changed configuration.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,9 +34,9 @@ pub enum ServeError {
     Tls(#[from] rustls::Error),
     #[error("the metrics cannot be set up")]
     Metrics(#[from] prometheus::Error),
-    #[error("internal error: background tasks are not supervised any more")]
+    #[error("internal error: background tasks are no longer supervised")]
     Supervisor,
-    #[error("{0}: internal error: connections are not accepted any more")]
+    #[error("{0}: internal error: connections are no longer accepted")]
     Accept(&'static str),
     #[error("signals cannot be received")]
     Signals(#[source] io::Error),

@@ -1,4 +1,4 @@
-//! Follows the ConfigMap in which the controller records its lessons, in the webhook and in the controller.
+//! Follows the ConfigMap in which the controller records failed images. Both the webhook and the controller do so.
 
 use futures_util::StreamExt;
 use tokio::time::{Duration, interval};
@@ -10,8 +10,7 @@ use tolerarch_support::health::{Reported, State};
 
 /// Interval at which the entries that have not expired are counted.
 const COUNT: Duration = Duration::from_secs(30);
-const UNREAD: &str =
-    "the ConfigMap of images that failed cannot be read; what was read last counts";
+const UNREAD: &str = "the ConfigMap of failed images cannot be read; its last state counts";
 
 pub(super) struct Record {
     pub(super) watcher: Watcher,
@@ -25,7 +24,7 @@ impl Record {
         let mut changes = self
             .watcher
             .follow_one(&self.name.namespace, &self.name.name);
-        let mut known = Known::default();
+        let mut maps = Known::default();
         let mut ticks = interval(COUNT);
         loop {
             tokio::select! {
@@ -40,8 +39,8 @@ impl Record {
                         Change::Complete => self.state.set(State::Healthy),
                         _ => {}
                     }
-                    if known.take(change, |map: ConfigMap| record(&map).to_owned()) {
-                        let text = known.objects().values().next().map_or("", String::as_str);
+                    if maps.take(change, |map: ConfigMap| record(&map).to_owned()) {
+                        let text = maps.objects().values().next().map_or("", String::as_str);
                         self.live.learned(Lessons::of_text(text, Timestamp::now()));
                     }
                 }
@@ -49,7 +48,7 @@ impl Record {
             }
             let snapshot = self.live.current.load_full();
             let [images, owners] = snapshot.lessons.count(Timestamp::now());
-            let metrics = &self.live.metrics.own;
+            let metrics = &self.live.metrics.changes;
             for (gauge, count) in [
                 (&metrics.failed_images, images),
                 (&metrics.recreating_owners, owners),

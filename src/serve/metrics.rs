@@ -1,4 +1,4 @@
-//! Metrics of all parts, and those of what changes while a service runs.
+//! Metrics of all parts, and metrics of reloads and of the cluster.
 
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -10,7 +10,7 @@ use tolerarch_support::families;
 use tolerarch_support::metrics::{Metrics, Registered, outcome};
 use tolerarch_webhook::admission::ReviewMetrics;
 
-/// Metrics of the parts that are built anew at each reload, or that follow the cluster. Registered once.
+/// Metrics of the parts that are rebuilt at each reload or follow the cluster. They are registered once.
 #[derive(Clone)]
 pub(super) struct Families {
     pub(super) reviews: ReviewMetrics,
@@ -18,7 +18,7 @@ pub(super) struct Families {
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
     pub(super) unread: IntCounterVec,
-    pub(super) own: Changes,
+    pub(super) changes: Changes,
 }
 
 families! {
@@ -37,21 +37,21 @@ families! {
 }
 
 impl Families {
-    /// Registers all. `admission` gets the metrics of reviews.
+    /// Registers all metrics: those of reviews in `admission`, all others in `metrics`.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Registered<Self> {
-        let own = Changes::families(metrics)?;
+        let changes = Changes::families(metrics)?;
         // Both series exist from the start.
         for is_ok in [false, true] {
-            own.reloads.with_label_values(&[outcome(is_ok)]);
+            changes.reloads.with_label_values(&[outcome(is_ok)]);
         }
-        own.last_reload.set(1);
+        changes.last_reload.set(1);
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
             resolver: ResolverMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
             unread: unread_objects(metrics)?,
-            own,
+            changes,
         })
     }
 }
@@ -69,18 +69,18 @@ mod tests {
     use tolerarch_support::logging;
     use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
-    /// All metrics there are.
+    /// Renders all metrics of the program.
     fn rendered() -> String {
         let metrics = Metrics::new([]).unwrap();
-        let counts = Families::register(&metrics, &metrics).unwrap();
-        // Families that have no value yet are not rendered.
-        counts
+        let families = Families::register(&metrics, &metrics).unwrap();
+        // Families without a value are not rendered.
+        families
             .reviews
             .show(&Config::default().policy.pools, std::iter::empty());
-        *counts.registry.request("a.test", RequestKind::Token) = "2xx";
-        counts.registry.requests_left("docker.io", 1);
-        counts
-            .own
+        *families.registry.request("a.test", RequestKind::Token) = "2xx";
+        families.registry.requests_left("docker.io", 1);
+        families
+            .changes
             .mismatches
             .with_label_values(&["multi-arch"])
             .set(0);
@@ -103,7 +103,7 @@ mod tests {
         metrics.render().unwrap()
     }
 
-    /// Alerts and dashboard are tried on series that are written by hand.
+    /// Alerts and dashboard are tested with series that are written by hand.
     #[test]
     fn series_of_alerts_and_dashboard_have_existing_labels() {
         let tests = [
@@ -116,21 +116,21 @@ mod tests {
             .split("{series: '")
             .skip(1)
             .filter_map(|rest| rest.split('\'').next());
-        let ours: Vec<&str> = series
+        let series: Vec<&str> = series
             .filter(|series| series.starts_with("tolerarch_"))
             .collect();
-        assert!(ours.len() > 30, "{ours:?}");
-        for series in ours {
+        assert!(series.len() > 30, "{series:?}");
+        for series in series {
             let (name, labels) = series.split_once('{').unwrap();
             let labels = labels
                 .trim_end_matches('}')
                 .split(',')
                 .map(|label| label.split_once('=').unwrap());
             for (label, value) in labels.filter(|(label, _)| !["job", "instance"].contains(label)) {
-                // Of the others all values are there from the start.
-                let open =
+                // Any value may occur of these labels. All values of the others exist from the start.
+                let is_open =
                     ["code", "component", "kind", "le", "registry", "version"].contains(&label);
-                let wanted = if open {
+                let expected = if is_open {
                     format!("{label}=\"")
                 } else {
                     format!("{label}={value}")
@@ -139,7 +139,7 @@ mod tests {
                     .lines()
                     .filter(|line| line.split('{').next() == Some(name));
                 assert!(
-                    lines.any(|line| line.contains(&wanted)),
+                    lines.any(|line| line.contains(&expected)),
                     "{series}: {label}"
                 );
             }

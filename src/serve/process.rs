@@ -1,5 +1,5 @@
-//! Parts that all services share: supervised tasks, and the port of metrics and probes, which show their health; in the
-//! webhook and the controller also the snapshot, and the tasks that keep it in line with the files and the cluster.
+//! Parts that all services share: supervised tasks, and the port of metrics and probes, which shows their health. The
+//! webhook and the controller also have the snapshot, and the tasks that update it by the files and the cluster.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,16 +29,18 @@ use tolerarch_support::sync::Mutex;
 use tolerarch_webhook::admin::Admin;
 use tolerarch_webhook::listener::{Limits, Listener, Phase};
 
-/// Limits for readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
-/// need. Beyond them the connection that has waited the longest is closed, so that a probe always gets through.
+/// Limits on connections to metrics and probes: enough for their readers, but too few to use up the file descriptors that
+/// reviews need. At the limit the connection that has been idle longest is closed, so that a probe always gets an answer.
 const LIMITS: Limits = Limits {
     connections: 256,
     per_peer: 64,
     spared: Duration::ZERO,
 };
-/// Maximum time of such a connection until its first request, and between two requests.
+/// Maximum time until the first request of such a connection.
 const FIRST_TIME: Duration = Duration::from_secs(5);
+/// Maximum time between two requests of such a connection.
 const IDLE_TIME: Duration = Duration::from_secs(15);
+/// Maximum time for such connections to end when the process ends.
 const FINISH_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of connections that wait to be accepted: as many as Linux allows by default (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
@@ -53,7 +55,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Makes a process without tasks. The port of metrics and probes is bound, and served once the process runs.
+    /// Makes a process without tasks. Binds the port of metrics and probes, which [`Process::run`] serves.
     pub(super) async fn bind(config: &Config) -> Result<Self, ServeError> {
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         logging::count_panics(&metrics)?;
@@ -68,7 +70,7 @@ impl Process {
         })
     }
 
-    /// Supervises a task that is a component by itself, with the health that it reports.
+    /// Supervises a task that is a health component of its own.
     pub(super) fn keep<T: Send + 'static>(
         &mut self,
         name: &'static str,
@@ -80,22 +82,23 @@ impl Process {
         self.components.push(Component::reported(name, state));
     }
 
-    /// Builds the snapshot, and the task that keeps its shared cache. `controller` publishes the controller's settings.
+    /// Builds the snapshot, and the task of its shared cache. `controller` publishes the controller's settings.
     pub(super) async fn load(
         &self,
         config: Config,
         environment: &Environment,
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<(Live, Option<SharedCacheKeeper>), ServeError> {
-        // In the controller the metrics of reviews would look like a webhook that fails.
+        // In the controller, metrics of reviews would look like those of a failing webhook, so they are not rendered.
         let reviews = if controller.is_some() {
             &Metrics::new([])?
         } else {
             &self.metrics
         };
         let families = Families::register(&self.metrics, reviews)?;
-        let counts = SharedCacheMetrics::register(&self.metrics)?;
-        let (shared, keeper) = SharedCacheKeeper::begin(config.shared_cache.clone(), counts)
+        let shared_cache_metrics = SharedCacheMetrics::register(&self.metrics)?;
+        let settings = config.shared_cache.clone();
+        let (shared, keeper) = SharedCacheKeeper::begin(settings, shared_cache_metrics)
             .await
             .unzip();
         let live = Live::begin(config, shared, families, environment.clone(), controller)?;
@@ -137,25 +140,25 @@ impl Process {
         Ok(())
     }
 
-    /// Follows the nodes and NodePools. The component has the health of the reading as well as that of the task.
+    /// Follows the nodes and NodePools. The component shows the health of both the reading and the task.
     fn follow_cluster(&mut self, live: &Live, discover: Discover) -> Result<(), ServeError> {
         let watcher = live
             .watcher()
             .map_err(|cause| ServeError::Cluster("discover", cause))?;
         let discoverer = Discoverer::new(discover, watcher, live.clone());
         let readiness = discoverer.readiness();
-        let kept = Reported::default();
+        let task_state = Reported::default();
         self.supervisor
-            .keep("discovery", kept.clone(), discoverer, |task| {
+            .keep("discovery", task_state.clone(), discoverer, |task| {
                 Box::pin(task.run())
             });
         self.components.push(Component::new("discovery", move || {
-            [readiness(), kept.get()]
+            [readiness(), task_state.get()]
         }));
         Ok(())
     }
 
-    /// Follows the controller's record of images that failed.
+    /// Follows the controller's record of failed images.
     fn follow_failed_images(&mut self, live: &Live, name: ObjectName) -> Result<(), ServeError> {
         let not_connected = |cause| ServeError::Cluster("server.failedImages", cause);
         let cluster = Cluster::of(Caller::Service, &live.environment).map_err(not_connected)?;
@@ -174,7 +177,7 @@ impl Process {
         Ok(())
     }
 
-    /// Follows changes of the files since `seen`, which was read before their use.
+    /// Follows changes of the files since `seen`, their versions before they were used.
     pub(super) fn follow(
         &mut self,
         live: &Live,
@@ -193,10 +196,10 @@ impl Process {
         self.configuration = Some(Component::reported("configuration", state));
     }
 
-    /// Answers readers of metrics and probes until `service` is done and the tasks have ended.
+    /// Serves metrics and probes until `service` completes and the tasks have ended.
     ///
     /// # Errors
-    /// Fails if an accept loop or the supervision ended by itself: after such an internal error a restart is better.
+    /// Fails if an accept loop or the supervision ended by itself: after such an internal error a restart is best.
     pub(super) async fn run(
         self,
         service: impl Future<Output = Result<(), ServeError>>,
@@ -221,14 +224,14 @@ impl Process {
         let (phase, phases) = watch::channel(Phase::Serving);
         let mut admin = listener.start(phases);
         tokio::select! {
-            done = service => done?,
+            result = service => result?,
             () = supervisor.ended() => return Err(ServeError::Supervisor),
             _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
         }
         supervisor.tasks.shutdown().await;
         phase.send_replace(Phase::Stopping);
         if timeout(FINISH_TIME, admin).await.is_err() {
-            tracing::debug!("a reader of metrics was cut off");
+            tracing::debug!("a connection to the port of metrics and probes was cut off");
         }
         Ok(())
     }
@@ -240,8 +243,8 @@ pub(super) fn address(tcp: &TcpListener) -> String {
         .map_or_else(|_| String::new(), |address| address.to_string())
 }
 
-/// Binds a port of the configuration. `[::]` means IPv4 as well: by every address of a machine without IPv6, and elsewhere
-/// whatever `net.ipv6.bindv6only` says, as for servers in Go (`favoriteAddrFamily`).
+/// Binds a port of the configuration. As for servers in Go (`favoriteAddrFamily`), `[::]` includes IPv4: with any value of
+/// `net.ipv6.bindv6only`, and also on a machine without IPv6.
 pub(super) async fn listen(
     key: &'static str,
     address: SocketAddr,

@@ -1,8 +1,8 @@
-//! The configuration follows its files while the webhook runs: the file itself, and what it names.
+//! Reloads the configuration while a service runs: if its file changes, or a file that it names.
 //!
-//! Files are polled, as Kubernetes swaps symlinks below them (kubelet's AtomicWriter), which changes the inode that
-//! they lead to, and others write in place, which changes its times. What two looks in a row agree on is taken, so that
-//! nothing half-written is. A configuration with faults changes nothing.
+//! Files are polled. Kubernetes swaps symlinks (kubelet's AtomicWriter), which changes the inode to which a path leads;
+//! other programs write in place, which changes the times of the inode. A change is applied when two polls in a row see
+//! the same state, so that no half-written file is used. A configuration with faults changes nothing.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,15 +22,17 @@ use tolerarch_support::metrics::outcome;
 use tolerarch_support::sync::Mutex;
 
 const POLL: Duration = Duration::from_secs(2);
-/// Maximum depth of directories that are searched, and maximum number of files in all.
+/// Maximum depth of directories that are searched.
 const DEPTH: usize = 3;
+/// Maximum number of files and directories in total.
 const FILES: usize = 4096;
 
-const UNREADABLE: &str = "its file cannot be read; the old one goes on";
-const INVALID: &str = "its file is not valid; the old one goes on";
-const UNUSABLE: &str = "a file that it names cannot be used; the old one goes on";
+const UNREADABLE: &str = "its file cannot be read; the previous configuration stays in use";
+const INVALID: &str = "its file is not valid; the previous configuration stays in use";
+const UNUSABLE: &str =
+    "a file that it names cannot be used; the previous configuration stays in use";
 
-/// Fingerprints that change with the files of a configuration.
+/// Fingerprints of the files of a configuration.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct FileVersions {
     file: u64,
@@ -44,7 +46,7 @@ impl FileVersions {
         let config = config.clone();
         let read =
             spawn_blocking(move || Self::read(&sources, &files(&config, &sources.environment)));
-        // Where reading broke off nothing was seen.
+        // After a panic, the default differs from any files, so that they are read again.
         read.await.unwrap_or_default()
     }
 
@@ -64,14 +66,16 @@ pub(super) struct Follower {
     files: Vec<PathBuf>,
     /// Versions of the files when they were last used or refused.
     seen: FileVersions,
-    /// Versions of the files at the last look.
-    before: FileVersions,
-    /// Whether the configuration could not be read as it was last seen: what made it so need not be in its version.
+    /// Versions of the files at the last poll.
+    polled: FileVersions,
+    /// True if the configuration could not be read in the version `seen`. Its cause may go away without a change of the
+    /// version.
     is_unread: bool,
 }
 
 impl Follower {
-    /// Makes a follower. `seen` was read before the files were used. `None` if the configuration cannot be read again.
+    /// Makes a follower. `seen` are the versions of the files before they were used. Returns `None` if the configuration
+    /// can be read only once.
     pub(super) fn new(
         live: Live,
         sources: Sources,
@@ -83,7 +87,7 @@ impl Follower {
             return None;
         }
         let config = live.config();
-        let before = seen.clone();
+        let polled = seen.clone();
         // The file may have changed between its first reading and `seen`.
         if let Ok(loaded) = sources.load_again()
             && loaded.config != config
@@ -97,33 +101,34 @@ impl Follower {
             levels,
             files,
             seen,
-            before,
+            polled,
             is_unread: false,
         })
     }
 
-    /// Reports whether the files are in use as they are now. Each look has a thread, as it may wait for files.
+    /// Polls the files, and reports whether their current versions are in use. Each poll runs in a thread, because it may
+    /// wait for files.
     pub(super) async fn run(follower: &Arc<Mutex<Self>>, state: Reported) {
         let mut ticks = interval(POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let follower = Arc::clone(follower);
-            let look = spawn_blocking(move || follower.lock().look());
-            let looked = state.await_files(look).await;
-            // The panic itself has been logged with its location.
-            let Ok(outcome) = looked else { return };
+            let poll = spawn_blocking(move || follower.lock().poll());
+            let result = state.looking(poll).await;
+            // A panic has already been logged with its location.
+            let Ok(outcome) = result else { return };
             if let Some(outcome) = outcome {
                 state.set(outcome);
             }
         }
     }
 
-    /// Takes over changes. Returns the resulting health; `None` if nothing has changed.
-    fn look(&mut self) -> Option<State> {
+    /// Applies changes. Returns the resulting health; `None` if nothing has changed.
+    fn poll(&mut self) -> Option<State> {
         let now = FileVersions::read(&self.sources, &self.files);
-        if now != self.before {
-            self.before = now;
+        if now != self.polled {
+            self.polled = now;
             return None;
         }
         let is_readable = || !matches!(self.sources.load_again(), Err(ConfigError::Read { .. }));
@@ -135,33 +140,33 @@ impl Follower {
         let old = self.live.config();
         let reloaded = self.reload();
         self.is_unread = reloaded == Err(UNREADABLE);
-        let metrics = &self.live.metrics.own;
+        let metrics = &self.live.metrics.changes;
         let result = outcome(reloaded.is_ok());
         metrics.reloads.with_label_values(&[result]).inc();
         metrics.last_reload.set(reloaded.is_ok().into());
-        let kept = match reloaded {
-            Ok(kept) => kept,
+        let unchanged_keys = match reloaded {
+            Ok(keys) => keys,
             Err(why) => return Some(State::Degraded(why)),
         };
         let config = self.live.config();
         // Fails only if logging has ended.
         let _ = self.levels.reload(targets(config.log.level));
         let changes = config.changes(&old).join(", ");
-        if kept.is_empty() {
+        if unchanged_keys.is_empty() {
             tracing::info!(changes, "configuration reloaded");
         } else {
-            let restart = kept.join(", ");
+            let restart = unchanged_keys.join(", ");
             tracing::warn!(
                 changes,
                 restart,
-                "configuration reloaded, but for what needs a restart"
+                "configuration reloaded, except for keys that need a restart"
             );
         }
         Some(State::Healthy)
     }
 
-    /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
-    /// helper that has been installed, or a file that could not be read for a while.
+    /// Uses sources of credentials that have become usable although no file of the configuration has changed, such as a
+    /// helper that has been installed.
     fn retry_credentials(&self) {
         let config = self.live.config();
         let current = self.live.current.load_full();
@@ -176,42 +181,43 @@ impl Follower {
         if faults_now == faults {
             return;
         }
-        match self.live.take(config) {
+        match self.live.apply(config) {
             Ok(_) => tracing::info!("sources of credentials read again"),
             Err(error) => tracing::error!(%error, "sources of credentials cannot be read again"),
         }
     }
 
-    /// Takes over the configuration as it is now. Returns the keys that need a restart, or after logging why it cannot
-    /// be used the text for probes, which show no content of files.
+    /// Applies the current configuration. Returns the keys that need a restart. If the configuration cannot be used, logs
+    /// the error and fails with a text for probes, which must not quote the content of files.
     fn reload(&mut self) -> Result<Vec<String>, &'static str> {
         let refuse = |error: &dyn std::error::Error, why| {
-            tracing::error!(%error, "the changed configuration cannot be used; the old one goes on");
+            tracing::error!(%error, "the changed configuration cannot be used; the previous one stays in use");
             why
         };
         let loaded = self.sources.load_again().map_err(|error| match error {
             ConfigError::Read { .. } => refuse(&error, UNREADABLE),
             ConfigError::Faults { .. } => refuse(&error, INVALID),
         })?;
-        // First what the files are, then their use: a change in between is seen the next time.
+        // The fingerprints come before the use of the files, so that the next poll sees a change in between.
         self.files = files(&loaded.config, &self.sources.environment);
         self.seen.named = fingerprint(&self.files);
-        self.before = self.seen.clone();
-        let kept = self
+        self.polled = self.seen.clone();
+        let unchanged_keys = self
             .live
-            .take(loaded.config.clone())
+            .apply(loaded.config.clone())
             .map_err(|error| refuse(&error, UNUSABLE))?;
         loaded.log_warnings();
-        Ok(kept)
+        Ok(unchanged_keys)
     }
 }
 
-/// Returns whether this can be read only once, as a pipe like a shell's `<(…)`.
+/// Returns whether a file can be read only once, such as a shell's `<(…)`.
 fn is_stream(file: &Path) -> bool {
     file::in_time(file, |file| fs::metadata(file)).is_ok_and(|metadata| !metadata.is_file())
 }
 
-/// Hashes what changes with these files, and with all in these directories; for paths that cannot be read, the reason.
+/// Hashes the metadata of these files, and of all files in these directories. For a path that cannot be read, hashes the
+/// reason.
 fn fingerprint(paths: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut left = FILES;
@@ -236,14 +242,14 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
     metadata.len().hash(hasher);
     metadata.mtime().hash(hasher);
     metadata.mtime_nsec().hash(hasher);
-    // This time shows when a file has become readable.
+    // The change time differs when a file has become readable.
     metadata.ctime().hash(hasher);
     metadata.ctime_nsec().hash(hasher);
     if depth == 0 || !metadata.is_dir() {
         return;
     }
     for entry in file::entries(path, FILES).unwrap_or_default() {
-        // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
+        // Kubelet's links lead to `..data` and the like. The files in there also have names outside of them.
         let name = entry.file_name().unwrap_or_default();
         if !name.as_encoded_bytes().starts_with(b"..") {
             add(&entry, depth - 1, left, hasher);

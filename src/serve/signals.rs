@@ -8,7 +8,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::error::ServeError;
 
-/// Runs a service, which ends in its own time once notified of SIGTERM or SIGINT, or at once after a second signal.
+/// Runs a service. SIGTERM or SIGINT notifies it, so that it can end in order; a second signal ends it at once.
 pub(super) async fn until_signalled(
     service: impl AsyncFnOnce(OwnedNotified) -> Result<(), ServeError>,
 ) -> Result<(), ServeError> {
@@ -23,14 +23,14 @@ pub(super) async fn until_signalled(
     };
     let shutdown = Arc::new(Notify::new());
     let service = service(Arc::clone(&shutdown).notified_owned());
-    let twice = async {
+    let second_signal = async {
         next().await;
         shutdown.notify_one();
         next().await;
     };
     tokio::select! {
-        done = service => done?,
-        () = twice => {
+        result = service => result?,
+        () = second_signal => {
             tracing::warn!("a second signal: ended at once, open requests are cut off");
             return Ok(());
         }

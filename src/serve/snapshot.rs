@@ -1,4 +1,4 @@
-//! Builds the snapshot that decides: at the start, on a reload, when the cluster changes, and for the commands.
+//! Builds the snapshot by which Pods are decided: at the start, on a reload, when the cluster changes, and for commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,14 +25,15 @@ use tolerarch_kubernetes::discovery::{self, Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Maximum number of faults of credentials or hosts' TLS logged at a time: a directory may have thousands of files.
+/// Maximum number of faults of credentials or of hosts' TLS that are logged at a time: a directory may have thousands of
+/// files.
 const LOGGED_FAULTS: usize = 20;
-/// Maximum time for which the controller caches failures of registries: it checks Pods again until their images are
-/// known, and a circuit breaker spares a registry that fails.
+/// Maximum time for which the controller caches failures of registries. It looks images up again until they are known, and
+/// a circuit breaker protects a failing registry.
 const FAILURE: Duration = Duration::from_secs(1);
 
-/// Builds the snapshot of this configuration. Blocks the thread while it reads the named files. Keeps the caches of
-/// `before`, else begins with the `shared` cache; `traces` record lookups; `caller` is the account for the cluster.
+/// Builds the snapshot of this configuration. Blocks the thread while it reads files. Keeps the caches of `before`;
+/// without it, begins with the `shared` cache. `traces` record lookups, and `caller` is the account for the cluster.
 pub(super) fn load(
     config: &Config,
     metrics: &Families,
@@ -88,7 +89,7 @@ pub(super) fn load(
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovered {
     pub inventory: Inventory,
-    /// True if all kinds that are discovered have been read.
+    /// True if all kinds that discovery reads have been read.
     pub is_complete: bool,
 }
 
@@ -119,7 +120,7 @@ pub(super) fn policies(
     (policy, profiles)
 }
 
-/// Current snapshot of this process, and the sources it is built from. Clones share them.
+/// Current snapshot of this process, and the sources from which it is built. Clones share both.
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) current: Current,
@@ -183,7 +184,7 @@ impl Live {
         discovery::selected_labels(&self.sources.lock().config.policy.pools)
     }
 
-    /// Returns whether all kinds that are discovered have been read.
+    /// Returns whether all kinds that discovery reads have been read.
     pub(super) fn is_discovered(&self) -> bool {
         let sources = self.sources.lock();
         if !sources.config.discover.is_on() {
@@ -193,10 +194,10 @@ impl Live {
         discovered.is_some_and(|discovered| discovered.is_complete)
     }
 
-    /// Takes over another configuration, as a whole or not at all, with the known state of the cluster. Returns the
-    /// keys that need a restart. Blocks the thread while it reads files.
-    pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
-        let kept = config.keep(&self.config());
+    /// Applies another configuration as a whole or not at all, with the last state of the cluster. Returns the keys that
+    /// need a restart. Blocks the thread while it reads files.
+    pub(super) fn apply(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
+        let unchanged_keys = config.keep(&self.config());
         let before = self.current.load_full();
         let mut loaded = load(
             &snapshot_config(&config, self.controller.is_some()),
@@ -218,10 +219,10 @@ impl Live {
         if let Some(controller) = &self.controller {
             controller.send_replace(sources.config.controller.clone());
         }
-        Ok(kept)
+        Ok(unchanged_keys)
     }
 
-    /// Publishes a snapshot by this state of the cluster. The known images and credentials stay.
+    /// Publishes a snapshot with this state of the cluster. Caches and credentials stay.
     pub(super) fn discovered(&self, discovered: Discovered) {
         let mut sources = self.sources.lock();
         sources.discovered = Some(discovered);
@@ -237,7 +238,7 @@ impl Live {
             .iter()
             .map(|pool| format!("{} ({})", pool.name, pool.platforms))
             .collect();
-        tracing::info!(pools = pools.join("; "), "pools as the cluster shows them");
+        tracing::info!(pools = pools.join("; "), "pools updated from the cluster");
         self.current.store(Arc::new(Snapshot {
             policy,
             profiles,
@@ -267,7 +268,7 @@ impl Live {
             is_complete,
         } = discovered.as_ref()?;
         let discovery = Discovery::of(&config.policy.pools, inventory);
-        let mismatches = &self.metrics.own.mismatches;
+        let mismatches = &self.metrics.changes.mismatches;
         mismatches.reset();
         for pool in &discovery.pools {
             let gauge = mismatches.with_label_values(&[&pool.pool.name]);
@@ -285,7 +286,7 @@ impl Live {
     }
 }
 
-/// Returns the configuration with which snapshots are built, in the webhook or the controller.
+/// Returns the configuration by which snapshots are built. In the controller, failures of registries are cached briefly.
 fn snapshot_config(config: &Config, is_controller: bool) -> Config {
     let mut config = config.clone();
     if is_controller {
@@ -296,12 +297,12 @@ fn snapshot_config(config: &Config, is_controller: bool) -> Config {
     config
 }
 
-/// Logs the faults of sources of credentials, except those of `before`, which have been logged.
+/// Logs the faults of sources of credentials, except those in `before`, which have been logged already.
 fn log_credential_faults(faults: &[SourceFault], before: &[SourceFault]) {
     let new = || faults.iter().filter(|fault| !before.contains(fault));
     for error in new().take(LOGGED_FAULTS) {
         let kept = error.kept;
-        tracing::error!(%error, kept, "a source of credentials cannot be used; the others are");
+        tracing::error!(%error, kept, "a source of credentials cannot be used; the others are in use");
     }
     let more = new().count().saturating_sub(LOGGED_FAULTS);
     if more > 0 {
@@ -309,7 +310,7 @@ fn log_credential_faults(faults: &[SourceFault], before: &[SourceFault]) {
     }
 }
 
-/// Logs the hosts with which TLS cannot be set up, except those of `before`, which have been logged.
+/// Logs the hosts with which TLS cannot be set up, except those in `before`, which have been logged already.
 fn log_tls_faults(faults: &[String], before: &[String]) {
     let new = faults.iter().filter(|fault| !before.contains(fault));
     for fault in new.take(LOGGED_FAULTS) {
@@ -320,10 +321,11 @@ fn log_tls_faults(faults: &[String], before: &[String]) {
     }
 }
 
-/// Returns the paths read for this configuration, also those that a `hosts.toml` names. Blocks the thread meanwhile.
+/// Returns the paths that are read for this configuration, including those that a `hosts.toml` names. Blocks the thread while
+/// it reads these.
 pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
-    // Without proxies that can be used nothing is read for registries.
+    // If the proxies are invalid, no file is read for registries.
     if let Ok(settings) = config.registry_settings(environment) {
         files.extend(settings.files());
     }

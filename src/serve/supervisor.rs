@@ -1,4 +1,4 @@
-//! Keeps background tasks running: one that ends, by a panic or otherwise, is started again, and that shows.
+//! Keeps background tasks running: starts a task again that has ended, by a panic or otherwise, and reports it.
 
 use futures_util::future::BoxFuture;
 use prometheus::IntCounterVec;
@@ -9,12 +9,12 @@ use tolerarch_engine::decide::caught;
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
-/// Pause before a task is started again, doubled each time until it is the longest.
+/// Pause before a task is started again for the first time. It is doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 const ENDED: &str = "its background task ended and is being started again";
 
-/// Function of a task, which does not end except by an internal error. The task's state outlives a run.
+/// Function of a task, which ends only by an internal error. The task's state outlives a run.
 pub(super) type Run<T> = fn(&mut T) -> BoxFuture<'_, ()>;
 
 pub(super) struct Supervisor {
@@ -35,7 +35,7 @@ impl Supervisor {
         })
     }
 
-    /// Keeps this task running. The state has a fault while the task waits to be started again.
+    /// Keeps a task running. `state` has a fault while the task waits to be started again.
     pub(super) fn keep<T: Send + 'static>(
         &mut self,
         name: &'static str,
@@ -47,10 +47,10 @@ impl Supervisor {
         self.tasks.spawn(async move {
             let mut pause = FIRST_PAUSE;
             loop {
-                let begun = Instant::now();
-                // The panic itself has been logged with its location.
+                let start = Instant::now();
+                // A panic has already been logged with its location.
                 let _ = caught(run(&mut task)).await;
-                if begun.elapsed() > LONGEST_PAUSE {
+                if start.elapsed() > MAX_PAUSE {
                     pause = FIRST_PAUSE;
                 }
                 tracing::error!(
@@ -62,12 +62,12 @@ impl Supervisor {
                 sleep(pause).await;
                 restarts.inc();
                 state.set_fault(ENDED, false);
-                pause = (2 * pause).min(LONGEST_PAUSE);
+                pause = (2 * pause).min(MAX_PAUSE);
             }
         });
     }
 
-    /// Waits until the supervision itself ends, by an internal error.
+    /// Waits until the supervision itself ends by an internal error.
     pub(super) async fn ended(&mut self) {
         if self.tasks.join_next().await.is_none() {
             std::future::pending::<()>().await;

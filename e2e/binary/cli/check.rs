@@ -162,7 +162,7 @@ async fn a_profile_decides_where_one_is_named() {
     let (status, reason, stderr) = check(&[]).await;
     assert_eq!((status, reason.as_str()), (Some(0), "tolerated"));
     assert!(
-        stderr.contains("note: this command asks no cluster"),
+        stderr.contains("note: this command reads no pools from a cluster"),
         "{stderr}"
     );
     let (status, reason, _) = check(&["--profile", "batch"]).await;

@@ -55,19 +55,19 @@ impl Webhook {
         self.live.current.load_full().policy.clone()
     }
 
-    /// Waits until this is decided by.
-    async fn until(&self, what: &str, is_so: impl Fn(&Policy) -> bool) {
+    /// Waits until a policy with this property is in use.
+    async fn until(&self, what: &str, is_expected: impl Fn(&Policy) -> bool) {
         let published = async {
-            while !is_so(&self.policy()) {
+            while !is_expected(&self.policy()) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let done = tokio::time::timeout(Duration::from_secs(120), published).await;
-        assert!(done.is_ok(), "{what}: {:?}", self.policy());
+        let result = tokio::time::timeout(Duration::from_secs(120), published).await;
+        assert!(result.is_ok(), "{what}: {:?}", self.policy());
     }
 
-    async fn until_state(&self, is_so: impl Fn(State) -> bool) {
-        while !is_so((self.readiness)()) {
+    async fn until_state(&self, is_expected: impl Fn(State) -> bool) {
+        while !is_expected((self.readiness)()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -81,7 +81,7 @@ impl Webhook {
     }
 }
 
-/// A NodePool of these architectures with the taint of the configured pool.
+/// Returns a NodePool of these architectures, whose taint has the NodePool's name as its key.
 fn node_pool(name: &str, architectures: &[&str], labels: Value) -> Value {
     let requirement =
         json!({"key": "kubernetes.io/arch", "operator": "In", "values": architectures});
@@ -99,7 +99,7 @@ fn node(name: &str, architecture: &str, taint: &str) -> Value {
     })
 }
 
-/// A pool `own` of amd64, behind the taint `own`.
+/// Returns a configuration with a pool `own` of amd64, whose nodes have the taint `own`.
 fn config(more: &Value) -> String {
     let pool = json!({
         "name": "own", "platforms": ["linux/amd64"], "tolerations": [{"key": "own", "operator": "Exists"}],
@@ -111,13 +111,13 @@ fn config(more: &Value) -> String {
     config.to_string()
 }
 
-fn own(policy: &Policy) -> tolerarch_core::image::PlatformSet {
+fn pool_platforms(policy: &Policy) -> tolerarch_core::image::PlatformSet {
     policy.pools[0].platforms
 }
 
-/// Labels of nodes are kept only where a pool is selected by them, so that the nodes have to be listed again.
+/// Only labels that select a pool are kept of nodes, so the nodes have to be listed again.
 #[tokio::test]
-async fn a_pool_that_is_selected_after_a_reload_has_the_platforms_of_its_nodes() {
+async fn pool_selected_after_a_reload_gets_its_nodes_platforms() {
     let api = Lists::start().await;
     let mut labelled = node("big", "arm64", "other");
     labelled["metadata"]["labels"]["group"] = "multi".into();
@@ -125,24 +125,26 @@ async fn a_pool_that_is_selected_after_a_reload_has_the_platforms_of_its_nodes()
     api.put(Node::PATH, labelled);
     let webhook = Webhook::start(api, &config(&json!({}))).await;
     webhook.until_state(|state| state == State::Healthy).await;
-    assert_eq!(own(&webhook.policy()), platforms(&BOTH[..1]));
+    assert_eq!(pool_platforms(&webhook.policy()), platforms(&BOTH[..1]));
 
     let pool = json!({"name": "own", "platforms": ["linux/amd64"], "select": {"labels": {"group": "multi"}}});
     let selected = Config::parse(&config(&json!({"pools": [pool]}))).unwrap();
-    webhook.live.take(selected).unwrap();
+    webhook.live.apply(selected).unwrap();
     webhook
-        .until("selected", |policy| own(policy) == platforms(BOTH))
+        .until("selected", |policy| {
+            pool_platforms(policy) == platforms(BOTH)
+        })
         .await;
 }
 
 #[tokio::test]
-async fn a_pool_has_the_platforms_that_the_cluster_shows() {
+async fn pool_gets_the_platforms_of_its_nodes() {
     let api = Lists::start().await;
     api.put(NodePool::PATH, node_pool("own", &["amd64"], json!({})));
     let webhook = Webhook::start(api, &config(&json!({}))).await;
     webhook.until_state(|state| state == State::Healthy).await;
     assert_eq!(
-        (own(&webhook.policy()), webhook.mismatch("own")),
+        (pool_platforms(&webhook.policy()), webhook.mismatch("own")),
         (platforms(&BOTH[..1]), Some("0".into()))
     );
 
@@ -151,25 +153,29 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
         node_pool("own", &["amd64", "arm64"], json!({})),
     );
     webhook
-        .until("widened", |policy| own(policy) == platforms(BOTH))
+        .until("widened", |policy| {
+            pool_platforms(policy) == platforms(BOTH)
+        })
         .await;
     assert_eq!(webhook.mismatch("own"), Some("1".into()));
     webhook.api.put(Node::PATH, node("big", "s390x", "own"));
     let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
-    webhook.until("a node", |policy| own(policy) == all).await;
+    webhook
+        .until("a node", |policy| pool_platforms(policy) == all)
+        .await;
 
-    // What is no longer readable stays, also when the configuration is read again.
+    // If the cluster can no longer be read, its last state counts, also after a reload.
     for list in [NodePool::PATH, Node::PATH] {
         webhook.api.refuse(list, Some(403));
     }
     webhook
         .until_state(|state| state == State::Degraded(STALE))
         .await;
-    assert_eq!(own(&webhook.policy()), all);
+    assert_eq!(pool_platforms(&webhook.policy()), all);
     let observing = Config::parse(&config(&json!({"mode": "observe"}))).unwrap();
-    webhook.live.take(observing).unwrap();
+    webhook.live.apply(observing).unwrap();
     assert_eq!(
-        (own(&webhook.policy()), webhook.policy().mode),
+        (pool_platforms(&webhook.policy()), webhook.policy().mode),
         (all, tolerarch_core::policy::Mode::Observe)
     );
 
@@ -178,18 +184,20 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
         webhook.api.refuse(list, None);
     }
     webhook
-        .until("the node is gone", |policy| own(policy) == platforms(BOTH))
+        .until("the node is gone", |policy| {
+            pool_platforms(policy) == platforms(BOTH)
+        })
         .await;
     assert_eq!(
         webhook.policy().mode,
         tolerarch_core::policy::Mode::Observe,
-        "of the configuration that is in use"
+        "the mode of the current configuration"
     );
     webhook.until_state(|state| state == State::Healthy).await;
 }
 
 #[tokio::test]
-async fn a_labelled_node_pool_is_opened_while_it_is_there() {
+async fn labelled_node_pool_is_a_pool_while_it_exists() {
     let profiles = json!({"all": {"mode": "enforce"}, "one": {"pools": ["own"]}, "named": {"pools": ["found"]}});
     let webhook = Webhook::start(
         Lists::start().await,
@@ -207,12 +215,12 @@ async fn a_labelled_node_pool_is_opened_while_it_is_there() {
     webhook
         .until("found", |policy| policy.pools.len() == 2)
         .await;
-    let found = &webhook.policy().pools[1];
+    let discovered = &webhook.policy().pools[1];
     assert_eq!(
-        (found.name.as_str(), found.platforms),
+        (discovered.name.as_str(), discovered.platforms),
         ("found", platforms(&["linux/arm64"]))
     );
-    assert_eq!(found.tolerations[0].key.as_str(), "spot");
+    assert_eq!(discovered.tolerations[0].key.as_str(), "spot");
     assert_eq!(webhook.mismatch("found"), Some("0".into()));
     let names = |profile: &str| -> Vec<String> {
         let snapshot = webhook.live.current.load_full();
@@ -245,18 +253,18 @@ async fn placement_follows_the_cluster() {
     api.put(Node::PATH, node("a", "s390x", "x"));
     api.refuse(NodePool::PATH, Some(503));
     let webhook = Webhook::start(api, &config(&more)).await;
-    // While the NodePools are not known they may have what is assumed. The pool's platforms count without any node.
+    // Until the NodePools are read, the default platforms count. Those of the pool count without any node.
     let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
     webhook
         .until("nodes only", |policy| policy.placement.platforms == all)
         .await;
     webhook.api.refuse(NodePool::PATH, None);
-    let shown = platforms(&["linux/amd64", "linux/s390x"]);
+    let discovered = platforms(&["linux/amd64", "linux/s390x"]);
     webhook
-        .until("both", |policy| policy.placement.platforms == shown)
+        .until("both", |policy| policy.placement.platforms == discovered)
         .await;
     let snapshot = webhook.live.current.load_full();
-    assert_eq!(snapshot.profiles["p"].placement.platforms, shown);
+    assert_eq!(snapshot.profiles["p"].placement.platforms, discovered);
     assert_eq!(
         snapshot.profiles["q"].placement.platforms,
         platforms(&["linux/amd64"])
@@ -269,9 +277,9 @@ async fn placement_follows_the_cluster() {
         .await;
 }
 
-/// The cluster-autoscaler makes nodes of a group that has none, which only the pool's platforms show.
+/// The cluster-autoscaler may create nodes in a group without nodes, whose platforms only the pool names.
 #[tokio::test]
-async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
+async fn platforms_of_pools_count_without_nodes() {
     let remote = Remote::builder().plain_http().start().await;
     let repo = remote.repo("app");
     repo.index(Some("amd64"), BOTH[..1].iter().copied());
@@ -292,7 +300,11 @@ async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
         }
         let webhook = Webhook::start(api, &config(&more)).await;
         webhook.until_state(|state| state == State::Healthy).await;
-        assert_eq!(own(&webhook.policy()), platforms(BOTH), "{architectures:?}");
+        assert_eq!(
+            pool_platforms(&webhook.policy()),
+            platforms(BOTH),
+            "{architectures:?}"
+        );
         let snapshot = webhook.live.current.load_full();
         for policy in [&snapshot.policy, &snapshot.profiles["closed"]] {
             assert_eq!(
@@ -313,7 +325,7 @@ async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
     }
 }
 
-/// Until the cluster has been read its nodes may have what its pools have, beside what is assumed.
+/// Until the cluster has been read, its nodes may have the platforms of the pools and the default platforms.
 #[tokio::test]
 async fn platforms_of_pools_count_before_the_first_reading() {
     let own_pool = json!({"name": "own", "platforms": ["linux/s390x"], "tolerations": [{"key": "own", "operator": "Exists"}]});
@@ -330,7 +342,7 @@ async fn platforms_of_pools_count_before_the_first_reading() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_karpenter_has_no_node_pools() {
+async fn karpenter_may_be_installed_later() {
     let api = Lists::start().await;
     api.refuse(NodePool::PATH, Some(404));
     let webhook = Webhook::start(api, &config(&json!({}))).await;
@@ -340,13 +352,15 @@ async fn a_cluster_without_karpenter_has_no_node_pools() {
         .api
         .put(NodePool::PATH, node_pool("own", EITHER, json!({})));
     webhook
-        .until("installed later", |policy| own(policy) == platforms(BOTH))
+        .until("installed later", |policy| {
+            pool_platforms(policy) == platforms(BOTH)
+        })
         .await;
 }
 
-/// What was looked up before does not have to be looked up again.
+/// Images that were looked up before are not looked up again.
 #[tokio::test]
-async fn what_is_known_of_images_stays_known() {
+async fn cached_images_are_kept_when_pools_change() {
     let remote = Remote::builder().plain_http().start().await;
     let repo = remote.repo("app");
     repo.index(Some("v1"), BOTH.iter().copied());
@@ -369,21 +383,23 @@ async fn what_is_known_of_images_stays_known() {
             .as_str()
     };
     assert_eq!(decide().await, "tolerated");
-    let asked = remote.requests().len();
+    let requests = remote.requests().len();
     webhook.api.put(Node::PATH, node("big", "s390x", "own"));
     webhook
-        .until("a node", |policy| own(policy) != platforms(&BOTH[..1]))
+        .until("a node", |policy| {
+            pool_platforms(policy) != platforms(&BOTH[..1])
+        })
         .await;
     assert_eq!(decide().await, "platform-missing");
-    assert_eq!(remote.requests().len(), asked);
+    assert_eq!(remote.requests().len(), requests);
 }
 
 #[tokio::test]
-async fn many_changes_are_one() {
+async fn many_changes_are_published_together() {
     let webhook = Webhook::start(Lists::start().await, &config(&json!({}))).await;
     webhook.until_state(|state| state == State::Healthy).await;
-    let begun = Instant::now();
-    // Each of them makes another difference.
+    let start = Instant::now();
+    // Each round changes the policy.
     for round in 0..500 {
         let label = json!({"tolerarch.io/pool": format!("p{round}")});
         webhook
@@ -398,16 +414,16 @@ async fn many_changes_are_one() {
         snapshots += u32::from(!Arc::ptr_eq(&last, &now));
         last = now;
     }
-    let most = 2 + begun.elapsed().as_millis() / 400;
+    let limit = 2 + start.elapsed().as_millis() / 400;
     assert!(
-        u128::from(snapshots) <= most,
+        u128::from(snapshots) <= limit,
         "{snapshots} in {:?}",
-        begun.elapsed()
+        start.elapsed()
     );
 }
 
 #[tokio::test]
-async fn readiness_waits_for_the_first_reading_and_not_for_long() {
+async fn readiness_waits_briefly_for_the_first_reading() {
     let api = Lists::start().await;
     api.refuse(Node::PATH, Some(403));
     let webhook = Webhook::start(api, &config(&json!({}))).await;

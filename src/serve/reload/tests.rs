@@ -21,7 +21,7 @@ use tolerarch_support::metrics::Metrics;
 use tolerarch_support::testing::detached_levels;
 use tolerarch_webhook::admission::Webhook;
 
-/// A ConfigMap volume as the kubelet lays it out.
+/// Writes a new version of a ConfigMap volume, as the kubelet does.
 fn swap(root: &Path, version: &str, text: &str) {
     let new = root.join(format!("..{version}"));
     fs::create_dir(&new).unwrap();
@@ -31,7 +31,7 @@ fn swap(root: &Path, version: &str, text: &str) {
 }
 
 #[test]
-fn a_swapped_link_and_a_file_written_in_place_count() {
+fn swapped_links_and_rewritten_files_change_the_fingerprint() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("config.yaml");
     symlink("..data/config.yaml", &file).unwrap();
@@ -48,20 +48,20 @@ fn a_swapped_link_and_a_file_written_in_place_count() {
     target.set_len(3).unwrap();
     target.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     let all = [absent, first, second, written, now()];
-    for (place, fingerprint) in all.iter().enumerate() {
-        assert!(!all[..place].contains(fingerprint), "{place}");
+    for (index, fingerprint) in all.iter().enumerate() {
+        assert!(!all[..index].contains(fingerprint), "{index}");
     }
 }
 
 #[test]
-fn a_file_that_becomes_readable_counts() {
+fn permissions_change_the_fingerprint() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let now = || fingerprint(&[file.path().to_owned()]);
     let before = now();
-    let begun = Instant::now();
-    // Not each change has a time of its own.
+    let start = Instant::now();
+    // Several changes may have the same time.
     while now() == before {
-        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(start.elapsed() < Duration::from_secs(60));
         for mode in [0o000, 0o600] {
             fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -69,7 +69,7 @@ fn a_file_that_becomes_readable_counts() {
 }
 
 #[test]
-fn directories_count_with_all_they_hold() {
+fn contents_of_directories_change_the_fingerprint() {
     let root = tempfile::tempdir().unwrap();
     let hash = || fingerprint(&[root.path().to_owned()]);
     let empty = hash();
@@ -81,16 +81,16 @@ fn directories_count_with_all_they_hold() {
     let other = hash();
     fs::rename(root.path().join("docker.io"), root.path().join("ghcr.io")).unwrap();
     let all = [empty, host, one, other, hash()];
-    for (place, hash) in all.iter().enumerate() {
-        assert!(!all[..place].contains(hash), "{place}");
+    for (index, hash) in all.iter().enumerate() {
+        assert!(!all[..index].contains(hash), "{index}");
     }
     symlink(root.path(), root.path().join("ghcr.io/loop")).unwrap();
     hash();
 }
 
-/// Reviews that are answered while the configuration changes fifty times.
+/// Reviews are answered while the configuration changes fifty times.
 #[tokio::test]
-async fn no_review_fails_while_it_changes() {
+async fn reviews_succeed_during_reloads() {
     let remote = Remote::builder().plain_http().start().await;
     let host = remote.address();
     let config = |pool: &str| {
@@ -98,7 +98,7 @@ async fn no_review_fails_while_it_changes() {
         let pool = json!({"name": pool, "platforms": ["linux/amd64"], "tolerations": [toleration]});
         let text = json!({
             "pools": [pool],
-            // A machine under load is no registry that hangs.
+            // On a machine under load a lookup may be slow.
             "lookup": {"budget": "60s", "timeout": "120s"},
             "registries": {"hosts": {&host: {"plainHttp": true}}},
             "network": {"allow": ["127.0.0.0/8"]},
@@ -114,7 +114,7 @@ async fn no_review_fails_while_it_changes() {
         for round in 0..50 {
             let live = live.clone();
             let next = config(if round % 2 == 0 { "b" } else { "a" });
-            spawn_blocking(move || live.take(next))
+            spawn_blocking(move || live.apply(next))
                 .await
                 .unwrap()
                 .unwrap();
@@ -151,7 +151,7 @@ async fn no_review_fails_while_it_changes() {
 }
 
 #[tokio::test]
-async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
+async fn decision_keeps_the_snapshot_it_started_with() {
     let remote = Remote::builder().plain_http().start().await;
     let config = |pool: &str, plain: bool| {
         let toleration = json!({"key": pool, "operator": "Exists"});
@@ -188,37 +188,37 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     let environment = Environment::default();
     let live = Live::begin(config("a", true), None, metrics, environment, None).unwrap();
     let current = Arc::clone(&live.current);
-    let begun = current.load_full();
-    let one = pod("one");
-    let other = pod("other");
-    assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
-    live.take(config("b", false)).unwrap();
+    let old = current.load_full();
+    let cached = pod("one");
+    let uncached = pod("other");
+    assert_eq!(decide(&old, &cached).await, ("tolerated", "a".to_owned()));
+    live.apply(config("b", false)).unwrap();
     assert_eq!(
-        decide(&begun, &pod("late")).await,
+        decide(&old, &pod("late")).await,
         ("tolerated", "a".to_owned())
     );
-    let now = current.load_full();
+    let new = current.load_full();
     assert_eq!(
-        decide(&now, &other).await,
+        decide(&new, &uncached).await,
         ("unreachable", String::new()),
-        "it is asked by TLS"
+        "the request uses TLS"
     );
     assert_eq!(
-        decide(&now, &one).await,
+        decide(&new, &cached).await,
         ("tolerated", "b".to_owned()),
-        "what is known stays known"
+        "the cache is kept"
     );
 }
 
 #[test]
-fn what_can_be_read_only_once_is_not_followed() {
+fn stream_is_not_followed() {
     let file = tempfile::NamedTempFile::new().unwrap();
     assert!(is_stream(Path::new("/dev/null")));
     assert!(!is_stream(file.path()) && !is_stream(Path::new("/nonesuch")));
 }
 
 #[tokio::test]
-async fn what_a_hosts_toml_names_counts() {
+async fn files_named_by_hosts_toml_are_followed() {
     let [root, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let ca = elsewhere.path().join("ca.crt");
     let toml = root.path().join("a.b/hosts.toml");
@@ -241,19 +241,19 @@ async fn what_a_hosts_toml_names_counts() {
     fs::write(&ca, "1").unwrap();
     assert!(
         FileVersions::now(&sources, &config).await == without,
-        "it is not read any more"
+        "it is no longer read"
     );
 }
 
-/// A configuration on disk that names a certificate authority, and what follows both.
-struct Followed {
+/// A configuration on disk that names a certificate authority, and its follower.
+struct Fixture {
     root: tempfile::TempDir,
     metrics: Metrics,
     follower: Follower,
     state: State,
 }
 
-impl Followed {
+impl Fixture {
     async fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::write(
@@ -265,7 +265,7 @@ impl Followed {
         Self::with(root, &config).await
     }
 
-    /// With this configuration; helpers are looked for in `bin`.
+    /// Starts with this configuration. Credential helpers are searched in `bin`.
     async fn with(root: tempfile::TempDir, config: &str) -> Self {
         let file = root.path().join("config.yaml");
         fs::write(&file, config).unwrap();
@@ -289,17 +289,17 @@ impl Followed {
         }
     }
 
-    /// Of another length for each mode: what is written twice at once may have one time.
+    /// Returns a configuration, whose length differs for each mode: two writes in a row may have the same time.
     fn config(root: &Path, mode: &str) -> String {
         let hosts = json!({"a.test": {"caFile": root.join("ca.crt")}});
         let end = if mode == "observe" { "\n" } else { "" };
         json!({"mode": mode, "registries": {"hosts": hosts}}).to_string() + end
     }
 
-    /// Two looks: what both see is taken.
-    fn look(&mut self) {
+    /// Polls twice: a change is applied when two polls see it.
+    fn poll(&mut self) {
         for _ in 0..2 {
-            self.state = self.follower.look().unwrap_or(self.state);
+            self.state = self.follower.poll().unwrap_or(self.state);
         }
     }
 
@@ -320,7 +320,7 @@ impl Followed {
 
 type Make = fn(&Path);
 
-/// What is no file that can be read, and how it comes about. To open a FIFO waits for a writer.
+/// Paths that are not readable files, and functions that make them. Opening a FIFO waits for a writer.
 const NO_FILES: [(&str, Make); 5] = [
     ("nothing", |_| {}),
     ("a FIFO", |path| {
@@ -350,28 +350,25 @@ fn remove(path: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_no_file_does_not_end_reloading() {
-    let mut followed = Followed::start().await;
-    followed.look();
-    assert_eq!(
-        (followed.metric(FAILED), followed.state),
-        (0, State::Healthy)
-    );
-    let config = followed.root.path().join("config.yaml");
+async fn unreadable_configuration_is_reloaded_once_readable() {
+    let mut fixture = Fixture::start().await;
+    fixture.poll();
+    assert_eq!((fixture.metric(FAILED), fixture.state), (0, State::Healthy));
+    let config = fixture.root.path().join("config.yaml");
     let mut mode = Mode::Enforce;
     for (what, make) in NO_FILES {
         let good = fs::read(&config).unwrap();
-        let failures = followed.metric(FAILED);
+        let failures = fixture.metric(FAILED);
         remove(&config);
         make(&config);
-        followed.look();
-        assert_eq!(followed.mode(), mode, "{what}: the old one goes on");
-        assert_eq!(followed.metric(FAILED), failures + 1, "{what}");
-        assert_eq!(followed.metric(IN_USE), 0, "{what}");
-        assert!(matches!(followed.state, State::Degraded(_)), "{what}");
-        followed.look();
+        fixture.poll();
+        assert_eq!(fixture.mode(), mode, "{what}: the previous one stays");
+        assert_eq!(fixture.metric(FAILED), failures + 1, "{what}");
+        assert_eq!(fixture.metric(IN_USE), 0, "{what}");
+        assert!(matches!(fixture.state, State::Degraded(_)), "{what}");
+        fixture.poll();
         assert_eq!(
-            (followed.metric(FAILED), followed.metric(IN_USE)),
+            (fixture.metric(FAILED), fixture.metric(IN_USE)),
             (failures + 1, 0),
             "{what}"
         );
@@ -385,23 +382,23 @@ async fn what_is_no_file_does_not_end_reloading() {
         } else {
             (Mode::Enforce, "enforce")
         };
-        fs::write(&config, Followed::config(followed.root.path(), text)).unwrap();
-        followed.look();
-        assert_eq!(followed.mode(), next, "{what}: a good file is taken");
-        assert_eq!(followed.metric(IN_USE), 1, "{what}");
-        assert_eq!(followed.state, State::Healthy, "{what}");
+        fs::write(&config, Fixture::config(fixture.root.path(), text)).unwrap();
+        fixture.poll();
+        assert_eq!(fixture.mode(), next, "{what}: a valid file is used");
+        assert_eq!(fixture.metric(IN_USE), 1, "{what}");
+        assert_eq!(fixture.state, State::Healthy, "{what}");
         mode = next;
     }
 }
 
-/// Also a change of the configuration is taken meanwhile.
+/// Meanwhile, changes of the configuration are applied.
 #[tokio::test]
-async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mended() {
-    let mut followed = Followed::start().await;
-    followed.look();
-    let root = followed.root.path().to_owned();
-    let ca = followed.root.path().join("ca.crt");
-    let live = followed.follower.live.clone();
+async fn unreadable_ca_file_affects_only_its_host() {
+    let mut fixture = Fixture::start().await;
+    fixture.poll();
+    let root = fixture.root.path().to_owned();
+    let ca = fixture.root.path().join("ca.crt");
+    let live = fixture.follower.live.clone();
     let good = fs::read(&ca).unwrap();
     for (what, make) in NO_FILES {
         assert_eq!(
@@ -411,8 +408,8 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
         );
         remove(&ca);
         make(&ca);
-        fs::write(root.join("config.yaml"), Followed::config(&root, "observe")).unwrap();
-        followed.look();
+        fs::write(root.join("config.yaml"), Fixture::config(&root, "observe")).unwrap();
+        fixture.poll();
         let now = live.current.load_full();
         let [fault] = now.resolver.tls_faults() else {
             panic!("{what}: {:?}", now.resolver.tls_faults())
@@ -420,12 +417,12 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
         let begin = format!("a.test: {}: cannot be read: ", ca.display());
         assert!(fault.starts_with(&begin), "{what}: {fault}");
         assert_eq!(
-            (followed.mode(), followed.metric(IN_USE)),
+            (fixture.mode(), fixture.metric(IN_USE)),
             (Mode::Observe, 1),
             "{what}"
         );
         assert_eq!(
-            followed.state,
+            fixture.state,
             State::Healthy,
             "{what}: the configuration itself"
         );
@@ -434,83 +431,77 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
             remove(&ca);
         }
         fs::write(&ca, &good).unwrap();
-        fs::write(root.join("config.yaml"), Followed::config(&root, "enforce")).unwrap();
-        followed.look();
+        fs::write(root.join("config.yaml"), Fixture::config(&root, "enforce")).unwrap();
+        fixture.poll();
     }
     fs::write(&ca, "no PEM").unwrap();
-    followed.look();
+    fixture.poll();
     assert!(
         live.current.load_full().resolver.tls_faults()[0]
             .contains("holds no certificate authority")
     );
     fs::write(&ca, &good).unwrap();
-    followed.look();
+    fixture.poll();
     assert_eq!(live.current.load_full().resolver.tls_faults(), [""; 0]);
-    assert_eq!(followed.metric(FAILED), 0);
+    assert_eq!(fixture.metric(FAILED), 0);
 }
 
 const FAILED: &str = "config_reloads_total{result=\"failure\"}";
 const IN_USE: &str = "config_last_reload_successful";
 
 #[tokio::test]
-async fn probes_say_what_is_wrong_with_a_configuration() {
-    let mut followed = Followed::start().await;
-    let before = followed.follower.live.config();
+async fn state_names_the_fault_of_a_configuration() {
+    let mut fixture = Fixture::start().await;
+    let before = fixture.follower.live.config();
     for (text, expected) in [
-        ("mode: observ", "its file is not valid; the old one goes on"),
-        (
-            r#"{"registries": {"hostsDir": "/nonesuch"}}"#,
-            "a file that it names cannot be used; the old one goes on",
-        ),
+        ("mode: observ", INVALID),
+        (r#"{"registries": {"hostsDir": "/nonesuch"}}"#, UNUSABLE),
     ] {
-        fs::write(followed.root.path().join("config.yaml"), text).unwrap();
-        followed.look();
-        assert_eq!(followed.state, State::Degraded(expected));
-        // What the cluster shows is merged with this, later.
-        assert_eq!(followed.follower.live.config(), before, "{text}");
+        fs::write(fixture.root.path().join("config.yaml"), text).unwrap();
+        fixture.poll();
+        assert_eq!(fixture.state, State::Degraded(expected));
+        // The state of the cluster is later merged with this configuration.
+        assert_eq!(fixture.follower.live.config(), before, "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_change_between_the_first_reading_and_the_first_look_is_taken() {
-    let mut followed = Followed::start().await;
-    let file = followed.root.path().join("config.yaml");
-    fs::write(file, Followed::config(followed.root.path(), "observe")).unwrap();
+async fn change_before_the_first_poll_is_applied() {
+    let mut fixture = Fixture::start().await;
+    let file = fixture.root.path().join("config.yaml");
+    fs::write(file, Fixture::config(fixture.root.path(), "observe")).unwrap();
     let Follower {
         live,
         sources,
         levels,
         ..
-    } = followed.follower;
+    } = fixture.follower;
     let seen = FileVersions::now(&sources, &live.config()).await;
-    followed.follower = Follower::new(live, sources, levels, seen).unwrap();
-    assert_eq!(followed.mode(), Mode::Enforce);
-    followed.look();
-    assert_eq!(
-        (followed.mode(), followed.metric(IN_USE)),
-        (Mode::Observe, 1)
-    );
+    fixture.follower = Follower::new(live, sources, levels, seen).unwrap();
+    assert_eq!(fixture.mode(), Mode::Enforce);
+    fixture.poll();
+    assert_eq!((fixture.mode(), fixture.metric(IN_USE)), (Mode::Observe, 1));
 }
 
 #[tokio::test]
-async fn images_that_failed_are_known_after_a_reload() {
-    let mut followed = Followed::start().await;
-    let live = followed.follower.live.clone();
+async fn failed_images_are_kept_at_a_reload() {
+    let mut fixture = Fixture::start().await;
+    let live = fixture.follower.live.clone();
     live.learned(Lessons::default());
     let before = live.current.load_full();
     fs::write(
-        followed.root.path().join("config.yaml"),
-        Followed::config(followed.root.path(), "observe"),
+        fixture.root.path().join("config.yaml"),
+        Fixture::config(fixture.root.path(), "observe"),
     )
     .unwrap();
-    followed.look();
+    fixture.poll();
     let now = live.current.load_full();
     assert!(!Arc::ptr_eq(&before, &now), "it is reloaded");
     assert!(Arc::ptr_eq(&before.lessons, &now.lessons));
 }
 
 #[tokio::test]
-async fn a_helper_that_is_installed_later_is_taken() {
+async fn helper_installed_later_is_used() {
     const FAULTS: &str = "credentials_source_faults{source=\"docker-configs\"}";
     let root = tempfile::tempdir().unwrap();
     let docker = root.path().join("config.json");
@@ -518,15 +509,15 @@ async fn a_helper_that_is_installed_later_is_taken() {
     fs::write(&docker, r#"{"credsStore": "late"}"#).unwrap();
     fs::create_dir(&bin).unwrap();
     let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();
-    let mut followed = Followed::with(root, &config).await;
-    let live = followed.follower.live.clone();
+    let mut fixture = Fixture::with(root, &config).await;
+    let live = fixture.follower.live.clone();
     live.metrics
         .credentials
         .show(live.current.load_full().credentials.faults());
-    followed.look();
-    assert_eq!(followed.metric(FAULTS), 1);
+    fixture.poll();
+    assert_eq!(fixture.metric(FAULTS), 1);
     let before = live.current.load_full();
-    followed.look();
+    fixture.poll();
     assert!(
         Arc::ptr_eq(&before, &live.current.load_full()),
         "nothing has changed"
@@ -535,10 +526,10 @@ async fn a_helper_that_is_installed_later_is_taken() {
     let helper = bin.join("docker-credential-late");
     fs::write(&helper, "").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
-    followed.look();
+    fixture.poll();
     assert_eq!(
         (
-            followed.metric(FAULTS),
+            fixture.metric(FAULTS),
             live.current.load_full().credentials.faults().len()
         ),
         (0, 0)

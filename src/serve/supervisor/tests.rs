@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 
 use super::*;
 
-/// Panics, then returns, then panics again, always at once; its fifth run goes on.
+/// Task that panics and returns in turns, each time at once. Its fifth run does not end.
 struct Fragile(Arc<AtomicU64>);
 
 impl Fragile {
@@ -27,19 +27,19 @@ async fn ended_task_is_restarted_with_growing_pauses() {
     let task = Fragile(Arc::clone(&runs));
     state.set_fault("its own", true);
     supervisor.keep("fragile", state.clone(), task, |task| Box::pin(task.run()));
-    let restarted = || supervisor.restarts.with_label_values(&["fragile"]).get();
-    let begun = Instant::now();
+    let restarts = || supervisor.restarts.with_label_values(&["fragile"]).get();
+    let start = Instant::now();
     for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
         sleep(Duration::from_millis(100)).await;
-        assert_eq!((runs.load(Ordering::SeqCst), restarted()), (run, run - 1));
+        assert_eq!((runs.load(Ordering::SeqCst), restarts()), (run, run - 1));
         assert!(state.has(ENDED), "{run}");
         sleep(Duration::from_secs(pause) - Duration::from_millis(100)).await;
         // The pause of the supervisor ends at the same time.
         tokio::task::yield_now().await;
     }
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(begun.elapsed().as_secs(), 15);
-    assert_eq!((runs.load(Ordering::SeqCst), restarted()), (5, 4));
+    assert_eq!(start.elapsed().as_secs(), 15);
+    assert_eq!((runs.load(Ordering::SeqCst), restarts()), (5, 4));
     assert!(!state.has(ENDED) && state.has("its own"));
     assert!(supervisor.ended().now_or_never().is_none());
 }
