@@ -31,7 +31,7 @@ fn has_capitals(name: &str) -> bool {
 
 #[test]
 fn patterns_mean_the_images_that_kubelet_means() {
-    let cases = ::upstream::cases("patterns")
+    let cases = ::conformance::cases("patterns")
         .into_iter()
         .filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
     assert_agreement(cases.map(

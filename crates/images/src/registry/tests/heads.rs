@@ -1,4 +1,4 @@
-//! Raw answers, as Go's client reads them and as this client does: `e2e/upstream`.
+//! Raw answers, as Go's client reads them and as this client does: `e2e/conformance`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -272,7 +272,7 @@ struct Directory {
 
 #[test]
 fn hosts_are_requested_as_by_containerd() {
-    let cases = ::upstream::cases("hosts").into_iter();
+    let cases = ::conformance::cases("hosts").into_iter();
     let answers = cases.flat_map(
         |Directory {
              host,
