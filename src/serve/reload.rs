@@ -115,7 +115,7 @@ impl Follower {
             ticks.tick().await;
             let follower = Arc::clone(follower);
             let poll = spawn_blocking(move || follower.lock().poll());
-            let result = state.looking(poll).await;
+            let result = state.await_files(poll).await;
             // A panic has already been logged with its location.
             let Ok(outcome) = result else { return };
             if let Some(outcome) = outcome {
