@@ -78,7 +78,7 @@ async fn until(
 
 #[tokio::test]
 async fn census_counts_by_platforms_of_images() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     let single = bench.image("single", &BOTH[..1]);
@@ -129,7 +129,7 @@ async fn census_counts_by_platforms_of_images() {
 /// A later census counts Pods that were added, or could not be read before.
 #[tokio::test]
 async fn census_is_repeated() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
@@ -149,7 +149,7 @@ async fn census_is_repeated() {
 /// A reload may change the pools.
 #[tokio::test]
 async fn reload_triggers_a_census() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));

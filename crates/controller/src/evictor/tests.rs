@@ -118,7 +118,7 @@ async fn limit_of_an_owner_is_per_namespace() {
 /// A disruption budget may delay each of them for an hour.
 #[tokio::test(start_paused = true)]
 async fn refused_evictions_leave_slots_to_other_namespaces() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,
@@ -163,7 +163,7 @@ async fn refused_evictions_leave_slots_to_other_namespaces() {
 
 #[tokio::test(start_paused = true)]
 async fn eviction_without_a_slot_is_not_counted() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let objects = Objects::start().await;
     let context = context(
         &bench,
@@ -190,7 +190,7 @@ async fn eviction_without_a_slot_is_not_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn eviction_waits_for_the_record_and_the_budget() {
-    let bench = Bench::new().await;
+    let bench = TestEngine::new().await;
     let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,

@@ -29,7 +29,7 @@ fn failed_image(digest: &str) -> Lesson {
 
 /// A cluster with a registry, and a controller that leads.
 struct TestCluster {
-    bench: Bench,
+    bench: TestEngine,
     lists: Lists,
     objects: Objects,
 }

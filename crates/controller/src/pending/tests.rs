@@ -21,7 +21,7 @@ const CONFIGURATION: &str =
 
 /// A cluster with a registry, and a controller that leads.
 struct TestCluster {
-    bench: Bench,
+    bench: TestEngine,
     lists: Lists,
     objects: Objects,
     metrics: Metrics,

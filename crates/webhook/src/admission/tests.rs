@@ -14,21 +14,21 @@ use tolerarch_text::escape::SHORTENED;
 
 /// A webhook in front of a registry in this process, with the default pool.
 struct WebhookTest {
-    deciding: Deciding,
+    engine: TestEngine,
     webhook: Arc<Webhook>,
 }
 
 impl WebhookTest {
     async fn new() -> Self {
-        let deciding = TestEngine::new().await;
-        let reviews = ReviewMetrics::register(&deciding.metrics).unwrap();
-        let webhook = Webhook::new(deciding.current.clone(), reviews);
-        Self { deciding, webhook }
+        let engine = TestEngine::new().await;
+        let reviews = ReviewMetrics::register(&engine.metrics).unwrap();
+        let webhook = Webhook::new(engine.current.clone(), reviews);
+        Self { engine, webhook }
     }
 
     /// Returns the reference of an image with these platforms.
     fn image(&self, name: &str, platforms: &[&str]) -> String {
-        self.deciding.image(name, platforms)
+        self.engine.image(name, platforms)
     }
 
     async fn answer(&self, body: String, timeout: Option<Duration>) -> Vec<u8> {
@@ -73,13 +73,13 @@ fn review(pod: Value) -> Value {
 #[tokio::test]
 async fn path_selects_the_profile() {
     let test = WebhookTest::new().await;
-    let snapshot = test.deciding.current.load_full();
+    let snapshot = test.engine.current.load_full();
     let policy = &snapshot.policy;
     let none = Policy {
         pools: Vec::new(),
         ..policy.clone()
     };
-    test.deciding.current.store(Arc::new(Snapshot {
+    test.engine.current.store(Arc::new(Snapshot {
         profiles: [
             ("none".to_owned(), none),
             ("all".to_owned(), policy.clone()),
@@ -110,7 +110,7 @@ async fn path_selects_the_profile() {
             "{path}"
         );
     }
-    let text = test.deciding.metrics.render().unwrap();
+    let text = test.engine.metrics.render().unwrap();
     for counted in [
         r#"{decision="tolerated",profile="",reason="tolerated"} 1"#,
         r#"{decision="tolerated",profile="all",reason="tolerated"} 1"#,
@@ -236,7 +236,7 @@ async fn pod_is_limited_by_its_size_in_etcd_not_as_json() {
 async fn lookup_outlives_the_api_servers_timeout() {
     let test = WebhookTest::new().await;
     let image = test.image("app", &BOTH);
-    test.deciding.remote.repo("app").fault(Some(Fault::hang()));
+    test.engine.remote.repo("app").fault(Some(Fault::hang()));
     let two_seconds = Some(Duration::from_secs(2));
     let pod = pod(&[&image]);
     let _clock = StoppedClock::stop();
@@ -252,7 +252,7 @@ async fn lookup_outlives_the_api_servers_timeout() {
     let answer = answering.await;
     assert_eq!(answer["auditAnnotations"]["reason"], "budget-exceeded");
     assert!(
-        test.deciding
+        test.engine
             .metrics
             .render()
             .unwrap()
@@ -366,7 +366,7 @@ impl LimitedWebhook {
     async fn new(uploads: usize, waiting: usize) -> Self {
         let test = WebhookTest::new().await;
         let pod = pod(&[&test.image("app", &BOTH)]);
-        test.deciding.remote.repo("app").fault(Some(Fault::hang()));
+        test.engine.remote.repo("app").fault(Some(Fault::hang()));
         let Webhook {
             current, metrics, ..
         } = &*test.webhook;
@@ -390,7 +390,7 @@ impl LimitedWebhook {
     async fn after_timeout<T>(&self, reviews: impl Future<Output = T>) -> T {
         let late = async {
             self.base
-                .deciding
+                .engine
                 .remote
                 .wait_until(|seen| !seen.is_empty())
                 .await;
@@ -446,7 +446,7 @@ async fn waiting_reviews_hold_only_their_decoded_parts() {
         // It begins late, and soon is so large that it is evicted.
         webhook
             .base
-            .deciding
+            .engine
             .remote
             .wait_until(|seen| !seen.is_empty())
             .await;
