@@ -21,9 +21,9 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    /// Returns the realm of a challenge. The URL may be relative to the registry, has no user information, and is HTTPS
-    /// unless the registry itself is at an HTTP URL or the realm's host is configured for plain HTTP. The realm may be
-    /// at another host, whose addresses the address guard checks like all others.
+    /// Returns the realm of a challenge. The URL may be relative to the registry. It has no user information, and is
+    /// HTTPS unless the registry itself is at an HTTP URL or the realm's host is configured for plain HTTP. The realm
+    /// may be at another host, whose addresses the address guard checks like all others.
     pub(super) fn of(
         hosts: &Hosts,
         origin: &Url,

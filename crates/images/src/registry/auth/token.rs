@@ -31,10 +31,17 @@ pub(crate) struct Tokens {
     /// Schemes by origin.
     schemes: Cache<String, Scheme>,
     tokens: Arc<TtlCache<TokenKey, HeaderValue>>,
-    /// Requests under way, by the token's key and whether the request is made by GET. They are shared because many tags
-    /// of one repository are often looked up at once. Each request is part of a lookup, with that lookup's tenant,
-    /// trace and end, so it is not a task of a `SingleFlight`.
-    fetches: Cache<(TokenKey, bool), Authorization>,
+    /// Requests under way. They are shared because many tags of one repository are often looked up at once. Each
+    /// request is part of a lookup, with that lookup's tenant, trace and end, so it is not a task of a `SingleFlight`.
+    fetches: Cache<Fetch, Authorization>,
+}
+
+/// A request for a token.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Fetch {
+    key: TokenKey,
+    /// True if a password is sent by GET, without trying POST first.
+    by_get: bool,
 }
 
 type Authorization = Result<HeaderValue, Error>;
@@ -112,17 +119,18 @@ impl Tokens {
         if let Some(Scheme::Basic) = self.schemes.get(request.endpoint.origin.as_str()) {
             return Ok(request.credential.and_then(basic));
         }
-        let Some((key, by_get)) = self.key(request) else {
+        let Some(fetch) = self.fetch_at_cached_realm(request) else {
             return Ok(None);
         };
-        if let Some(token) = self.tokens.get(&key) {
+        if let Some(token) = self.tokens.get(&fetch.key) {
             return Ok(Some(token));
         }
-        if self.is_doubtful(&key) {
+        if self.is_doubtful(&fetch.key) {
             return Ok(None);
         }
-        let realm = key.realm.clone();
-        let token = self.fetch(request, key, by_get).await;
+        let realm = fetch.key.realm.clone();
+        let by_get = fetch.by_get;
+        let token = self.fetch(request, fetch).await;
         match token {
             Ok(token) => Ok(Some(token)),
             Err(Error::Crowded) => Err(Error::Crowded),
@@ -147,12 +155,13 @@ impl Tokens {
         }
     }
 
-    /// Returns the key of a token from the cached realm, and whether that realm issues tokens by GET only. `None` if
-    /// there is no cached realm, or it may not be used for this request.
-    fn key(&self, request: TokenRequest<'_>) -> Option<(TokenKey, bool)> {
+    /// Returns the request for a token from the cached realm. `None` if there is no cached realm, or it may not be used
+    /// for this request.
+    fn fetch_at_cached_realm(&self, request: TokenRequest<'_>) -> Option<Fetch> {
         match self.schemes.get(request.endpoint.origin.as_str())? {
             Scheme::Bearer { realm, by_get, .. } if request.may_use(&realm) => {
-                Some((TokenKey::of(request, realm), by_get))
+                let key = TokenKey::of(request, realm);
+                Some(Fetch { key, by_get })
             }
             _ => None,
         }
@@ -169,9 +178,9 @@ impl Tokens {
     ) -> Result<HeaderValue, Error> {
         let mut cached = None;
         if request.target == Target::Registry {
-            cached = self.key(request);
+            cached = self.fetch_at_cached_realm(request);
         }
-        if let Some((key, _)) = &cached {
+        if let Some(Fetch { key, .. }) = &cached {
             match self.tokens.get(key) {
                 // Another lookup has already replaced the refused token.
                 Some(token) if Some(&token) != sent => return Ok(token),
@@ -186,10 +195,10 @@ impl Tokens {
             Ok(realm) => {
                 let key = TokenKey::of(request, realm);
                 let by_get = match cached {
-                    Some((cached_key, by_get)) => by_get && cached_key == key,
+                    Some(cached) => cached.by_get && cached.key == key,
                     None => false,
                 };
-                return self.fetch(request, key, by_get).await;
+                return self.fetch(request, Fetch { key, by_get }).await;
             }
             Err(error) => error,
         };
@@ -219,7 +228,7 @@ impl Tokens {
         if !is_password {
             return Ok(None);
         }
-        let Some((key, by_get)) = self.key(request) else {
+        let Some(Fetch { key, by_get }) = self.fetch_at_cached_realm(request) else {
             return Ok(None);
         };
         match self.tokens.get(&key) {
@@ -228,40 +237,37 @@ impl Tokens {
             Some(_) if by_get => return Ok(None),
             _ => self.tokens.remove(&key),
         }
-        self.fetch(request, key, true).await.map(Some)
+        let fetch = Fetch { key, by_get: true };
+        self.fetch(request, fetch).await.map(Some)
     }
 
     /// Fetches a token, or waits for another lookup that fetches it. If that lookup is cancelled, a waiting one takes
     /// over.
-    async fn fetch(&self, request: TokenRequest<'_>, key: TokenKey, by_get: bool) -> Authorization {
-        let key = (key, by_get);
+    async fn fetch(&self, request: TokenRequest<'_>, fetch: Fetch) -> Authorization {
         let work = async {
-            match self.fetch_now(request, &key.0, by_get).await {
+            match self.fetch_now(request, &fetch).await {
                 // Not a result for the waiting lookups. They may be those of other tenants, and one of them takes over.
                 Err(Error::Crowded) => Err(Error::Crowded),
                 token => Ok(token),
             }
         };
-        let token = self.fetches.get_or_insert_async(&key, work).await?;
-        self.fetches.remove_if(&key, |_| true);
+        let token = self.fetches.get_or_insert_async(&fetch, work).await?;
+        self.fetches.remove_if(&fetch, |_| true);
         token
     }
 
     /// Fetches and caches a token, and caches its realm. With a credential, the first request is a POST, and if that is
     /// refused, a GET follows, as in containerd (`core/remotes/docker/authorizer.go`).
-    async fn fetch_now(
-        &self,
-        request: TokenRequest<'_>,
-        key: &TokenKey,
-        by_get: bool,
-    ) -> Authorization {
+    async fn fetch_now(&self, request: TokenRequest<'_>, fetch: &Fetch) -> Authorization {
+        let key = &fetch.key;
         let realm = &key.realm;
         let mut posted = None;
-        if let Some(credential) = request.credential
-            && !(by_get && matches!(credential, Credential::Basic { .. }))
-        {
-            let form = request.form(realm, credential);
-            posted = Some(request.send(&realm.url, None, Some(form)).await?);
+        if let Some(credential) = request.credential {
+            let is_password = matches!(credential, Credential::Basic { .. });
+            if !fetch.by_get || !is_password {
+                let form = request.form(realm, credential);
+                posted = Some(request.send(&realm.url, None, Some(form)).await?);
+            }
         }
         let (response, by_get) = match posted {
             Some(response) if !response.refuses_form() => (response, false),

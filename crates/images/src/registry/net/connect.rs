@@ -135,6 +135,13 @@ struct Attempt<'a> {
     spare: Option<&'a Spare>,
 }
 
+/// An open connection.
+struct Connection {
+    wire: Wire,
+    /// True if a proxy reads the requests.
+    to_proxy: bool,
+}
+
 impl Connector {
     pub(crate) fn new(
         guard: AddressGuard,
@@ -208,9 +215,9 @@ impl Connector {
         let Ok(connected) = timeout(CONNECT_TIME, connected).await else {
             return Err(self.timeout_error(uri));
         };
-        let (io, to_proxy) = connected?;
+        let Connection { wire, to_proxy } = connected?;
         Ok(Stream {
-            io,
+            io: wire,
             to_proxy,
             idle_permit,
             meter,
@@ -272,14 +279,14 @@ impl Connector {
         Some((self.proxies.find(url)?, variable))
     }
 
-    /// Connects to the host of a URL, through a proxy if one is configured. Returns the connection, and whether a proxy
-    /// reads the requests on it.
-    async fn connect(self: &Arc<Self>, attempt: Attempt<'_>) -> Result<(Wire, bool), ConnectError> {
+    /// Connects to the host of a URL, through a proxy if one is configured.
+    async fn connect(self: &Arc<Self>, attempt: Attempt<'_>) -> Result<Connection, ConnectError> {
         let Attempt { uri, short_key, .. } = attempt;
         let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
         let Some((proxy, variable)) = self.proxy_of(url) else {
             let wire = self.reach(url, Some(&self.guard), attempt).await?;
-            return Ok((wire, false));
+            let to_proxy = false;
+            return Ok(Connection { wire, to_proxy });
         };
         let tls = self.tls(url, short_key)?;
         // The proxy resolves names, so the guard can judge only an address here.
@@ -299,7 +306,10 @@ impl Connector {
             .await
             .map_err(|error| failed(ProxyCause::Unreached(error.into())))?;
         if !proxy.is_socks() && tls.is_none() {
-            return Ok((to_proxy, true));
+            return Ok(Connection {
+                wire: to_proxy,
+                to_proxy: true,
+            });
         }
         let tunnel = if proxy.is_socks() {
             let tunnel = through_socks(proxy, url, to_proxy).await;
@@ -310,7 +320,9 @@ impl Connector {
             through_tunnel(proxy, variable, uri, url, to_proxy).await
         };
         let tunnel = tunnel.map_err(|answer| failed(ProxyCause::Refused(answer)))?;
-        Ok((encrypt(url, tunnel, tls).await?, false))
+        let wire = encrypt(url, tunnel, tls).await?;
+        let to_proxy = false;
+        Ok(Connection { wire, to_proxy })
     }
 
     /// Connects to the host of a URL, with TLS for HTTPS. With a guard, dials only addresses that the guard admits.

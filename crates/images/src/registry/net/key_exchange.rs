@@ -14,8 +14,8 @@ use rustls::{Error, NamedGroup, PeerMisbehaved};
 /// First byte of an uncompressed point, the only form that TLS 1.3 allows (RFC 8446 section 4.2.8.2).
 const UNCOMPRESSED: u8 = 4;
 
-/// Returns the crypto provider with all groups. Those that rustls does not offer by default come last, so that a server
-/// with another common group does not choose them, and no key for them is made before a server requests it.
+/// Returns the crypto provider with all groups. Those that rustls does not offer by default come last. So a server with
+/// another common group does not choose them, and no key for them is made before a server requests it.
 pub(crate) fn provider() -> CryptoProvider {
     let mut provider = default_provider();
     provider.kx_groups.push(kx_group::SECP256R1MLKEM768);

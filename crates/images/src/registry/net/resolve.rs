@@ -99,7 +99,7 @@ impl NameResolver {
 
     /// Returns the addresses of the first name that has some. Once one family has addresses, or a server says that the
     /// name does not exist, the other family gets little more time. Such an answer does not end the search, because
-    /// some servers give it for a name that has only no IPv6 addresses (RFC 4074, section 4.2).
+    /// some servers give it for a name that merely has no IPv6 addresses (RFC 4074, section 4.2).
     async fn find(&self, host: &str) -> Result<Found, NetError> {
         let mut failure = NetError::NoConnections;
         let mut unanswered = FuturesUnordered::new();

@@ -132,9 +132,16 @@ fn added(system: &Path, extra: &Path) -> Vec<CertificateDer<'static>> {
     added
 }
 
-/// Settings of rustls for a host: the usual ones, and those for servers with RSA keys below 2,048 bits. The latter
-/// allow only TLS 1.2 with signatures of PKCS #1, the only ones that can be verified with such keys.
-type HostTls = Result<[Arc<ClientConfig>; 2], Arc<TlsFault>>;
+/// Settings of rustls for a host.
+#[derive(Clone)]
+struct Configs {
+    usual: Arc<ClientConfig>,
+    /// Settings for servers with RSA keys below 2,048 bits. They allow only TLS 1.2 with signatures of PKCS #1, the
+    /// only ones that can be verified with such keys.
+    short_key: Arc<ClientConfig>,
+}
+
+type HostTls = Result<Configs, Arc<TlsFault>>;
 
 pub(crate) struct TlsSettings {
     default: HostTls,
@@ -183,24 +190,30 @@ impl TlsSettings {
         short_key: bool,
     ) -> Result<&Arc<ClientConfig>, Arc<TlsFault>> {
         let tls = self.hosts.get(host).unwrap_or(&self.default);
-        let [usual, for_short_key] = tls.as_ref().map_err(Arc::clone)?;
-        Ok(if short_key { for_short_key } else { usual })
+        let configs = tls.as_ref().map_err(Arc::clone)?;
+        if short_key {
+            Ok(&configs.short_key)
+        } else {
+            Ok(&configs.usual)
+        }
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));
-        for (host, tls) in hosts.chain([("all other hosts", &self.default)]) {
+        for (host, tls) in &self.hosts {
             if let Err(fault) = tls {
                 faults.push(format!("{host}: {fault}"));
             }
+        }
+        if let Err(fault) = &self.default {
+            faults.push(format!("all other hosts: {fault}"));
         }
         faults.sort_unstable();
         faults
     }
 }
 
-fn configs(authorities: &Authorities, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], TlsFault> {
+fn configs(authorities: &Authorities, tls: &Tls) -> Result<Configs, TlsFault> {
     let provider = Arc::new(key_exchange::provider());
     let mut trusted = None;
     if !tls.skip_verify {
@@ -238,10 +251,10 @@ fn configs(authorities: &Authorities, tls: &Tls) -> Result<[Arc<ClientConfig>; 2
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok::<_, TlsFault>(Arc::new(config))
     };
-    Ok([
-        config(rustls::DEFAULT_VERSIONS, false)?,
-        config(&[&version::TLS12], true)?,
-    ])
+    Ok(Configs {
+        usual: config(rustls::DEFAULT_VERSIONS, false)?,
+        short_key: config(&[&version::TLS12], true)?,
+    })
 }
 
 /// Adds the authorities of a PEM file to `roots`, and returns them. Skips malformed parts, as nodes do (Go's

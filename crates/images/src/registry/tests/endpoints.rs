@@ -67,10 +67,10 @@ async fn mirrors_are_tried_first_and_get_the_registrys_name() {
 async fn registrys_answer_takes_precedence_over_mirrors() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let there = remote.repo("team/app");
-    let here = mirror.repo("team/app");
-    there.index(Some("v1"), BOTH);
-    here.index(Some("v1"), ["linux/amd64"]);
+    let registry_repo = remote.repo("team/app");
+    let mirror_repo = mirror.repo("team/app");
+    registry_repo.index(Some("v1"), BOTH);
+    mirror_repo.index(Some("v1"), ["linux/amd64"]);
     let ok = |names: &[&str]| format!("{:?}", Support::Index(platforms(names)));
     let garbage = || Fault::body("<html>", "text/html");
     for (at_mirror, at_registry, expected) in [
@@ -108,11 +108,11 @@ async fn registrys_answer_takes_precedence_over_mirrors() {
         (Some(Fault::status(404)), Some(garbage()), "Json".into()),
     ] {
         let name = format!("{at_mirror:?}, {at_registry:?}");
-        here.fault(at_mirror);
-        there.fault(at_registry);
+        mirror_repo.fault(at_mirror);
+        registry_repo.fault(at_registry);
         let (client, _dir) =
             client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-        let image = there.reference("v1");
+        let image = registry_repo.reference("v1");
         assert_eq!(lookup_kind(&client, &image).await, expected, "{name}");
     }
 }
@@ -121,12 +121,12 @@ async fn registrys_answer_takes_precedence_over_mirrors() {
 async fn hanging_mirror_delays_only_one_lookup() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let there = remote.repo("team/app");
-    let here = mirror.repo("team/app");
-    there.image("linux/amd64", Some("v1"));
-    here.fault(Some(Fault::hang()));
+    let registry_repo = remote.repo("team/app");
+    let mirror_repo = mirror.repo("team/app");
+    registry_repo.image("linux/amd64", Some("v1"));
+    mirror_repo.fault(Some(Fault::hang()));
     let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-    let image: ImageRef = there.reference("v1").parse().unwrap();
+    let image: ImageRef = registry_repo.reference("v1").parse().unwrap();
     for _ in 0..3 {
         client.fetch(&image, None).await.unwrap();
     }
@@ -400,18 +400,18 @@ fn unreadable_hosts_directory_is_an_error() {
 async fn mirror_gets_only_its_own_operators_credential() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let there = remote.repo("team/app");
-    let here = mirror.repo("team/app");
-    for repo in [&there, &here] {
+    let registry_repo = remote.repo("team/app");
+    let mirror_repo = mirror.repo("team/app");
+    for repo in [&registry_repo, &mirror_repo] {
         repo.index(Some("v1"), BOTH);
     }
-    there.require(Auth::basic("pod", "p"));
-    here.require(Auth::basic("operator", "o"));
+    registry_repo.require(Auth::basic("pod", "p"));
+    mirror_repo.require(Auth::basic("operator", "o"));
     let pods = Credential::Basic {
         user: "pod".into(),
         password: "p".to_owned().into(),
     };
-    let image = there.reference("v1").parse().unwrap();
+    let image = registry_repo.reference("v1").parse().unwrap();
     let header = |text: &str| format!("Basic {}", BASE64.encode(text));
     let authorizations = |remote: &Remote| {
         let requests = remote.requests();

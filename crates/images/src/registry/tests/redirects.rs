@@ -206,7 +206,7 @@ async fn source_and_target_of_a_redirect_use_separate_tokens() {
     );
 }
 
-/// The attackers' table: whatever a registry, a mirror or a CDN answers, no credential arrives at another origin.
+/// Whatever a registry, a mirror or a CDN answers, no credential reaches another origin.
 #[tokio::test]
 async fn no_redirect_sends_a_credential_to_another_origin() {
     let credential = password();

@@ -1,4 +1,4 @@
-//! The same cases through containerd and through ours: `e2e/conformance`.
+//! The same cases through containerd's code and through this client: `e2e/upstream`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,12 +12,12 @@ use ::conformance::assert_agreement;
 #[derive(Deserialize)]
 struct Index {
     entries: Vec<Entry>,
-    /// True if the image is no index, but its one image.
+    /// True if the reference names the only image itself, without an index.
     #[serde(default)]
     single: bool,
-    /// Media types of the document, if unusual.
+    /// Media types of the document, if they are unusual.
     types: Option<Types>,
-    /// Nodes that get an image of their own architecture.
+    /// Nodes that get an image of their architecture.
     runs: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ fn is_stricter(
         ..
     }: &Entry,
 ) -> bool {
-    // The platform of an entry is that of its config as well, which is read if the entry may be no image.
+    // In these cases an entry's config has the entry's platform. The config is read if the entry may be no image.
     let config = config.as_ref().or(descriptor
         .get("artifactType")
         .and(descriptor.get("platform")));
@@ -135,7 +135,7 @@ async fn indexes_run_where_containerd_runs_them() {
             .fetch(&repo.reference(&tag).parse().unwrap(), None)
             .await;
         let theirs = platforms(&runs.iter().map(String::as_str).collect::<Vec<_>>());
-        // No platform and an unknown platform come to the same.
+        // No support and an unknown platform are equivalent here.
         let ours = found
             .ok()
             .and_then(|found| found.support.runs_on())
@@ -145,7 +145,7 @@ async fn indexes_run_where_containerd_runs_them() {
     assert_agreement(answers);
 }
 
-/// A document with capitals, doubled members and wrong types.
+/// A document with capitals, duplicate members and wrong types.
 #[derive(Deserialize)]
 struct Document {
     kind: String,
@@ -176,37 +176,33 @@ fn push_document(repo: &Repo, kind: &str, json: &[u8], tag: &str) {
         repo.manifest(index.to_string(), OCI_INDEX, Some(tag));
         return;
     }
-    let mut places = vec![("$config", config("arm64"))];
-    for (place, architecture) in [("$amd64", "amd64"), ("$arm64", "arm64")] {
-        places.push((
-            place,
-            repo.manifest(manifest(&config(architecture)), OCI_MANIFEST, None),
-        ));
+    let mut placeholders = vec![("$config", config("arm64"))];
+    for (placeholder, architecture) in [("$amd64", "amd64"), ("$arm64", "arm64")] {
+        let manifest = manifest(&config(architecture));
+        let descriptor = repo.manifest(manifest, OCI_MANIFEST, None);
+        placeholders.push((placeholder, descriptor));
     }
     let mut document = replace(json, b"$size", b"0");
-    for (place, descriptor) in places {
+    for (placeholder, descriptor) in placeholders {
         let digest = descriptor["digest"].as_str().unwrap();
-        document = replace(&document, place.as_bytes(), digest.as_bytes());
+        document = replace(&document, placeholder.as_bytes(), digest.as_bytes());
     }
-    repo.manifest(
-        document,
-        if kind == "index" {
-            OCI_INDEX
-        } else {
-            OCI_MANIFEST
-        },
-        Some(tag),
-    );
+    let media_type = match kind {
+        "index" => OCI_INDEX,
+        _ => OCI_MANIFEST,
+    };
+    repo.manifest(document, media_type, Some(tag));
 }
 
-/// Replaces all places in a document that may be no text.
-fn replace(document: &[u8], place: &[u8], by: &[u8]) -> Vec<u8> {
+/// Replaces all occurrences of a placeholder in a document, which may not be UTF-8.
+fn replace(document: &[u8], placeholder: &[u8], by: &[u8]) -> Vec<u8> {
     let mut replaced = Vec::new();
     let mut rest = document;
-    while let Some(at) = rest.windows(place.len()).position(|found| found == place) {
+    let length = placeholder.len();
+    while let Some(at) = rest.windows(length).position(|part| part == placeholder) {
         replaced.extend_from_slice(&rest[..at]);
         replaced.extend_from_slice(by);
-        rest = &rest[at + place.len()..];
+        rest = &rest[at + length..];
     }
     replaced.extend_from_slice(rest);
     replaced
@@ -236,8 +232,8 @@ async fn odd_documents_run_where_containerd_runs_them() {
             .fetch(&repo.reference(&tag).parse().unwrap(), None)
             .await;
         let theirs = platforms(&gives.iter().map(String::as_str).collect::<Vec<_>>());
-        // Stricter on purpose: Go mixes the entries of two lists, reads an empty `os` as the node's own, and passes
-        // over entries without a platform and a digest where a node needs none of them.
+        // tolerarch is stricter on purpose: Go merges the entries of two lists, takes an empty `os` for the node's, and
+        // skips entries with neither a platform nor a digest if the node needs none of them.
         let has_bad_digest = matches!(found, Err(Error::BadManifest(ManifestError::Descriptor)));
         let may_be_stricter = mixed || has_bad_digest || lacks_os(&json);
         let ours = found
@@ -264,7 +260,7 @@ fn lacks_os(json: &[u8]) -> bool {
 struct Directory {
     host: String,
     toml: String,
-    /// URLs for a tag, in their order, with headers.
+    /// URLs for a tag, in the order in which they are tried, with headers.
     tag: Vec<String>,
     /// URLs for a digest, if different.
     digest: Option<Vec<String>>,
@@ -293,7 +289,7 @@ fn hosts_are_requested_as_by_containerd() {
                     .collect();
                 Some((
                     format!("{host} by {target}:\n{toml}"),
-                    asked(&hosts, &host, is_tag)?,
+                    requests(&hosts, &host, is_tag)?,
                     theirs,
                 ))
             })
@@ -302,42 +298,37 @@ fn hosts_are_requested_as_by_containerd() {
     assert_agreement(answers.flatten());
 }
 
-/// Lists the requests. `None` where a key is not understood: upstream skips it, and its forks may not, so nobody is
-/// asked (`unclear.rs`).
-fn asked(hosts: &Hosts, host: &str, tag: bool) -> Option<Vec<String>> {
+/// Lists the requests for an image of `host`. `None` if a key is not understood: upstream skips such a key, but its
+/// forks may not, so no request is sent (`unclear.rs`).
+fn requests(hosts: &Hosts, host: &str, is_by_tag: bool) -> Option<Vec<String>> {
     let image: ImageRef = format!("{host}/team/app:v1").parse().unwrap();
-    let request = |endpoint: &Endpoint| {
-        let headers = endpoint
-            .headers
-            .keys()
-            .filter(|name| name.as_str().starts_with("x-"));
-        let headers = headers.map(|name| {
-            let values: Vec<_> = endpoint
-                .headers
-                .get_all(name)
-                .iter()
-                .map(|value| value.to_str().unwrap())
-                .collect();
-            format!(" {name}={}", values.join(","))
-        });
-        let mut headers: Vec<String> = headers.collect();
-        headers.sort_unstable();
-        Some(format!(
-            "{}{}",
-            endpoint.url(&image, "manifests/v1")?,
-            headers.concat()
-        ))
-    };
-    let asked = in_order(hosts.endpoints(host), &image, 0, tag);
-    asked
-        .iter()
-        .flat_map(|endpoint| [Some(&**endpoint), endpoint.fallback.as_deref()])
-        .flatten()
-        .map(request)
-        .collect()
+    let mut requests = Vec::new();
+    for endpoint in in_order(hosts.endpoints(host), &image, 0, is_by_tag) {
+        requests.push(request(&endpoint, &image)?);
+        if let Some(fallback) = &endpoint.fallback {
+            requests.push(request(fallback, &image)?);
+        }
+    }
+    Some(requests)
 }
 
-/// Normalizes a request to our form of URLs: lower-case hosts, without the usual port.
+/// Renders a request: its URL, and its headers `x-…`.
+fn request(endpoint: &Endpoint, image: &ImageRef) -> Option<String> {
+    let mut headers = Vec::new();
+    for name in endpoint.headers.keys() {
+        if !name.as_str().starts_with("x-") {
+            continue;
+        }
+        let values = endpoint.headers.get_all(name).iter();
+        let values: Vec<_> = values.map(|value| value.to_str().unwrap()).collect();
+        headers.push(format!(" {name}={}", values.join(",")));
+    }
+    headers.sort_unstable();
+    let url = endpoint.url(image, "manifests/v1")?;
+    Some(format!("{url}{}", headers.concat()))
+}
+
+/// Normalizes a request to the form of this client's URLs: lower-case hosts, without the default port.
 fn normal_request(request: &str) -> String {
     let (url, headers) = request.split_at(request.find(' ').unwrap_or(request.len()));
     Url::parse(url).map_or_else(|_| request.to_owned(), |url| format!("{url}{headers}"))

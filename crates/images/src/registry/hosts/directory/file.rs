@@ -100,6 +100,13 @@ pub(crate) struct RegistryHost {
     pub(super) is_proxied: bool,
 }
 
+struct Capabilities {
+    /// True if the host resolves tags.
+    resolves: bool,
+    /// True if the host serves digests.
+    pulls: bool,
+}
+
 /// Reads the hosts of a file, in the file's order, in which they are tried, and the file's server.
 pub(super) fn read(
     text: &str,
@@ -177,7 +184,7 @@ impl File<'_> {
         let tls = self.tls(&keys);
         let in_table = |why| format!("{table_name}: {why}");
         let headers = self.headers(&keys.header).map_err(in_table)?;
-        let (resolves, pulls) = self.capabilities(&keys.capabilities)?;
+        let Capabilities { resolves, pulls } = self.capabilities(&keys.capabilities)?;
         let bases = bases(&server, keys.override_path, tls.is_some()).map_err(in_table)?;
         let mut endpoint: Option<Endpoint> = None;
         for base in bases.into_iter().rev() {
@@ -201,19 +208,21 @@ impl File<'_> {
         })
     }
 
-    /// Returns whether a host with these capabilities resolves tags, and whether it serves digests.
-    fn capabilities(&self, capabilities: &[Spanned<String>]) -> Result<(bool, bool), String> {
-        let mut resolves = capabilities.is_empty();
-        let mut pulls = capabilities.is_empty();
-        for capability in capabilities {
-            match capability.get_ref().to_ascii_lowercase().as_str() {
-                "pull" => pulls = true,
-                "resolve" => resolves = true,
+    /// Returns the meaning of a host's list of capabilities. A host without a list has all capabilities.
+    fn capabilities(&self, names: &[Spanned<String>]) -> Result<Capabilities, String> {
+        let mut capabilities = Capabilities {
+            resolves: names.is_empty(),
+            pulls: names.is_empty(),
+        };
+        for name in names {
+            match name.get_ref().to_ascii_lowercase().as_str() {
+                "pull" => capabilities.pulls = true,
+                "resolve" => capabilities.resolves = true,
                 "push" | "referrers" => {}
-                _ => return Err(self.fault(Some(capability.span()))),
+                _ => return Err(self.fault(Some(name.span()))),
             }
         }
-        Ok((resolves, pulls))
+        Ok(capabilities)
     }
 
     fn names(&self, table: &mut DeTable<'_>, file_names: &Names) -> Names {
