@@ -1,8 +1,7 @@
-//! Who may pull, and the token endpoint that says so.
+//! Authentication: the challenge of a registry, and the token endpoint.
 //!
-//! An [`Auth`] is both sides of the distribution token protocol, the challenge of the registry and the service at its
-//! realm, because a test wants to bend either. Scopes are compared as text: a token is good for the repository that it
-//! was issued for and for no other.
+//! An [`Auth`] is both sides of the distribution token protocol, the challenge of the registry and the service at its realm,
+//! because tests change either. Scopes are compared as text: a token is valid only for the repository that it was issued for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,8 +18,7 @@ use crate::lock;
 use crate::record::Request;
 use crate::reply::Reply;
 
-/// Bearer or Basic authentication. Clones are the same thing, so that a test can keep one and change it while the
-/// registry uses it.
+/// Bearer or Basic authentication. Clones share their state, so a test can change it while the registry uses it.
 #[derive(Clone)]
 pub struct Auth {
     state: Arc<Mutex<State>>,
@@ -59,8 +57,8 @@ struct Token {
 }
 
 impl Auth {
-    /// Tokens for everybody, from `/token` of the registry that asks for them, in the field `token`, said to expire
-    /// after 300 seconds, good until they are revoked.
+    /// Issues tokens to everybody, at `/token` of the registry, in the field `token`. Their `expires_in` is 300 seconds, but
+    /// they are valid until they are revoked.
     pub fn bearer() -> Self {
         let state = State {
             basic: false,
@@ -89,14 +87,14 @@ impl Auth {
         }
     }
 
-    /// User and password with each request. [`Auth::credentials`] adds further ones.
+    /// Requires user and password with each request. [`Auth::credentials`] adds users.
     pub fn basic(user: &str, password: &str) -> Self {
         Self::bearer()
             .with(|state| state.basic = true)
             .credentials(user, password)
     }
 
-    /// Gives tokens only to this user. Further calls add users. Wrong credentials are always refused.
+    /// Issues tokens only to this user. More calls add users. Wrong credentials are always refused.
     pub fn credentials(self, user: &str, password: &str) -> Self {
         self.with(|state| {
             state
@@ -106,22 +104,22 @@ impl Auth {
         })
     }
 
-    /// A token for a repository is good for all that begin with the same word, as Harbor has it.
+    /// Makes a token valid for all repositories with the same first path element, as in Harbor.
     pub fn by_project(self) -> Self {
         self.with(|state| state.by_project = true)
     }
 
-    /// Gives tokens to those without credentials as well.
+    /// Also issues tokens without credentials.
     pub fn or_anonymous(self) -> Self {
         self.with(|state| state.anonymous = true)
     }
 
-    /// Serves POST, OAuth2 with `grant_type=password`, which is answered 405 otherwise.
+    /// Accepts POST, OAuth2 with `grant_type=password`. Otherwise POST is answered with 405.
     pub fn oauth(self) -> Self {
         self.with(|state| state.oauth = true)
     }
 
-    /// Serves POST also with `grant_type=refresh_token` and this identity token.
+    /// Also accepts POST with `grant_type=refresh_token` and this identity token.
     pub fn identity_token(self, token: &str) -> Self {
         self.oauth().with(|state| {
             state.identity = Some(token.to_owned());
@@ -129,34 +127,34 @@ impl Auth {
         })
     }
 
-    /// The URL in the challenge, for instance [`Registry::serve_tokens`](crate::Registry::serve_tokens) of another
-    /// registry, or a relative one.
+    /// Sets the URL in the challenge, for instance the one of [`Registry::serve_tokens`](crate::Registry::serve_tokens) of
+    /// another registry. It may be relative.
     pub fn realm(self, url: &str) -> Self {
         self.with(|state| state.realm = Some(url.to_owned()))
     }
 
-    /// The service in the challenge; the address of the registry by default.
+    /// Sets the service in the challenge. By default it is the address of the registry.
     pub fn service(self, service: &str) -> Self {
         self.with(|state| state.service = Some(service.to_owned()))
     }
 
-    /// The values of the WWW-Authenticate headers, one header each and none for an empty list. `{realm}`, `{service}`
-    /// and `{scope}` stand for what would have been there.
+    /// Sets the values of the WWW-Authenticate headers, one header for each value. `{realm}`, `{service}` and `{scope}` are
+    /// replaced by the usual values.
     pub fn challenges(self, values: &[&str]) -> Self {
         self.with(|state| state.challenges = Some(values.iter().map(ToString::to_string).collect()))
     }
 
-    /// The type and the body of its 401, instead of those of the specification.
+    /// Sets the content type and the body of the 401 answer, instead of those of the specification.
     pub fn refusal(self, content_type: &str, body: &str) -> Self {
         self.with(|state| state.refusal = Some((content_type.to_owned(), body.to_owned())))
     }
 
-    /// The names of the fields with the token: `token`, `access_token`, both or none.
+    /// Sets the names of the fields with the token: `token`, `access_token`, both or none.
     pub fn fields(self, names: &[&str]) -> Self {
         self.with(|state| state.fields = names.iter().map(ToString::to_string).collect())
     }
 
-    /// What the token endpoint says about the expiry, in seconds. The token is good for its [`Auth::lifetime`].
+    /// Sets `expires_in` in the answer of the token endpoint. The token is valid for its [`Auth::lifetime`].
     pub fn expires_in(self, seconds: Option<u64>) -> Self {
         self.with(|state| match seconds {
             Some(seconds) => _ = state.extra.insert("expires_in".into(), seconds.into()),
@@ -164,47 +162,47 @@ impl Auth {
         })
     }
 
-    /// Another field in the answer of the token endpoint, in place of any of that name.
+    /// Sets another field in the answer of the token endpoint.
     pub fn extra(self, name: &str, value: impl Into<Value>) -> Self {
         self.with(|state| _ = state.extra.insert(name.to_owned(), value.into()))
     }
 
-    /// How long the registry accepts a token.
+    /// Sets how long the registry accepts a token.
     pub fn lifetime(self, lifetime: Duration) -> Self {
         self.with(|state| state.lifetime = Some(lifetime))
     }
 
-    /// Whether the registry refuses all tokens and credentials, although the token endpoint goes on issuing tokens.
+    /// Makes the registry refuse all tokens and credentials, while the token endpoint still issues tokens.
     pub fn refuse(self, refuse: bool) -> Self {
         self.with(|state| state.refuses = refuse)
     }
 
-    /// The text of each token, instead of a random one. It may be nothing that fits into a header.
+    /// Sets the text of each token, instead of a random one. It need not be valid in a header.
     pub fn token_text(self, text: &str) -> Self {
         self.with(|state| state.token = Some(text.to_owned()))
     }
 
-    /// Makes the text of each token from its scopes, for a registry that verifies it by itself.
+    /// Sets how the text of each token is made from its scopes, for a registry that verifies tokens itself.
     pub fn mint(self, mint: impl Fn(&[String]) -> String + Send + Sync + 'static) -> Self {
         self.with(|state| state.mint = Some(Arc::new(mint)))
     }
 
-    /// Makes tokens longer by this many bytes.
+    /// Makes each token longer by this many bytes.
     pub fn padding(self, bytes: usize) -> Self {
         self.with(|state| state.padding = bytes)
     }
 
-    /// Breaks the token endpoint, or heals it.
+    /// Sets or removes the fault of the token endpoint.
     pub fn fault(&self, fault: Option<Fault>) {
         lock(&self.state).fault = fault;
     }
 
-    /// Makes all tokens that were issued so far invalid.
+    /// Revokes all tokens that were issued so far.
     pub fn revoke_all(&self) {
         lock(&self.state).tokens.clear();
     }
 
-    /// How many tokens were issued so far.
+    /// Returns how many tokens were issued so far.
     pub fn issued(&self) -> usize {
         lock(&self.state).issued
     }
@@ -227,15 +225,21 @@ impl Auth {
         if state.basic {
             return scheme == "basic" && state.accounts.iter().any(|account| account == value);
         }
+        if scheme != "bearer" {
+            return false;
+        }
+        let Some(token) = state.tokens.get(value) else {
+            return false;
+        };
+        if token.until.is_some_and(|until| Instant::now() >= until) {
+            return false;
+        }
         let project = |scope: &str| scope.split('/').next().map(str::to_owned);
-        let wanted = scope(repo);
-        let opens = |scope: &String| {
-            *scope == wanted || state.by_project && project(scope) == project(&wanted)
+        let required = scope(repo);
+        let is_sufficient = |scope: &String| {
+            *scope == required || state.by_project && project(scope) == project(&required)
         };
-        let good = |token: &Token| {
-            token.until.is_none_or(|until| Instant::now() < until) && token.scopes.iter().any(opens)
-        };
-        scheme == "bearer" && state.tokens.get(value).is_some_and(good)
+        token.scopes.iter().any(is_sufficient)
     }
 
     pub(crate) fn challenge(&self, url: &str, repo: &str) -> Reply {
@@ -254,40 +258,48 @@ impl Auth {
             .challenges
             .clone()
             .unwrap_or_else(|| vec![usual.to_owned()]);
-        let refusal = match &state.refusal {
+        let mut refusal = match &state.refusal {
             Some((content_type, body)) => Reply::new(401)
                 .header("Content-Type", content_type)
                 .body(body.clone()),
             None => Reply::error(401, "UNAUTHORIZED"),
         };
-        challenges.iter().fold(refusal, |reply, value| {
-            let value = value
+        for challenge in challenges {
+            let value = challenge
                 .replace("{realm}", &realm)
                 .replace("{service}", service)
                 .replace("{scope}", &scope(repo));
-            reply.add_header("WWW-Authenticate", &value)
-        })
+            refusal = refusal.add_header("WWW-Authenticate", &value);
+        }
+        refusal
     }
 
-    /// The answer of the token endpoint.
+    /// Returns the answer of the token endpoint.
     pub(crate) fn issue(&self, request: &Request) -> Reply {
         let mut state = lock(&self.state);
-        let post = request.method == "POST";
-        if post && !state.oauth || !post && request.method != "GET" {
+        let is_post = request.method == "POST";
+        let is_supported = if is_post {
+            state.oauth
+        } else {
+            request.method == "GET"
+        };
+        if !is_supported {
             return Reply::error(405, "UNSUPPORTED");
         }
-        if !state.welcomes(request) {
+        if !state.accepts_credentials_of(request) {
             return Reply::error(401, "UNAUTHORIZED");
         }
-        let form = if post {
+        let form = if is_post {
             &request.body
         } else {
             request.query.as_bytes()
         };
-        let scopes: Vec<String> = form_urlencoded::parse(form)
-            .filter(|(name, _)| name == "scope")
-            .flat_map(|(_, value)| value.split(' ').map(str::to_owned).collect::<Vec<_>>())
-            .collect();
+        let mut scopes: Vec<String> = Vec::new();
+        for (name, value) in form_urlencoded::parse(form) {
+            if name == "scope" {
+                scopes.extend(value.split(' ').map(str::to_owned));
+            }
+        }
         let text = match (&state.mint, &state.token) {
             (Some(mint), _) => mint(&scopes),
             (None, Some(text)) => text.clone(),
@@ -303,29 +315,26 @@ impl Auth {
         token.scopes.extend(scopes);
         state.issued += 1;
         let mut answer = state.extra.clone();
-        answer.extend(
-            state
-                .fields
-                .iter()
-                .map(|name| (name.clone(), text.clone().into())),
-        );
+        for field in &state.fields {
+            answer.insert(field.clone(), text.clone().into());
+        }
         Reply::new(200).json(&answer.into())
     }
 }
 
 impl State {
-    fn welcomes(&self, request: &Request) -> bool {
+    /// Whether a token request has valid credentials, or needs none.
+    fn accepts_credentials_of(&self, request: &Request) -> bool {
         if request.method == "POST" {
             let form = |key| request.form_value(key);
             return match form("grant_type").as_deref() {
-                Some("password") => {
-                    form("username")
-                        .zip(form("password"))
-                        .is_some_and(|(user, password)| {
-                            self.accounts
-                                .contains(&STANDARD.encode(format!("{user}:{password}")))
-                        })
-                }
+                Some("password") => match (form("username"), form("password")) {
+                    (Some(user), Some(password)) => {
+                        let account = STANDARD.encode(format!("{user}:{password}"));
+                        self.accounts.contains(&account)
+                    }
+                    _ => false,
+                },
                 Some("refresh_token") => {
                     self.identity.is_some() && form("refresh_token") == self.identity
                 }
@@ -341,12 +350,12 @@ impl State {
     }
 }
 
-/// The scope that a pull from this repository needs.
+/// Returns the scope that a pull from a repository needs.
 fn scope(repo: &str) -> String {
     format!("repository:{repo}:pull")
 }
 
-/// Scheme and credentials of a request, empty if there are none.
+/// Returns scheme and credentials of a request, empty if there are none.
 fn credentials(request: &Request) -> (&'static str, &str) {
     let (scheme, value) = request
         .authorization
@@ -364,11 +373,9 @@ fn credentials(request: &Request) -> (&'static str, &str) {
 fn random() -> String {
     let mut bytes = [0; 16];
     rand::fill(&mut bytes).expect("random bytes");
-    format!(
-        "token-{}",
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    )
+    let mut text = "token-".to_owned();
+    for byte in bytes {
+        text += &format!("{byte:02x}");
+    }
+    text
 }

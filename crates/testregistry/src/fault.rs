@@ -1,7 +1,7 @@
-//! What goes wrong with an answer, when a test wants it to.
+//! Faults of answers, for tests.
 //!
-//! A fault is a value: what happens, to which requests, and how often. It gets the answer that would have been right,
-//! after authentication, and decides what the client sees of it.
+//! A fault is a value: what happens, to which requests, and how often. It receives the correct answer, after authentication,
+//! and decides what the client receives.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use hyper::{Method, Response};
 use crate::record::{Kind, Request};
 use crate::reply::{Flow, Reply};
 
-/// What goes wrong, for which requests, and how often. Clones share how often they have struck.
+/// What happens, to which requests, and how often. Clones share the count.
 #[derive(Clone)]
 pub struct Fault {
     act: Act,
@@ -40,12 +40,12 @@ enum Act {
 }
 
 impl Fault {
-    /// Never answers while the client stays connected.
+    /// Does not answer while the client stays connected.
     pub fn hang() -> Self {
         Self::new(Act::Hang)
     }
 
-    /// Sends the headers and half of the body, then nothing. HEAD has no body and is answered.
+    /// Sends the headers and half of the body, and then nothing. HEAD is answered, as it has no body.
     pub fn hang_body() -> Self {
         Self::new(Act::HangBody)
     }
@@ -60,18 +60,17 @@ impl Fault {
         Self::new(Act::Reset)
     }
 
-    /// Ends the connection without an answer.
+    /// Closes the connection without an answer.
     pub fn close() -> Self {
         Self::new(Act::Close)
     }
 
-    /// Ends the connection after the body, where Content-Length says that there is more. On HEAD only Content-Length
-    /// is wrong.
+    /// Closes the connection after the body, although Content-Length is larger. For HEAD only Content-Length is wrong.
     pub fn truncate() -> Self {
         Self::new(Act::Truncate)
     }
 
-    /// Answers with this status and a registry's error body.
+    /// Answers with this status and the error body of a registry.
     pub fn status(status: u16) -> Self {
         let code = match status {
             401 => "UNAUTHORIZED",
@@ -83,7 +82,7 @@ impl Fault {
         Self::reply(Reply::error(status, code))
     }
 
-    /// Answers 200 with this body.
+    /// Answers with status 200 and this body.
     pub fn body(body: impl Into<Bytes>, content_type: &str) -> Self {
         Self::reply(
             Reply::new(200)
@@ -97,23 +96,23 @@ impl Fault {
         Self::reply(Reply::new(status).header("Location", location))
     }
 
-    /// Answers like this.
+    /// Answers with this reply.
     pub fn reply(reply: Reply) -> Self {
         Self::new(Act::Reply(reply))
     }
 
-    /// Sends a body of this many bytes in chunks, with the headers of the right answer but no Content-Length. See
-    /// [`Repo::bytes_sent`](crate::Repo::bytes_sent) for how many of them were taken.
+    /// Sends a body of this many bytes in chunks, with the headers of the correct answer but without Content-Length.
+    /// [`Repo::bytes_sent`](crate::Repo::bytes_sent) counts the bytes that were sent.
     pub fn huge(bytes: u64) -> Self {
         Self::new(Act::Huge(bytes))
     }
 
-    /// Decides for each request; `None` lets it pass.
+    /// Chooses a fault for each request. `None` means no fault.
     pub fn custom(choose: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> Self {
         Self::new(Act::Custom(Arc::new(choose)))
     }
 
-    /// Strikes manifests only.
+    /// Limits the fault to manifests.
     pub fn only_manifests(self) -> Self {
         Self {
             kind: Some(Kind::Manifest),
@@ -121,7 +120,7 @@ impl Fault {
         }
     }
 
-    /// Strikes blobs only.
+    /// Limits the fault to blobs.
     pub fn only_blobs(self) -> Self {
         Self {
             kind: Some(Kind::Blob),
@@ -129,7 +128,7 @@ impl Fault {
         }
     }
 
-    /// Strikes lists of tags only.
+    /// Limits the fault to lists of tags.
     pub fn only_tags(self) -> Self {
         Self {
             kind: Some(Kind::Tags),
@@ -137,7 +136,7 @@ impl Fault {
         }
     }
 
-    /// Strikes HEAD only.
+    /// Limits the fault to HEAD.
     pub fn only_head(self) -> Self {
         Self {
             method: Some(Method::HEAD),
@@ -145,7 +144,7 @@ impl Fault {
         }
     }
 
-    /// Strikes GET only.
+    /// Limits the fault to GET.
     pub fn only_get(self) -> Self {
         Self {
             method: Some(Method::GET),
@@ -153,7 +152,7 @@ impl Fault {
         }
     }
 
-    /// Strikes the first `times` requests that it would strike, and no more.
+    /// Limits the fault to the first `times` matching requests.
     pub fn first(self, times: usize) -> Self {
         Self {
             times: Some(Arc::new(AtomicUsize::new(times))),
@@ -170,25 +169,29 @@ impl Fault {
         }
     }
 
-    /// Itself, or what it chooses, if it strikes this request.
-    fn strike(&self, request: &Request) -> Option<Self> {
-        let meant = self.kind.is_none_or(|kind| kind == request.kind)
-            && self
-                .method
-                .as_ref()
-                .is_none_or(|method| *method == request.method);
+    /// Returns the fault, or the one that a custom fault chooses, if it applies to a request. Counts the request then.
+    fn apply_to(&self, request: &Request) -> Option<Self> {
+        if let Some(kind) = self.kind
+            && kind != request.kind
+        {
+            return None;
+        }
+        if let Some(method) = &self.method
+            && *method != request.method
+        {
+            return None;
+        }
         let chosen = match &self.act {
-            _ if !meant => return None,
-            Act::Custom(choose) => choose(request)?.strike(request)?,
+            Act::Custom(choose) => choose(request)?.apply_to(request)?,
             _ => self.clone(),
         };
-        let decrease = |left: usize| left.checked_sub(1);
-        let left = self.times.as_ref();
-        left.is_none_or(|left| {
-            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrease)
-                .is_ok()
-        })
-        .then_some(chosen)
+        if let Some(times) = &self.times {
+            let decrease = |left: usize| left.checked_sub(1);
+            times
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrease)
+                .ok()?;
+        }
+        Some(chosen)
     }
 }
 
@@ -209,15 +212,15 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// The place of a fault on its way to the wire: what it may touch besides the answer.
+/// What a fault may change beside the answer.
 pub(crate) struct Wire<'a> {
-    /// Makes the end of the connection a reset.
+    /// If set, the connection ends with a reset.
     pub(crate) reset: &'a AtomicBool,
     pub(crate) bytes_sent: Arc<AtomicU64>,
 }
 
 impl Wire<'_> {
-    /// The answer as the fault leaves it. An error ends the connection without one.
+    /// Returns the answer after the fault. An error closes the connection without an answer.
     pub(crate) async fn send(
         self,
         request: &Request,
@@ -226,10 +229,10 @@ impl Wire<'_> {
     ) -> io::Result<Response<Flow>> {
         let body = reply.body.clone();
         let act = fault
-            .and_then(|fault| fault.strike(request))
+            .and_then(|fault| fault.apply_to(request))
             .map(|fault| fault.act);
         let (reply, flow) = match act {
-            // A custom fault has become another one, or none, by now.
+            // A custom fault has been replaced by the one that it chose.
             None | Some(Act::Custom(_)) => (reply, Flow::whole(body)),
             Some(Act::Hang) => std::future::pending().await,
             Some(Act::HangBody) => (reply, Flow::half(body)),
@@ -240,8 +243,11 @@ impl Wire<'_> {
             }
             Some(Act::Close) => return Err(io::ErrorKind::ConnectionAborted.into()),
             Some(Act::Truncate) => {
-                let claimed = (body.len() + 100).to_string();
-                (reply.header("Content-Length", &claimed), Flow::short(body))
+                let wrong_length = (body.len() + 100).to_string();
+                (
+                    reply.header("Content-Length", &wrong_length),
+                    Flow::short(body),
+                )
             }
             Some(Act::Huge(bytes)) => (
                 reply.without_header("Content-Length"),
@@ -252,11 +258,10 @@ impl Wire<'_> {
                 (other, Flow::whole(body))
             }
         };
-        // HEAD has the headers of all that, and no body.
-        Ok(reply.send(if request.method == Method::HEAD {
-            Flow::empty()
+        if request.method == Method::HEAD {
+            Ok(reply.send(Flow::empty()))
         } else {
-            flow
-        }))
+            Ok(reply.send(flow))
+        }
     }
 }

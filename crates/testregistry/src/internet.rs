@@ -1,7 +1,7 @@
-//! Names of the real world that lead to registries of this machine: an HTTP proxy that knows them, and no other.
+//! Real host names that lead to registries on this machine, by an HTTP proxy that has no other names.
 //!
-//! A client that is told to use the proxy (`HTTPS_PROXY`) asks for `registry.k8s.io`, talks TLS with it and sees its
-//! certificate, so that everything is tried which depends on names: built-in token hosts, redirects, certificates.
+//! A client that uses the proxy (`HTTPS_PROXY`) connects to `registry.k8s.io` with TLS and gets a certificate for that name.
+//! So tests cover what depends on names: built-in token hosts, redirects, certificates.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,10 +15,10 @@ use crate::lock;
 use crate::pki::Pki;
 use crate::registry::Registry;
 
-/// By `host:port`, where each name leads.
+/// The address for each `host:port`.
 type Names = Arc<Mutex<HashMap<String, SocketAddr>>>;
 
-/// A proxy and its names, until it is dropped.
+/// A running proxy and its names. Dropping it stops it.
 pub struct Internet {
     pki: Arc<Pki>,
     address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct Internet {
 }
 
 impl Internet {
-    /// One without hosts. Certificates are of this authority.
+    /// Starts a proxy without hosts. `pki` signs the certificates of its hosts.
     pub async fn start(pki: Arc<Pki>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -43,17 +43,17 @@ impl Internet {
         }
     }
 
-    /// For `HTTPS_PROXY`.
+    /// Returns its URL, for `HTTPS_PROXY`.
     pub fn proxy(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The authority of all hosts.
+    /// Returns the authority of all hosts.
     pub fn pki(&self) -> Arc<Pki> {
         self.pki.clone()
     }
 
-    /// Starts a registry, CDN or token server that is called `host` or `host:port`.
+    /// Starts a registry, CDN or token server with the name `host` or `host:port`.
     pub async fn host(&self, host: &str) -> Registry {
         let registry = Registry::builder()
             .pki(self.pki())
@@ -87,7 +87,7 @@ async fn run(listener: TcpListener, names: Names) {
     }
 }
 
-/// Serves `CONNECT host:port`. How it ends is the business of the client.
+/// Serves `CONNECT host:port`. Errors are ignored: tests check what the client sees.
 async fn tunnel(stream: TcpStream, names: Names) -> io::Result<()> {
     let mut client = BufReader::new(stream);
     let mut lines = Vec::new();
@@ -97,11 +97,11 @@ async fn tunnel(stream: TcpStream, names: Names) -> io::Result<()> {
         }
     }
     let head = String::from_utf8_lossy(&lines).into_owned();
-    let wanted = head
+    let name = head
         .strip_prefix("CONNECT ")
         .and_then(|rest| rest.split(' ').next());
-    let known = wanted.and_then(|name| lock(&names).get(name).copied());
-    let Some(address) = known else {
+    let address = name.and_then(|name| lock(&names).get(name).copied());
+    let Some(address) = address else {
         return client
             .write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
             .await;

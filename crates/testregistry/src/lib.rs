@@ -1,12 +1,12 @@
 //! A programmable OCI distribution registry on loopback, for tests, examples and benches.
 //!
-//! It serves real content with real digests over TLS, remembers every request, and breaks on demand. Nothing here
-//! sleeps or polls: a test waits for what it wants to see with [`Registry::wait_until`].
+//! It serves real content with real digests over TLS, records every request, and fails on demand. Nothing sleeps or polls:
+//! a test waits for requests with [`Registry::wait_until`].
 //!
-//! In the order of a request: [`Registry`] listens, `server` accepts the connection, records the [`Request`] and
-//! routes it, [`Auth`] admits it or challenges, [`Repo`] has the content, [`Reply`] is the answer, and a [`Fault`]
-//! decides what becomes of that answer on the wire. [`Pki`] makes the certificates. On an [`Internet`] registries have the
-//! names of real ones, and behave as the table in [`personality`] has it.
+//! In the order of a request: [`Registry`] listens, `server` accepts the connection, records the [`Request`] and routes it,
+//! [`Auth`] admits or challenges it, [`Repo`] has the content, [`Reply`] is the answer, and a [`Fault`] may change that
+//! answer on the wire. [`Pki`] makes the certificates. On an [`Internet`] registries have the names of real ones, and behave
+//! as the table in [`personality`] says.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -29,7 +29,7 @@
 )]
 #![allow(
     clippy::expect_used,
-    reason = "a test's own crate: it fails at once, and says which assumption did not hold"
+    reason = "only tests use this crate; a failure names the wrong assumption"
 )]
 
 mod auth;
@@ -72,12 +72,12 @@ pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.
 /// Media type of a Docker image configuration.
 pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
-/// The digest `sha256:…` of some bytes.
+/// Returns the digest `sha256:…` of some bytes.
 pub fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&SHA256, bytes))
 }
 
-/// The digest `sha512:…` of some bytes. All content is served under this digest, too.
+/// Returns the digest `sha512:…` of some bytes. All content is served under this digest, too.
 pub fn sha512(bytes: &[u8]) -> String {
     format!("sha512:{}", hex(&SHA512, bytes))
 }
@@ -90,7 +90,7 @@ fn hex(algorithm: &'static Algorithm, bytes: &[u8]) -> String {
         .collect()
 }
 
-/// A test that panicked while it held a lock must not hide its own message behind those of others.
+/// Locks a mutex, also a poisoned one: the panic of one test must not be hidden by those of others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

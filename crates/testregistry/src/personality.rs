@@ -1,8 +1,8 @@
-//! How registries behave that cannot be run in a test: one table, each row with its source, and the stage on which a row
-//! is played by the registries of this crate.
+//! Imitations of registries that cannot run in a test: a table of their behaviour, each row with its source, and hosts that
+//! behave like a row.
 //!
-//! Hosts have their real names, so that a client finds what it knows about them; those of products that people run
-//! themselves are below `example.com`. `docs/registries.md` says the same to users, and a test compares the two.
+//! Hosts have their real names, so that what clients have built in for them applies. Products that people run themselves are
+//! below `example.com`. `docs/registries.md` has the same for users, and a test compares the two.
 
 mod stage;
 mod table;
@@ -10,52 +10,52 @@ mod table;
 pub use stage::{PASSWORD, Staged, USER};
 pub use table::PERSONALITIES;
 
-/// How one registry behaves.
+/// The behaviour of a registry.
 #[derive(Clone, Copy)]
 pub struct Personality {
-    /// As people call it.
+    /// Its usual name.
     pub name: &'static str,
-    /// A repository of it, as images name it.
+    /// One of its repositories, as images name it.
     pub image: &'static str,
-    /// What tolerarch has to be told, beside the password of a Pod.
+    /// What must be configured in tolerarch for the password of a Pod.
     pub needs: Needs,
-    /// The same for a password of the operator, which is for all namespaces.
+    /// What must be configured in tolerarch for a password of the operator, which is for all namespaces.
     pub operator_needs: Needs,
-    /// Who says that it behaves like this: code, documentation or reports, `repository#number` on github.com.
+    /// The source of this row: code, documentation or reports, as `repository#number` on github.com.
     pub source: &'static str,
-    /// Whether there are images for everybody.
+    /// Whether it has public images.
     pub public: bool,
-    /// Whether there are images for those with a password.
+    /// Whether it has images that need a password.
     pub private: bool,
-    /// The host that is dialled, where it is not the one that images name.
+    /// The host to which clients connect, if images name another one.
     dialled: Option<&'static str>,
-    /// Where requests are sent, hop by hop; the last one has the images, and asks for a login if anybody does.
+    /// Redirects, one after the other. The last repository has the images, and requires the login if there is one.
     moves: &'static [Move],
-    /// Where manifests lie, if not at the registry.
+    /// The object storage of manifests, if they are not at the registry.
     storage: Option<Storage>,
     /// The host of blobs, if they are not at the registry.
     blobs: Option<&'static str>,
     login: Login,
-    /// What becomes of those who ask for a token by POST.
+    /// The answer to a POST for a token.
     post: Post,
-    /// In which fields of the answer a token is.
+    /// The fields of the answer that have the token.
     fields: &'static [&'static str],
-    /// How long a token is said to live.
+    /// `expires_in` in the answer, in seconds.
     expires_in: Option<u64>,
     /// The header with the digest of a manifest.
     digest: DigestHeader,
-    /// The type and the body of a 401, where they are not those of the specification.
+    /// The content type and the body of a 401, if they differ from the specification.
     refusal: Option<(&'static str, &'static str)>,
 }
 
-/// What tolerarch has to be told.
+/// What must be configured in tolerarch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
     Nothing,
     /// `tokenHosts` with this host.
     TokenHosts(&'static str),
-    /// `caFile`: its certificate is not of a public authority.
+    /// `caFile`: no public authority has signed its certificate.
     CaFile,
 }
 
@@ -66,18 +66,18 @@ struct Move {
     to: &'static str,
 }
 
-/// Manifests lie in object storage, with URLs that are signed for GET.
+/// Object storage with the manifests. Its URLs are signed for GET.
 #[derive(Clone, Copy)]
 struct Storage {
     status: u16,
     host: &'static str,
-    /// The type that they have there, instead of their own.
+    /// The content type there, instead of the manifests' media types.
     content_type: Option<&'static str>,
-    /// Whether HEAD is redirected, too, where it can only fail.
+    /// Whether HEAD is redirected, too. It fails at the storage.
     heads: bool,
 }
 
-/// What a registry asks for. In challenges, `{realm}`, `{service}` and `{scope}` stand for what belongs there.
+/// The login that a registry requires. In challenges, `{realm}`, `{service}` and `{scope}` are replaced by their values.
 #[derive(Clone, Copy)]
 enum Login {
     Nothing,
@@ -91,13 +91,14 @@ enum Login {
     },
 }
 
+/// The answer to a POST for a token.
 #[derive(Clone, Copy)]
 enum Post {
-    /// They get one.
-    Welcome,
-    /// They get this status, and have to ask by GET.
+    /// A token.
+    Accepted,
+    /// This status; clients must use GET.
     Refused(u16),
-    /// They get one that is good for nothing.
+    /// A token that gives no access.
     Anonymous,
 }
 
@@ -109,7 +110,7 @@ enum DigestHeader {
 }
 
 impl Personality {
-    /// The one of this name.
+    /// Returns the row with this name.
     pub fn named(name: &str) -> &'static Self {
         PERSONALITIES
             .iter()
@@ -122,33 +123,27 @@ impl Personality {
         self.image.split('/').next().unwrap_or_default()
     }
 
-    /// Other hosts that have to be reached: where it sends its clients.
+    /// Returns the other hosts that clients must reach.
     pub fn others(&self) -> Vec<&'static str> {
-        let realm = match self.login {
-            Login::Token { realm, .. } => Some(host_of(realm)),
-            _ => None,
-        };
-        let moved = self
-            .moves
-            .iter()
-            .map(|hop| hop.to.split('/').next().unwrap_or_default());
-        let all = moved
-            .chain(realm)
-            .chain(self.storage.map(|storage| storage.host))
-            .chain(self.blobs);
-        let mut others: Vec<&str> = self.dialled.into_iter().chain(all).collect();
-        others.retain(|host| *host != self.host());
-        let mut seen = Vec::new();
-        others.retain(|host| {
-            !seen.contains(host) && {
-                seen.push(*host);
-                true
+        let mut all: Vec<&str> = self.dialled.into_iter().collect();
+        for redirect in self.moves {
+            all.push(redirect.to.split('/').next().unwrap_or_default());
+        }
+        if let Login::Token { realm, .. } = self.login {
+            all.push(host_of(realm));
+        }
+        all.extend(self.storage.map(|storage| storage.host));
+        all.extend(self.blobs);
+        let mut others = Vec::new();
+        for host in all {
+            if host != self.host() && !others.contains(&host) {
+                others.push(host);
             }
-        });
+        }
         others
     }
 
-    /// The hosts to which a password may go.
+    /// Returns the hosts to which a password may be sent.
     pub fn may_see_passwords(&self) -> Vec<&'static str> {
         let dialled = self.dialled.unwrap_or(self.host());
         match self.login {
@@ -158,7 +153,7 @@ impl Personality {
     }
 }
 
-/// `host` or `host:port` of a URL, without the usual port.
+/// Returns `host` or `host:port` of a URL, without the default port.
 fn host_of(url: &'static str) -> &'static str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or_default();

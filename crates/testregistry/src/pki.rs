@@ -1,7 +1,7 @@
-//! A private certificate authority: the one trust anchor of a test.
+//! A private certificate authority, the only trust anchor of a test.
 //!
-//! It signs the certificates of registries and of whatever else a test serves over TLS. Each authority is new, so
-//! that two tests never trust each other by accident.
+//! It signs the certificates of registries and of other servers of a test. Each authority is new, so that two tests never
+//! trust each other by accident.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// A new authority with a new key.
+    /// Makes an authority with a new key.
     pub fn new() -> Self {
         Self::since(SystemTime::now() - DAY)
     }
 
-    /// The same, with a certificate that is valid for a year from `not_before`.
+    /// Makes an authority whose certificate is valid for a year from `not_before`.
     pub fn since(not_before: SystemTime) -> Self {
         let key = key();
-        // Each authority has a name of its own, else a client takes another one for the issuer of a certificate and
-        // complains of a bad signature instead of an unknown issuer.
+        // Each authority has a different name. With the same name a client would report a bad signature instead of an unknown
+        // issuer.
         let name = format!("testregistry CA {}", &sha256(key.public_key_raw())[7..23]);
         Self::with(name, key, not_before)
     }
 
-    /// A new authority of the same name with another key.
+    /// Makes an authority with the same name and another key.
     pub fn namesake(&self) -> Self {
         Self::with(self.name.clone(), key(), SystemTime::now() - DAY)
     }
@@ -57,22 +57,22 @@ impl Pki {
         Self { ca, name }
     }
 
-    /// The certificate of the authority.
+    /// Returns the certificate of the authority.
     pub fn ca_pem(&self) -> String {
         self.ca.pem()
     }
 
-    /// Its private key.
+    /// Returns the private key of the authority.
     pub fn ca_key_pem(&self) -> String {
         self.ca.key().serialize_pem()
     }
 
-    /// A serving certificate for DNS names and IP addresses, valid for a month.
+    /// Issues a serving certificate for DNS names and IP addresses, valid for a month.
     pub fn leaf(&self, names: &[&str]) -> Leaf {
         self.leaf_until(names, SystemTime::now() + 30 * DAY)
     }
 
-    /// A serving certificate that is valid until `not_after`, which may be in the past.
+    /// Issues a serving certificate that is valid until `not_after`, which may be in the past.
     pub fn leaf_until(&self, names: &[&str], not_after: SystemTime) -> Leaf {
         self.signed(
             names,
@@ -82,7 +82,7 @@ impl Pki {
         )
     }
 
-    /// A serving certificate that is valid for a month from `not_before`, which may be in the future.
+    /// Issues a serving certificate that is valid for a month from `not_before`, which may be in the future.
     pub fn leaf_from(&self, names: &[&str], not_before: SystemTime) -> Leaf {
         self.signed(
             names,
@@ -92,12 +92,12 @@ impl Pki {
         )
     }
 
-    /// A certificate for a client, valid for a month.
+    /// Issues a client certificate, valid for a month.
     pub fn client_leaf(&self) -> Leaf {
         self.client_leaf_for(&[])
     }
 
-    /// The same, with these names.
+    /// Issues a client certificate with these names, valid for a month.
     pub fn client_leaf_for(&self, names: &[&str]) -> Leaf {
         let not_after = SystemTime::now() + 30 * DAY;
         self.signed(
@@ -133,12 +133,12 @@ impl Pki {
         }
     }
 
-    /// TLS for a client that trusts this authority and no other.
+    /// Returns the TLS settings of a client that trusts only this authority.
     pub fn client_config(&self) -> ClientConfig {
         self.client_config_of(rustls::DEFAULT_VERSIONS)
     }
 
-    /// The same, with these versions of TLS only.
+    /// Returns the TLS settings of a client that trusts only this authority, with these versions of TLS.
     pub fn client_config_of(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.der().clone()).expect("trust the CA");
@@ -172,7 +172,7 @@ impl Leaf {
         std::fs::write(dir.join("tls.key"), &self.key_pem)
     }
 
-    /// TLS for a server with this certificate that speaks HTTP/1.1.
+    /// Returns the TLS settings of an HTTP/1.1 server with this certificate.
     pub fn server_config(&self) -> ServerConfig {
         let chain = CertificateDer::pem_slice_iter(self.cert_pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
@@ -195,7 +195,8 @@ fn key() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("generate a key")
 }
 
-/// A day before now or before the end, whichever is earlier: clocks differ, and some leaves are expired.
+/// Returns the start of a certificate's validity: a day before now or before its end, whichever is earlier. Clocks may differ,
+/// and some certificates have expired.
 fn begin(not_after: SystemTime) -> SystemTime {
     not_after.min(SystemTime::now()) - DAY
 }

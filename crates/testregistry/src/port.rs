@@ -1,4 +1,4 @@
-//! Ports that nobody else gets: a server may end and come back, or never come.
+//! Reserved ports, so that a server can end and start again at the same port, or never start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,12 +8,12 @@ use tokio::net::TcpSocket;
 
 use crate::lock;
 
-/// Takes a port for as long as this process lives, any free one for port 0, and does not listen: connections to it are
-/// refused until a server listens there. The system lets servers do so that reuse addresses, as all do, and gives the port
-/// to nobody who asks for any.
+/// Reserves a port until this process ends, any free one for port 0, without listening: connections are refused until a
+/// server listens there. A server that reuses addresses, as all do, can listen on the port. The system does not give it to
+/// programs that want any free port.
 ///
 /// # Errors
-/// Somebody listens there.
+/// A server listens on the port.
 pub fn reserve(address: SocketAddr) -> io::Result<SocketAddr> {
     let socket = take(address)?;
     let address = socket.local_addr()?;
@@ -21,7 +21,7 @@ pub fn reserve(address: SocketAddr) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Keeps a port that has been taken for as long as this process lives.
+/// Keeps a taken port until this process ends.
 pub(crate) fn hold(socket: TcpSocket) {
     static HELD: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
     lock(&HELD).push(socket);

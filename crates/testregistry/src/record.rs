@@ -1,6 +1,6 @@
-//! What the registry remembers: every request, in the order in which they were read, faults or not.
+//! The record of all requests, in the order in which they were read, including those with faults.
 //!
-//! A request is recorded before it is answered, so a client that has its answer finds its request here.
+//! A request is recorded before it is answered. So once the client has the answer, the request is in the record.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::lock;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `/v2/<name>/manifests/<reference>`
@@ -20,15 +20,15 @@ pub enum Kind {
     Blob,
     /// `/v2/<name>/tags/list`
     Tags,
-    /// `/cdn/<digest>`, where blobs are redirected to.
+    /// `/cdn/<digest>`, the target of redirected blobs.
     Cdn,
     /// `/storage/<digest>`, see [`Registry::store`](crate::Registry::store).
     Storage,
-    /// `/token`, or where else the registry serves tokens.
+    /// `/token`, or another path at which the registry serves tokens.
     Token,
     /// `/v2/`
     Ping,
-    /// Anything else, also referrers.
+    /// Anything else, such as referrers.
     Other,
 }
 
@@ -49,13 +49,13 @@ pub struct Request {
     pub accept: Option<String>,
     /// All headers.
     pub headers: HeaderMap,
-    /// What is asked for.
+    /// The kind of the request.
     pub kind: Kind,
-    /// The repository, of a manifest, a blob or tags.
+    /// The repository of a manifest, a blob or tags.
     pub repo: Option<String>,
-    /// The tag or digest, of a manifest or blob.
+    /// The tag or the digest of a manifest or blob.
     pub reference: Option<String>,
-    /// The body, as of a POST to the token endpoint.
+    /// The body, for example of a POST to the token endpoint.
     pub body: Bytes,
 }
 
@@ -85,7 +85,7 @@ impl Request {
         }
     }
 
-    /// The same request, if it is one for a token.
+    /// Returns the request, as one for a token if `is_token`.
     pub(crate) fn for_token(self, is_token: bool) -> Self {
         if is_token {
             Self {
@@ -99,12 +99,12 @@ impl Request {
         }
     }
 
-    /// The first value of a key in the query, decoded.
+    /// Returns the first value of a key in the query, decoded.
     pub fn query_value(&self, key: &str) -> Option<String> {
         value_in(self.query.as_bytes(), key)
     }
 
-    /// The first value of a key in the body, a form, decoded.
+    /// Returns the first value of a key in the body, which is a form, decoded.
     pub fn form_value(&self, key: &str) -> Option<String> {
         value_in(&self.body, key)
     }
@@ -116,7 +116,7 @@ fn value_in(form: &[u8], key: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// A mirror may live below a path, so what comes before the first `/v2/` is ignored.
+/// Returns kind, repository and reference. Ignores what comes before the first `/v2/`, as a mirror may be below a path.
 fn route(path: &str) -> (Kind, Option<String>, Option<String>) {
     if let Some(digest) = path.strip_prefix("/storage/") {
         return (Kind::Storage, None, Some(digest.to_owned()));
@@ -172,11 +172,11 @@ impl Log {
             .count()
     }
 
-    pub(crate) async fn wait_until(&self, seen: impl Fn(&[Request]) -> bool) {
+    pub(crate) async fn wait_until(&self, wanted: impl Fn(&[Request]) -> bool) {
         loop {
-            // Created before the look, so that no request between the look and the wait is missed.
+            // Created before the check, so that no request between the check and the wait is missed.
             let added = self.added.notified();
-            if seen(&lock(&self.requests)) {
+            if wanted(&lock(&self.requests)) {
                 return;
             }
             added.await;

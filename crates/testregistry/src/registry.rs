@@ -1,4 +1,4 @@
-//! The registry as a test holds it: where it listens, what is in it, and what it was asked.
+//! The handle of a registry that a test holds: its address, its content, and its recorded requests.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::repo::Repo;
 use crate::state::{SIGNATURE, State};
 use crate::{lock, server, sha256, sha512};
 
-/// How a registry listens.
+/// The settings of a registry before its start.
 pub struct Builder {
     listen: SocketAddr,
     names: Vec<String>,
@@ -36,14 +36,14 @@ impl Builder {
         }
     }
 
-    /// Further names of its certificate, besides the address it listens on, 127.0.0.1 and localhost.
+    /// Adds names to its certificate, beside its address, 127.0.0.1 and localhost.
     pub fn names(mut self, names: &[&str]) -> Self {
         self.names.extend(names.iter().map(ToString::to_string));
         self
     }
 
-    /// The `host` or `host:port` by which clients know it, instead of the address it listens on: in its challenges, in the
-    /// references of its images, and in its certificate. See [`Internet`](crate::Internet).
+    /// Sets the `host` or `host:port` by which clients reach it, instead of its address: in its challenges, in the references
+    /// of its images, and in its certificate. See [`Internet`](crate::Internet).
     pub fn called(self, host: &str) -> Self {
         let name = host.split(':').next().unwrap_or(host);
         Self {
@@ -52,7 +52,7 @@ impl Builder {
         }
     }
 
-    /// The authority that signs its certificate; otherwise it has its own.
+    /// Sets the authority that signs its certificate. By default it has its own.
     pub fn pki(self, pki: Arc<Pki>) -> Self {
         Self {
             pki: Some(pki),
@@ -60,7 +60,7 @@ impl Builder {
         }
     }
 
-    /// Its certificate, instead of a good one.
+    /// Sets its certificate, which may be a bad one.
     pub fn leaf(self, leaf: Leaf) -> Self {
         Self {
             leaf: Some(leaf),
@@ -68,7 +68,7 @@ impl Builder {
         }
     }
 
-    /// Where it listens; on a free port of 127.0.0.1 by default.
+    /// Sets its address. By default it listens on a free port of 127.0.0.1.
     pub fn listen(self, address: SocketAddr) -> Self {
         Self {
             listen: address,
@@ -76,9 +76,9 @@ impl Builder {
         }
     }
 
-    /// Starts the registry; it takes connections from now on.
+    /// Starts the registry. It accepts connections from now on.
     pub async fn start(self) -> Registry {
-        // Nobody gets the port between the end of the server and that of the registry.
+        // Keeps the port between the end of the server and the end of the registry.
         let port = take(self.listen).expect("a port");
         let address = port.local_addr().expect("the address of a port");
         let listener = TcpListener::bind(address).await.expect("listen");
@@ -115,12 +115,12 @@ impl Builder {
     }
 }
 
-/// A registry that runs until it is dropped.
+/// A running registry. Dropping it stops it.
 pub struct Registry {
     state: Arc<State>,
     pki: Arc<Pki>,
     task: JoinHandle<()>,
-    /// The port, until it is held beyond the registry's end.
+    /// Keeps the port until the registry is dropped, or longer after [`Registry::stop`].
     port: Option<TcpSocket>,
 }
 
@@ -130,7 +130,7 @@ impl Registry {
         Self::builder().start().await
     }
 
-    /// A registry to be started in another way.
+    /// Returns the settings for a registry that is started in another way.
     pub fn builder() -> Builder {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Builder {
@@ -143,8 +143,8 @@ impl Registry {
         }
     }
 
-    /// Stops it and waits until its port is closed; nobody else gets the port, see [`reserve`](crate::reserve). Dropping it stops it as
-    /// well, but waits for nothing and frees the port.
+    /// Stops the registry, waits until its port is closed, and reserves the port, see [`reserve`](crate::reserve). Dropping a
+    /// registry stops it without waiting and frees the port.
     pub async fn stop(mut self) {
         self.task.abort();
         let ended = (&mut self.task).await;
@@ -154,12 +154,12 @@ impl Registry {
         }
     }
 
-    /// Where it listens, like `127.0.0.1:34567`.
+    /// Its address, like `127.0.0.1:34567`.
     pub fn address(&self) -> String {
         self.state.address.to_string()
     }
 
-    /// Where it listens, for [`Builder::listen`].
+    /// Its address, for [`Builder::listen`].
     pub fn socket_addr(&self) -> SocketAddr {
         self.state.address
     }
@@ -179,12 +179,12 @@ impl Registry {
         self.pki.clone()
     }
 
-    /// How many TCP connections it has accepted so far.
+    /// Returns how many TCP connections it has accepted.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// The repository of this name, which is made by asking for it.
+    /// Returns the repository of this name, and creates it if it does not exist.
     pub fn repo(&self, name: &str) -> Repo {
         let new = || Repo::new(name, &self.state.host, self.state.log.clone());
         lock(&self.state.repos)
@@ -193,7 +193,7 @@ impl Registry {
             .clone()
     }
 
-    /// Serves bytes at `/cdn/{digest}`, to everybody, and returns the digest.
+    /// Serves bytes at `/cdn/{digest}` without authentication, and returns the digest.
     pub fn cdn(&self, bytes: impl Into<Bytes>) -> String {
         let bytes = bytes.into();
         let digest = sha256(&bytes);
@@ -203,8 +203,8 @@ impl Registry {
         digest
     }
 
-    /// Serves bytes as object storage does: to GET with the signature that is in the URL which this gives, and to nothing
-    /// else, HEAD included. No header tells their digest.
+    /// Serves bytes as object storage does: only to GET with the signature in the returned URL, not to HEAD. No header has
+    /// their digest.
     pub fn store(&self, bytes: impl Into<Bytes>, content_type: &str) -> String {
         let bytes = bytes.into();
         let digest = sha256(&bytes);
@@ -212,7 +212,7 @@ impl Registry {
         format!("{}/storage/{digest}?{SIGNATURE}", self.state.url)
     }
 
-    /// Serves all blobs that a repository, of any registry, has now at `/cdn/{digest}`, and returns the URL for
+    /// Serves all current blobs of a repository, of any registry, at `/cdn/{digest}`, and returns the URL for
     /// [`Repo::redirect_blobs_to`].
     pub fn cdn_of(&self, repo: &Repo) -> String {
         for bytes in repo.all_blobs() {
@@ -226,19 +226,19 @@ impl Registry {
         self.serve_tokens_at("/token", auth)
     }
 
-    /// The same at another path.
+    /// Serves tokens like [`Registry::serve_tokens`], at another path.
     pub fn serve_tokens_at(&self, path: &str, auth: &Auth) -> String {
         *lock(&self.state.token_service) = Some(auth.clone());
         lock(&self.state.token_paths).push(path.to_owned());
         format!("{}{path}", self.state.url)
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.state.log.filtered(|_| true)
     }
 
-    /// How many requests are like this.
+    /// Returns how many requests match.
     pub fn count(&self, wanted: impl Fn(&Request) -> bool) -> usize {
         self.state.log.count(wanted)
     }
@@ -248,9 +248,9 @@ impl Registry {
         self.state.log.clear();
     }
 
-    /// Waits until the requests so far are as wanted.
-    pub async fn wait_until(&self, seen: impl Fn(&[Request]) -> bool) {
-        self.state.log.wait_until(seen).await;
+    /// Waits until the requests so far match.
+    pub async fn wait_until(&self, wanted: impl Fn(&[Request]) -> bool) {
+        self.state.log.wait_until(wanted).await;
     }
 }
 

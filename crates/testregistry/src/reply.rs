@@ -1,7 +1,7 @@
-//! An answer before and while it is sent.
+//! Answers, and their bodies on the wire.
 //!
-//! [`Reply`] is the whole answer as a value. [`Flow`] is its body on the wire: how fast it goes, how far, and how it
-//! ends. A flow never tells its size, so Content-Length is exactly what the reply says, be it true, false or missing.
+//! [`Reply`] is the whole answer as a value. [`Flow`] is its body on the wire: its speed, its length, and how it ends. A flow
+//! never reports its size to hyper, so Content-Length is exactly the reply's: right, wrong or missing.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// What one frame of a body carries at most.
+/// The maximum size of one frame of a body.
 const PIECE: usize = 64 * 1024;
 
 /// An answer of the registry: status, headers and body.
@@ -29,7 +29,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An answer with an empty body.
+    /// Returns an answer with an empty body.
     pub fn new(status: u16) -> Self {
         let status = StatusCode::from_u16(status).expect("an HTTP status");
         Self {
@@ -40,19 +40,19 @@ impl Reply {
         .body(Bytes::new())
     }
 
-    /// A failure with the body that the distribution specification wants, like `error(404, "MANIFEST_UNKNOWN")`.
+    /// Returns an error with the body of the distribution specification, like `error(404, "MANIFEST_UNKNOWN")`.
     pub fn error(status: u16, code: &str) -> Self {
         let message = code.to_lowercase().replace('_', " ");
         Self::new(status).json(&json!({ "errors": [{ "code": code, "message": message }] }))
     }
 
-    /// Sets a header, in place of all others of that name. Content-Length may lie.
+    /// Sets a header, and replaces all others of that name. Content-Length may be wrong.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.insert(header_name(name), header_value(value));
         self
     }
 
-    /// Adds a header to those of that name.
+    /// Adds a header, and keeps others of that name.
     pub fn add_header(mut self, name: &str, value: &str) -> Self {
         self.headers.append(header_name(name), header_value(value));
         self
@@ -64,7 +64,7 @@ impl Reply {
         self
     }
 
-    /// Sets the body, and Content-Length with it.
+    /// Sets the body and its Content-Length.
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self.headers.insert(CONTENT_LENGTH, self.body.len().into());
@@ -78,7 +78,7 @@ impl Reply {
         self.body(body.to_string())
     }
 
-    /// The answer on the wire, with a body of its own.
+    /// Returns the response with the status and the headers of this answer, and with another body.
     pub(crate) fn send(self, body: Flow) -> Response<Flow> {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
@@ -95,9 +95,9 @@ pub(crate) fn header_value(value: &str) -> HeaderValue {
     HeaderValue::from_bytes(value.as_bytes()).expect("a header value")
 }
 
-/// A body on its way.
+/// A body that is being sent.
 pub(crate) struct Flow {
-    /// Sent again and again until nothing is left to send.
+    /// Sent repeatedly until nothing is left to send.
     data: Bytes,
     sent: u64,
     left: u64,
@@ -110,8 +110,8 @@ pub(crate) struct Flow {
 enum End {
     Done,
     Hang,
-    /// Ends too early for its Content-Length, which makes hyper drop the connection. It would drop what is not yet
-    /// flushed, too, so the end comes one turn after the last piece.
+    /// Ends before its Content-Length is reached, which makes hyper close the connection. hyper would also drop unflushed
+    /// bytes, so the body ends one poll after the last piece.
     Short {
         yielded: bool,
     },
@@ -135,7 +135,7 @@ impl Flow {
         Self::whole(Bytes::new())
     }
 
-    /// The first half, and nothing after it.
+    /// Sends the first half, and nothing after it.
     pub(crate) fn half(data: Bytes) -> Self {
         let half = data.len() / 2;
         Self {

@@ -1,7 +1,7 @@
-//! One repository: its content, and how it behaves.
+//! A repository: its content, and its behaviour.
 //!
-//! Content is real, every digest and size is that of the bytes which are served, so that a client that verifies has
-//! something to verify. Only layers are missing, as no client pulls them.
+//! Every digest and size is that of the served bytes, so that clients can verify them. Only layers are missing, as no client
+//! pulls them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +21,12 @@ use crate::{
     sha512,
 };
 
-/// An entry of an index: the name of a platform, for which a child image is made, or a descriptor as it is.
+/// An entry of an index.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// Like `linux/arm64/v8`.
+    /// A platform like `linux/arm64/v8`, for which an image is pushed.
     Platform(String),
-    /// Goes into the index unchanged.
+    /// A descriptor, which is written to the index unchanged.
     Descriptor(Value),
 }
 
@@ -93,7 +93,7 @@ impl Repo {
         &self.inner.name
     }
 
-    /// The reference of an image here, by tag or by digest.
+    /// Returns the reference of an image of this repository, by tag or by digest.
     pub fn reference(&self, tag_or_digest: &str) -> String {
         let separator = if tag_or_digest.contains(':') {
             '@'
@@ -117,7 +117,7 @@ impl Repo {
         json!({ "mediaType": media_type, "digest": digest, "size": size })
     }
 
-    /// Pushes a manifest, whatever its bytes are, and returns its descriptor.
+    /// Pushes any bytes as a manifest, and returns its descriptor.
     pub fn manifest(&self, bytes: impl Into<Bytes>, media_type: &str, tag: Option<&str>) -> Value {
         let bytes = bytes.into();
         let digest = sha256(&bytes);
@@ -147,7 +147,7 @@ impl Repo {
         self.image_of(config, DOCKER_MANIFEST, tag)
     }
 
-    /// Pushes an image with this descriptor of a configuration, which decides what the image is.
+    /// Pushes an image with this descriptor of its configuration, and returns its descriptor.
     pub fn image_of(&self, config: Value, media_type: &str, tag: Option<&str>) -> Value {
         let layer = match media_type {
             DOCKER_MANIFEST => "application/vnd.docker.image.rootfs.diff.tar.gzip",
@@ -158,12 +158,12 @@ impl Repo {
         self.manifest(image.to_string(), media_type, tag)
     }
 
-    /// Pushes an OCI image and returns its descriptor with the platform, as it stands in an index.
+    /// Pushes an OCI image and returns its descriptor with the platform, as an entry of an index.
     pub fn entry(&self, platform: &str) -> Value {
         with_platform(self.image(platform, None), platform)
     }
 
-    /// Pushes what BuildKit adds for an image: an attestation, for the platform `unknown/unknown`.
+    /// Pushes an attestation as BuildKit does, for the platform `unknown/unknown`, and returns its entry.
     pub fn attestation(&self, of_digest: &str) -> Value {
         let statement =
             json!({ "_type": "https://in-toto.io/Statement/v0.1", "subject": [of_digest] });
@@ -228,7 +228,7 @@ impl Repo {
             .insert(tag.to_owned(), digest.to_owned());
     }
 
-    /// The digest that a tag points at.
+    /// Returns the digest that a tag points at.
     pub fn digest_of(&self, tag: &str) -> Option<String> {
         lock(&self.inner.state).tags.get(tag).cloned()
     }
@@ -238,12 +238,12 @@ impl Repo {
         lock(&self.inner.state).blobs.clear();
     }
 
-    /// Removes all manifests; tags stay, and point at nothing.
+    /// Removes all manifests. Tags stay and point at nothing.
     pub fn delete_manifests(&self) {
         lock(&self.inner.state).manifests.clear();
     }
 
-    /// Sets a header of all answers with a manifest, or removes it.
+    /// Sets or removes a header of all answers with a manifest.
     pub fn header(&self, name: &str, value: Option<&str>) {
         let name = header_name(name);
         let headers = &mut lock(&self.inner.state).headers;
@@ -251,7 +251,7 @@ impl Repo {
         headers.push((name, value.map(header_value)));
     }
 
-    /// Whether it behaves like old registries: a client that accepts no lists gets the first image of a list.
+    /// Makes it behave like an old registry: a client that accepts no lists gets the first image of a list.
     pub fn negotiates(&self, negotiates: bool) {
         lock(&self.inner.state).negotiates = negotiates;
     }
@@ -261,34 +261,34 @@ impl Repo {
         lock(&self.inner.state).blobs_at = Some(base_url.to_owned());
     }
 
-    /// Asks for authentication.
+    /// Requires authentication.
     pub fn require(&self, auth: Auth) {
         lock(&self.inner.state).auth = Some(auth);
     }
 
-    /// Asks for no authentication any more.
+    /// Requires no authentication any more.
     pub fn require_nothing(&self) {
         lock(&self.inner.state).auth = None;
     }
 
-    /// Breaks manifests and blobs, or heals them. There is one fault at a time; [`Fault::custom`] combines several.
+    /// Sets or removes the fault of manifests and blobs. There is one fault at a time; [`Fault::custom`] combines several.
     pub fn fault(&self, fault: Option<Fault>) {
         lock(&self.inner.state).fault = fault;
     }
 
-    /// How much of huge bodies, see [`Fault::huge`], was taken: up to some hundred KiB are in buffers of the server.
+    /// Returns how many bytes of huge bodies, see [`Fault::huge`], were sent, including some hundred KiB in the server's buffers.
     pub fn bytes_sent(&self) -> u64 {
         self.inner.bytes_sent.load(Ordering::Relaxed)
     }
 
-    /// The requests for manifests and blobs of this repository so far.
+    /// Returns the requests for manifests and blobs of this repository.
     pub fn requests(&self) -> Vec<Request> {
         self.inner
             .log
             .filtered(|request| request.repo.as_deref() == Some(self.name()))
     }
 
-    /// How many requests for manifests and blobs of this repository are like this.
+    /// Returns how many requests for manifests and blobs of this repository match.
     pub fn count(&self, wanted: impl Fn(&Request) -> bool) -> usize {
         self.inner
             .log
@@ -311,19 +311,20 @@ impl Repo {
         lock(&self.inner.state).blobs.values().cloned().collect()
     }
 
-    /// All manifests, with every reference to them and their media types.
+    /// Returns all references, each with the bytes and the media type of its manifest.
     pub(crate) fn all_manifests(&self) -> Vec<(String, Bytes, String)> {
         let state = lock(&self.inner.state);
-        let by_digest = state.manifests.keys().map(|digest| (digest, digest));
-        let references = by_digest.chain(state.tags.iter());
-        let found = references.filter_map(|(reference, digest)| {
-            let (bytes, media_type) = state.manifests.get(digest)?.clone();
-            Some((reference.clone(), bytes, media_type))
-        });
-        found.collect()
+        let digests = state.manifests.keys().map(|digest| (digest, digest));
+        let mut manifests = Vec::new();
+        for (reference, digest) in digests.chain(state.tags.iter()) {
+            if let Some((bytes, media_type)) = state.manifests.get(digest) {
+                manifests.push((reference.clone(), bytes.clone(), media_type.clone()));
+            }
+        }
+        manifests
     }
 
-    /// The right answer to a request for a manifest or a blob.
+    /// Returns the correct answer to a request for a manifest, a blob or tags.
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Reply::error(405, "UNSUPPORTED").header("Allow", "GET, HEAD");
@@ -347,10 +348,9 @@ impl Repo {
             return Reply::error(404, "MANIFEST_UNKNOWN");
         };
         let lists = [OCI_INDEX, DOCKER_LIST];
-        if state.negotiates
-            && lists.contains(&media_type.as_str())
-            && !lists.iter().any(|list| accept.contains(list))
-        {
+        let is_list = lists.contains(&media_type.as_str());
+        let accepts_lists = lists.iter().any(|list| accept.contains(list));
+        if state.negotiates && is_list && !accepts_lists {
             let list: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             let child = list["manifests"][0]["digest"].as_str().unwrap_or_default();
             let Some(first) = state.manifests.get(child) else {
@@ -372,7 +372,7 @@ impl Repo {
         reply
     }
 
-    /// A page of the tags, as distribution answers: `n` of them after `last`, and a link to the next page.
+    /// Returns a page of the tags as distribution does: `n` of them after `last`, and a link to the next page.
     fn tags_reply(&self, request: &Request) -> Reply {
         let last = request.query_value("last").unwrap_or_default();
         let mut tags: Vec<String> = lock(&self.inner.state).tags.keys().cloned().collect();
@@ -406,7 +406,7 @@ impl Repo {
     }
 }
 
-/// `linux/arm64/v8` as the fields that an index entry and a configuration have in common.
+/// Returns a platform like `linux/arm64/v8` as the fields that index entries and configurations have in common.
 fn platform(text: &str) -> Value {
     let mut parts = text.splitn(3, '/');
     let mut platform = json!({

@@ -1,6 +1,6 @@
 //! Connections and routes: from a socket to the answer of a repository, a token endpoint or a CDN.
 //!
-//! The one thing that hyper cannot do is a TCP reset, so each connection shares a flag with its socket.
+//! hyper cannot send a TCP reset, so each connection shares a flag with its socket.
 
 use std::io;
 use std::pin::Pin;
@@ -24,14 +24,14 @@ use crate::record::{Kind, Request};
 use crate::reply::{Flow, Reply};
 use crate::state::State;
 
-/// Forms of the token endpoint are small.
+/// The maximum size of a request's body: forms of the token endpoint are small.
 const MAX_BODY: usize = 64 * 1024;
 
-/// Serves connections until it is dropped, and all of them with it.
+/// Serves connections until the future is dropped, which ends all of them.
 pub(crate) async fn run(listener: TcpListener, tls: Option<TlsAcceptor>, state: Arc<State>) {
     let mut connections = JoinSet::new();
     loop {
-        // Errors are those of connections that are gone already, or the test has run out of files and will notice.
+        // An error means that the client has gone, or that the process has no file descriptors left.
         let Ok((stream, _)) = listener.accept().await else {
             continue;
         };
@@ -41,7 +41,7 @@ pub(crate) async fn run(listener: TcpListener, tls: Option<TlsAcceptor>, state: 
     }
 }
 
-/// Serves one connection. How it ends is the business of the client, whose behaviour is what is tested.
+/// Serves one connection. Errors are ignored: tests check what the client sees.
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, state: Arc<State>) {
     stream.set_nodelay(true).expect("TCP_NODELAY");
     let reset = Arc::new(AtomicBool::new(false));
@@ -90,7 +90,7 @@ async fn answer(
         .await
 }
 
-/// The right answer, and what is to go wrong with it.
+/// The correct answer, and the fault that may change it.
 struct Answer {
     reply: Reply,
     fault: Option<Fault>,
@@ -133,7 +133,7 @@ fn route(request: &Request, state: &State) -> Answer {
     }
 }
 
-/// As S3 answers: a URL is signed for its method.
+/// Answers as S3 does, which signs a URL for one method.
 fn stored(request: &Request, state: &State) -> Reply {
     let digest = request.reference.as_deref().unwrap_or_default();
     match state.find_stored(digest, &request.query) {
@@ -161,7 +161,7 @@ fn content(request: &Request, state: &State) -> Answer {
     }
 }
 
-/// A socket that ends with a TCP reset if the flag says so.
+/// A socket that ends with a TCP reset if the flag is set.
 struct Socket {
     stream: TcpStream,
     reset: Arc<AtomicBool>,

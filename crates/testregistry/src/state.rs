@@ -1,4 +1,4 @@
-//! What a registry has, and what it was asked: shared by the test that holds it and the server that answers.
+//! The content and the requests of a registry, shared by the test's handle and the server.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,20 +12,20 @@ use crate::lock;
 use crate::record::{Log, Request};
 use crate::repo::Repo;
 
-/// What object storage puts into URLs that it signs for GET.
+/// The query of URLs that object storage signs for GET.
 pub(crate) const SIGNATURE: &str =
     "X-Amz-Expires=1200&X-Amz-SignedHeaders=host&X-Amz-Signature=0123456789abcdef";
 
 pub(crate) struct State {
     pub(crate) address: SocketAddr,
-    /// By which clients know it: the address, or a name.
+    /// The address or the name by which clients reach it.
     pub(crate) host: String,
     pub(crate) url: String,
     pub(crate) log: Arc<Log>,
     pub(crate) connections: AtomicUsize,
     pub(crate) repos: Mutex<HashMap<String, Repo>>,
     pub(crate) cdn: Mutex<HashMap<String, Bytes>>,
-    /// Bytes and their type, by digest.
+    /// Bytes and their content type, by digest.
     pub(crate) stored: Mutex<HashMap<String, (Bytes, String)>>,
     pub(crate) token_service: Mutex<Option<Auth>>,
     pub(crate) token_paths: Mutex<Vec<String>>,
@@ -41,23 +41,23 @@ impl State {
     }
 
     pub(crate) fn find_stored(&self, digest: &str, query: &str) -> Option<(Bytes, String)> {
-        lock(&self.stored)
-            .get(digest)
-            .filter(|_| query == SIGNATURE)
-            .cloned()
+        if query != SIGNATURE {
+            return None;
+        }
+        lock(&self.stored).get(digest).cloned()
     }
 
     pub(crate) fn serves_tokens_at(&self, path: &str) -> bool {
         lock(&self.token_paths).iter().any(|served| served == path)
     }
 
-    /// A token request whose scope names a repository is answered by the guard of that repository, others by the common one.
+    /// Returns who answers a token request: the authentication of the repository in its scope, or the common token service.
     pub(crate) fn token_service(&self, request: &Request) -> Option<Auth> {
         let scope = request
             .query_value("scope")
             .or_else(|| request.form_value("scope"));
         let name = scope.as_deref().and_then(|scope| scope.split(':').nth(1));
-        let guard = name.and_then(|name| self.find_repo(name)?.current_auth());
-        guard.or_else(|| lock(&self.token_service).clone())
+        let of_repo = name.and_then(|name| self.find_repo(name)?.current_auth());
+        of_repo.or_else(|| lock(&self.token_service).clone())
     }
 }

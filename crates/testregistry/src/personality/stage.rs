@@ -1,8 +1,8 @@
-//! A personality, played: its hosts on an [`Internet`], each with the images that it has.
+//! The running hosts of a row of the table on an [`Internet`], with its images.
 
 use std::collections::HashMap;
 
-use super::{DigestHeader, Login, Personality, Post, host_of};
+use super::{DigestHeader, Login, Personality, Post, Storage, host_of};
 use crate::auth::Auth;
 use crate::fault::Fault;
 use crate::internet::Internet;
@@ -11,68 +11,50 @@ use crate::registry::Registry;
 use crate::reply::Reply;
 use crate::repo::Repo;
 
-/// Who may pull what is private.
+/// The user who may pull private images.
 pub const USER: &str = "user";
-/// Their password.
+/// The password of [`USER`].
 pub const PASSWORD: &str = "the-password";
 
-/// The hosts of a personality, which has `multi`, an image for linux/amd64 and linux/arm64, and `single` for linux/amd64.
+/// The running hosts of a row of the table. Its repository has `multi`, an image for linux/amd64 and linux/arm64, and `single`
+/// for linux/amd64.
 pub struct Staged {
     hosts: HashMap<&'static str, Registry>,
     repo: Repo,
 }
 
 impl Staged {
-    /// Where its images are, for further ones.
+    /// Returns the repository of its images.
     pub fn repo(&self) -> &Repo {
         &self.repo
     }
 
-    /// The digest of a tag.
+    /// Returns the digest of a tag.
     pub fn digest_of(&self, tag: &str) -> String {
-        self.repo.digest_of(tag).expect("a tag of the stage")
+        self.repo.digest_of(tag).expect("a tag of the repository")
     }
 
-    /// All requests so far, with the host that got them.
+    /// Returns all requests so far, each with the host that received it.
     pub fn requests(&self) -> Vec<(&'static str, Request)> {
-        let of = |(host, registry): (&&'static str, &Registry)| {
-            registry
-                .requests()
-                .into_iter()
-                .map(|request| (*host, request))
-                .collect::<Vec<_>>()
-        };
-        self.hosts.iter().flat_map(of).collect()
+        let mut requests = Vec::new();
+        for (host, registry) in &self.hosts {
+            for request in registry.requests() {
+                requests.push((*host, request));
+            }
+        }
+        requests
     }
 }
 
 impl Personality {
-    /// Its hosts, for as long as the stage is kept.
+    /// Starts the hosts of this row.
     pub async fn stage(&self, internet: &Internet, private: bool) -> Staged {
         let dialled = self.dialled.unwrap_or(self.host());
         let mut hosts = HashMap::new();
         for host in self.others().into_iter().chain([dialled]) {
             hosts.insert(host, internet.host(host).await);
         }
-        let name = self
-            .image
-            .split_once('/')
-            .map(|(_, name)| name)
-            .expect("an image with a repository");
-        let mut at = dialled;
-        let mut repo = hosts[dialled].repo(name);
-        for hop in self.moves {
-            let (host, name) = hop.to.split_once('/').expect("a repository at a host");
-            // Within a host as relative as it comes.
-            let base = if host == at {
-                String::new()
-            } else {
-                format!("https://{host}")
-            };
-            repo.fault(Some(moved(hop.status, format!("{base}/v2/{name}"))));
-            at = host;
-            repo = hosts[host].repo(name);
-        }
+        let repo = self.redirects(&hosts, dialled);
         repo.index(Some("multi"), ["linux/amd64", "linux/arm64"]);
         repo.image("linux/amd64", Some("single"));
         match self.digest {
@@ -84,22 +66,36 @@ impl Personality {
             repo.redirect_blobs_to(&hosts[blobs].cdn_of(&repo));
         }
         if let Some(storage) = self.storage {
-            let stored = |(reference, bytes, own): (String, _, String)| {
-                let content_type = storage.content_type.unwrap_or(&own);
-                (reference, hosts[storage.host].store(bytes, content_type))
-            };
-            let urls: HashMap<String, String> =
-                repo.all_manifests().into_iter().map(stored).collect();
-            repo.fault(Some(Fault::custom(move |request| {
-                let url = urls.get(request.reference.as_deref()?)?;
-                let redirected = storage.heads || request.method == "GET";
-                redirected.then(|| Fault::redirect(storage.status, url).only_manifests())
-            })));
+            redirect_to_storage(&repo, storage, &hosts[storage.host]);
         }
         if let Some(auth) = self.auth(&hosts, private) {
             repo.require(auth);
         }
         Staged { hosts, repo }
+    }
+
+    /// Sets up the redirects. Returns the last repository, which has the images.
+    fn redirects(&self, hosts: &HashMap<&'static str, Registry>, dialled: &'static str) -> Repo {
+        let (_, name) = self
+            .image
+            .split_once('/')
+            .expect("an image with a repository");
+        let mut current_host = dialled;
+        let mut repo = hosts[dialled].repo(name);
+        for redirect in self.moves {
+            let (host, name) = redirect.to.split_once('/').expect("a repository at a host");
+            // A redirect within a host is relative.
+            let base = if host == current_host {
+                String::new()
+            } else {
+                format!("https://{host}")
+            };
+            let to = format!("{base}/v2/{name}");
+            repo.fault(Some(redirected(redirect.status, to)));
+            current_host = host;
+            repo = hosts[host].repo(name);
+        }
+        repo
     }
 
     fn auth(&self, hosts: &HashMap<&'static str, Registry>, private: bool) -> Option<Auth> {
@@ -111,29 +107,28 @@ impl Personality {
                 service,
                 challenges,
             } => {
-                let auth = Auth::bearer()
+                let mut auth = Auth::bearer()
                     .realm(realm)
                     .service(service)
-                    .fields(self.fields);
-                let auth = auth.expires_in(self.expires_in);
-                let moved_within = self.moves.iter().any(|hop| hop.to.starts_with(self.host()));
-                let auth = if moved_within {
-                    auth.by_project()
-                } else {
-                    auth
-                };
-                let auth = if challenges.is_empty() {
-                    auth
-                } else {
-                    auth.challenges(challenges)
-                };
+                    .fields(self.fields)
+                    .expires_in(self.expires_in);
+                let own_host = self.host();
+                if self
+                    .moves
+                    .iter()
+                    .any(|redirect| redirect.to.starts_with(own_host))
+                {
+                    auth = auth.by_project();
+                }
+                if !challenges.is_empty() {
+                    auth = auth.challenges(challenges);
+                }
                 let path = realm.splitn(4, '/').nth(3).unwrap_or_default();
                 hosts[host_of(realm)].serve_tokens_at(&format!("/{path}"), &auth);
                 if private {
-                    auth.credentials(USER, PASSWORD)
-                } else {
-                    auth
+                    auth = auth.credentials(USER, PASSWORD);
                 }
+                auth
             }
         };
         let auth = match self.refusal {
@@ -141,7 +136,7 @@ impl Personality {
             None => auth,
         };
         Some(match self.post {
-            Post::Welcome => auth.oauth(),
+            Post::Accepted => auth.oauth(),
             Post::Refused(status) => with_post(auth, Fault::status(status)),
             Post::Anonymous => {
                 let answer = serde_json::json!({"token": "anonymous", "access_token": "anonymous"});
@@ -151,6 +146,23 @@ impl Personality {
     }
 }
 
+/// Stores the manifests of a repository, and redirects requests for them.
+fn redirect_to_storage(repo: &Repo, storage: Storage, registry: &Registry) {
+    let mut urls: HashMap<String, String> = HashMap::new();
+    for (reference, bytes, media_type) in repo.all_manifests() {
+        let content_type = storage.content_type.unwrap_or(&media_type);
+        urls.insert(reference, registry.store(bytes, content_type));
+    }
+    repo.fault(Some(Fault::custom(move |request| {
+        let url = urls.get(request.reference.as_deref()?)?;
+        if !storage.heads && request.method != "GET" {
+            return None;
+        }
+        Some(Fault::redirect(storage.status, url).only_manifests())
+    })));
+}
+
+/// Adds a fault for POST to the token endpoint.
 fn with_post(auth: Auth, fault: Fault) -> Auth {
     auth.fault(Some(Fault::custom(move |request| {
         (request.method == "POST").then(|| fault.clone())
@@ -158,8 +170,8 @@ fn with_post(auth: Auth, fault: Fault) -> Auth {
     auth
 }
 
-/// Redirects manifests and blobs to another repository.
-fn moved(status: u16, to: String) -> Fault {
+/// Returns a fault that redirects manifests and blobs to another repository.
+fn redirected(status: u16, to: String) -> Fault {
     Fault::custom(move |request| {
         let kind = if request.kind == Kind::Manifest {
             "manifests"

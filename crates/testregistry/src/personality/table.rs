@@ -1,8 +1,8 @@
-//! The table. Who adds a row runs `UPDATE=1 cargo test --test real_registry documented`.
+//! The table of registries. After a change run `UPDATE=1 cargo test --test real_registry documented`.
 
 use super::{DigestHeader, Login, Move, Needs, Personality, Post, Storage};
 
-/// Public, without a login, all by the specification: what each row differs from.
+/// A public registry without a login that follows the specification. The rows differ from it.
 const PLAIN: Personality = Personality {
     name: "",
     image: "",
@@ -16,21 +16,21 @@ const PLAIN: Personality = Personality {
     storage: None,
     blobs: None,
     login: Login::Nothing,
-    post: Post::Welcome,
+    post: Post::Accepted,
     fields: &["token"],
     expires_in: Some(300),
     digest: DigestHeader::Right,
     refusal: None,
 };
 
-/// With images for everybody and private ones, and tokens from GET alone.
+/// A registry with public and private images, which issues tokens only for GET.
 const BY_GET: Personality = Personality {
     private: true,
     post: Post::Refused(405),
     ..PLAIN
 };
 
-/// With private images alone.
+/// A registry with private images only.
 const PRIVATE: Personality = Personality {
     public: false,
     ..BY_GET
@@ -46,14 +46,14 @@ const fn token(realm: &'static str, service: &'static str) -> Login {
 
 const WITHOUT_SERVICE: &str = r#"Bearer realm="{realm}",scope="{scope}""#;
 
-/// One row for each way in which registries behave.
+/// One row for each registry, or for each way in which a product behaves.
 pub const PERSONALITIES: &[Personality] = &[
     Personality {
         name: "Docker Hub",
         image: "docker.io/library/nginx",
         dialled: Some("registry-1.docker.io"),
         login: token("https://auth.docker.io/token", "registry.docker.io"),
-        post: Post::Welcome,
+        post: Post::Accepted,
         fields: &["token", "access_token"],
         blobs: Some("production.cloudfront.docker.com"),
         source: "docs.docker.com/reference/api/registry/auth; containerd/containerd#3291",
@@ -236,7 +236,7 @@ pub const PERSONALITIES: &[Personality] = &[
             "https://dockerauth.cn-hangzhou.aliyuncs.com/auth",
             "registry.aliyuncs.com:cn-hangzhou:26842",
         ),
-        post: Post::Welcome,
+        post: Post::Accepted,
         source: "containerd/containerd#1952",
         ..BY_GET
     },
@@ -247,7 +247,7 @@ pub const PERSONALITIES: &[Personality] = &[
             "https://dockerauth-ee.cn-hangzhou.aliyuncs.com/auth",
             "registry.aliyuncs.com:cn-hangzhou:cri-1",
         ),
-        post: Post::Welcome,
+        post: Post::Accepted,
         source: "containerd/containerd#1952; www.alibabacloud.com/help/en/acr",
         ..PRIVATE
     },

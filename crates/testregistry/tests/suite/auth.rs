@@ -1,4 +1,4 @@
-//! Authentication: the challenge, the token endpoint, and what a token is good for.
+//! Authentication: the challenge, the token endpoint, and for what a token is valid.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const TOKEN: &str = "/token?service=s&scope=repository%3Ateam%2Fapp%3Apull";
 const BASIC: (&str, &str) = ("Authorization", "Basic dXNlcjpwYXNzd29yZA==");
 const WRONG: (&str, &str) = ("Authorization", "Basic dXNlcjp3cm9uZw==");
 
-async fn guarded(auth: &Auth) -> Registry {
+async fn registry_requiring(auth: &Auth) -> Registry {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
@@ -26,19 +26,15 @@ fn token(answer: &Answer) -> String {
 }
 
 async fn pull(registry: &Registry, token: &str) -> u16 {
-    get_with(
-        registry,
-        MANIFEST,
-        &[("Authorization", &format!("Bearer {token}"))],
-    )
-    .await
-    .status
+    let authorization = format!("Bearer {token}");
+    let headers = [("Authorization", authorization.as_str())];
+    get_with(registry, MANIFEST, &headers).await.status
 }
 
 #[tokio::test]
-async fn gives_anonymous_tokens_for_one_repository() {
+async fn anonymous_token_is_valid_for_one_repository() {
     let auth = Auth::bearer();
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     let refused = get(&registry, MANIFEST).await;
     let challenge = format!(
         r#"Bearer realm="{}/token",service="{}",scope="repository:team/app:pull""#,
@@ -54,52 +50,37 @@ async fn gives_anonymous_tokens_for_one_repository() {
     assert_eq!(pull(&registry, &token(&answer)).await, 200);
     let other = token(&get(&registry, &TOKEN.replace("pull", "push")).await);
     assert_eq!(pull(&registry, &other).await, 401);
-    assert_eq!(
-        (
-            auth.issued(),
-            registry.count(|request| request.kind == Kind::Token)
-        ),
-        (2, 2)
-    );
+    let token_requests = registry.count(|request| request.kind == Kind::Token);
+    assert_eq!((auth.issued(), token_requests), (2, 2));
     auth.revoke_all();
     assert_eq!(pull(&registry, &token(&answer)).await, 401);
 }
 
 #[tokio::test]
-async fn asks_for_credentials_at_the_token_endpoint() {
+async fn token_endpoint_requires_credentials() {
     let auth = Auth::bearer().credentials("user", "password");
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     assert_eq!(get(&registry, TOKEN).await.status, 401);
     assert_eq!(get_with(&registry, TOKEN, &[WRONG]).await.status, 401);
-    assert_eq!(
-        pull(
-            &registry,
-            &token(&get_with(&registry, TOKEN, &[BASIC]).await)
-        )
-        .await,
-        200
-    );
+    let with_credentials = token(&get_with(&registry, TOKEN, &[BASIC]).await);
+    assert_eq!(pull(&registry, &with_credentials).await, 200);
     let auth = auth.or_anonymous();
-    assert_eq!(
-        pull(&registry, &token(&get(&registry, TOKEN).await)).await,
-        200
-    );
+    let anonymous = token(&get(&registry, TOKEN).await);
+    assert_eq!(pull(&registry, &anonymous).await, 200);
     assert_eq!(get_with(&registry, TOKEN, &[WRONG]).await.status, 401);
     assert_eq!(auth.issued(), 2);
 }
 
 #[tokio::test]
-async fn gives_tokens_for_oauth_forms_when_told_to() {
+async fn oauth_forms_get_tokens_if_enabled() {
     let auth = Auth::bearer().credentials("user", "password");
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     let scope = "scope=repository:team/app:pull";
     let post = async |form: &str| {
-        send(
-            &registry,
-            request("POST", "/token", &[], &format!("{form}&{scope}")),
-        )
-        .await
-        .expect("an answer")
+        let form = format!("{form}&{scope}");
+        send(&registry, request("POST", "/token", &[], &form))
+            .await
+            .expect("an answer")
     };
     let password = "grant_type=password&username=user&password=password";
     assert_eq!(post(password).await.status, 405);
@@ -107,30 +88,22 @@ async fn gives_tokens_for_oauth_forms_when_told_to() {
     assert_eq!(pull(&registry, &token(&post(password).await)).await, 200);
     let refreshed = post("grant_type=refresh_token&refresh_token=identity").await;
     assert_eq!(pull(&registry, &token(&refreshed)).await, 200);
-    assert_eq!(
-        post("grant_type=refresh_token&refresh_token=other")
-            .await
-            .status,
-        401
-    );
+    let wrong = post("grant_type=refresh_token&refresh_token=other").await;
+    assert_eq!(wrong.status, 401);
 }
 
 #[tokio::test]
-async fn asks_for_user_and_password_with_each_request() {
-    let registry = guarded(&Auth::basic("user", "password")).await;
+async fn basic_authentication_is_required_for_each_request() {
+    let registry = registry_requiring(&Auth::basic("user", "password")).await;
     let refused = get_with(&registry, MANIFEST, &[WRONG]).await;
     assert_eq!(refused.status, 401);
-    assert!(
-        refused
-            .header("www-authenticate")
-            .unwrap()
-            .starts_with("Basic realm=")
-    );
+    let challenge = refused.header("www-authenticate").unwrap();
+    assert!(challenge.starts_with("Basic realm="), "{challenge}");
     assert_eq!(get_with(&registry, MANIFEST, &[BASIC]).await.status, 200);
 }
 
 #[tokio::test]
-async fn bends_the_challenge() {
+async fn challenge_can_be_changed() {
     let auth = Auth::bearer()
         .realm("/relative")
         .service("hub")
@@ -138,7 +111,7 @@ async fn bends_the_challenge() {
             "Negotiate",
             "Bearer realm={realm},service={service},scope={scope}",
         ]);
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     let refused = get(&registry, MANIFEST).await;
     let values: Vec<_> = refused.headers.get_all(WWW_AUTHENTICATE).iter().collect();
     assert_eq!(
@@ -149,19 +122,17 @@ async fn bends_the_challenge() {
         ]
     );
     auth.challenges(&[]);
-    assert_eq!(
-        get(&registry, MANIFEST).await.header("www-authenticate"),
-        None
-    );
+    let refused = get(&registry, MANIFEST).await;
+    assert_eq!(refused.header("www-authenticate"), None);
 }
 
 #[tokio::test]
-async fn bends_the_token() {
+async fn token_can_be_changed() {
     let auth = Auth::bearer()
         .fields(&["token", "access_token"])
         .expires_in(None)
         .extra("issued_at", "never");
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     let answer = get(&registry, TOKEN).await.json();
     assert_eq!(answer["token"], answer["access_token"]);
     assert_eq!(
@@ -182,9 +153,9 @@ async fn bends_the_token() {
 }
 
 #[tokio::test]
-async fn breaks_the_token_endpoint_only() {
+async fn fault_of_auth_affects_only_the_token_endpoint() {
     let auth = Auth::bearer();
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     let good = token(&get(&registry, TOKEN).await);
     auth.fault(Some(Fault::status(503)));
     assert_eq!(get(&registry, TOKEN).await.status, 503);
@@ -199,21 +170,15 @@ async fn breaks_the_token_endpoint_only() {
 }
 
 #[tokio::test]
-async fn serves_tokens_for_another_registry() {
+async fn tokens_can_be_served_by_another_registry() {
     let auth = Auth::bearer();
-    let registry = guarded(&auth).await;
+    let registry = registry_requiring(&auth).await;
     let tokens = Registry::start().await;
     let realm = tokens.serve_tokens(&auth);
     _ = auth.clone().realm(&realm);
-    assert!(
-        get(&registry, MANIFEST)
-            .await
-            .header("www-authenticate")
-            .unwrap()
-            .contains(&realm)
-    );
-    assert_eq!(
-        pull(&registry, &token(&get(&tokens, TOKEN).await)).await,
-        200
-    );
+    let refused = get(&registry, MANIFEST).await;
+    let challenge = refused.header("www-authenticate").unwrap();
+    assert!(challenge.contains(&realm), "{challenge}");
+    let token = token(&get(&tokens, TOKEN).await);
+    assert_eq!(pull(&registry, &token).await, 200);
 }

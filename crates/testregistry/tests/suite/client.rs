@@ -1,4 +1,4 @@
-//! The smallest client that shows everything: one connection per request, no redirects, errors as they come.
+//! A minimal client: one connection per request, no redirects, unchanged errors.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) type Request = hyper::Request<Full<Bytes>>;
 
-/// A whole answer.
+/// An answer with its whole body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -51,7 +51,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
         .expect("a request")
 }
 
-/// A connection on which requests can be sent.
+/// Opens a connection on which requests can be sent.
 pub(crate) async fn connect(registry: &Registry) -> SendRequest<Full<Bytes>> {
     let tcp = dial(registry).await;
     if registry.url().starts_with("http://") {
@@ -85,7 +85,7 @@ async fn spawn(
     sender
 }
 
-/// The head of an answer.
+/// Sends a request on a new connection. Returns the head of the answer.
 pub(crate) async fn head_of(
     registry: &Registry,
     request: Request,
@@ -113,7 +113,7 @@ pub(crate) async fn get_with(registry: &Registry, path: &str, headers: &[(&str, 
         .expect("an answer")
 }
 
-/// What the system said about a connection that failed, if it was the system.
+/// Returns the system's error of a failed connection, if there is one.
 pub(crate) fn io_error(error: &hyper::Error) -> Option<io::ErrorKind> {
     std::error::Error::source(error)?
         .downcast_ref()

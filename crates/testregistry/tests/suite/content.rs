@@ -1,4 +1,4 @@
-//! Content, behaviour per repository, and the record of requests.
+//! Content, the behaviour of repositories, and the record of requests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use testregistry::{
 use crate::client::{connect, get, get_with, request, send};
 
 #[tokio::test]
-async fn serves_an_index_by_tag_and_by_either_digest() {
+async fn index_is_served_by_tag_and_by_both_digests() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     let index = repo.index(Some("v1"), ["linux/amd64", "linux/arm64/v8"]);
@@ -46,7 +46,7 @@ async fn serves_an_index_by_tag_and_by_either_digest() {
 }
 
 #[tokio::test]
-async fn answers_head_with_the_length_and_without_a_body() {
+async fn head_is_answered_with_the_length_but_no_body() {
     let registry = Registry::start().await;
     let repo = registry.repo("a");
     let image = repo.image("linux/amd64", Some("v1"));
@@ -78,7 +78,7 @@ async fn answers_head_with_the_length_and_without_a_body() {
 }
 
 #[tokio::test]
-async fn serves_images_with_the_config_of_their_platform() {
+async fn images_have_the_config_of_their_platform() {
     let registry = Registry::start().await;
     let repo = registry.repo("a");
     let oci = repo.image("linux/arm/v7", Some("oci"));
@@ -93,14 +93,8 @@ async fn serves_images_with_the_config_of_their_platform() {
         assert_eq!(image.header("content-type"), Some(manifest));
         let image = image.json();
         assert_eq!(image["config"]["mediaType"], config);
-        let blob = get(
-            &registry,
-            &format!(
-                "/v2/a/blobs/{}",
-                image["config"]["digest"].as_str().unwrap()
-            ),
-        )
-        .await;
+        let digest = image["config"]["digest"].as_str().unwrap();
+        let blob = get(&registry, &format!("/v2/a/blobs/{digest}")).await;
         assert_eq!(image["config"]["size"], blob.body.len());
         let blob = blob.json();
         assert_eq!(
@@ -111,7 +105,7 @@ async fn serves_images_with_the_config_of_their_platform() {
 }
 
 #[tokio::test]
-async fn mixes_platforms_descriptors_and_attestations_in_a_docker_list() {
+async fn docker_list_mixes_platforms_and_descriptors() {
     let registry = Registry::start().await;
     let repo = registry.repo("a");
     let image = repo.docker_image("linux/amd64", None);
@@ -144,7 +138,7 @@ async fn mixes_platforms_descriptors_and_attestations_in_a_docker_list() {
 }
 
 #[tokio::test]
-async fn says_what_it_does_not_have() {
+async fn missing_content_is_answered_with_its_error_code() {
     let registry = Registry::start().await;
     let repo = registry.repo("a");
     let config = repo.blob("{}", OCI_CONFIG);
@@ -176,7 +170,7 @@ async fn says_what_it_does_not_have() {
 }
 
 #[tokio::test]
-async fn changes_headers_and_negotiates_like_old_registries() {
+async fn headers_change_and_old_registries_negotiate() {
     let registry = Registry::start().await;
     let repo = registry.repo("a");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -198,7 +192,7 @@ async fn changes_headers_and_negotiates_like_old_registries() {
 }
 
 #[tokio::test]
-async fn redirects_blobs_to_another_registry() {
+async fn blobs_are_redirected_to_another_registry() {
     let pki = Arc::new(Pki::new());
     let registry = Registry::builder().pki(pki.clone()).start().await;
     let cdn = Registry::builder()
@@ -207,10 +201,8 @@ async fn redirects_blobs_to_another_registry() {
         .start()
         .await;
     let repo = registry.repo("a");
-    let digest = repo.blob("{}", OCI_CONFIG)["digest"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let blob = repo.blob("{}", OCI_CONFIG);
+    let digest = blob["digest"].as_str().unwrap();
     repo.redirect_blobs_to(&cdn.cdn_of(&repo));
     let answer = get(&registry, &format!("/v2/a/blobs/{digest}")).await;
     let location = format!("{}/cdn/{digest}", cdn.url());
@@ -223,7 +215,7 @@ async fn redirects_blobs_to_another_registry() {
 }
 
 #[tokio::test]
-async fn remembers_requests_and_wakes_who_waits_for_them() {
+async fn requests_are_recorded_and_wake_waiting_tests() {
     let registry = Registry::builder().plain_http().start().await;
     let repo = registry.repo("team/app");
     assert_eq!(
@@ -240,27 +232,27 @@ async fn remembers_requests_and_wakes_who_waits_for_them() {
         ("Accept", OCI_MANIFEST),
     ];
     let path = "/mirror/v2/team/app/manifests/v1?ns=docker.io%2F";
-    let seen = registry.wait_until(|requests| requests.len() == 2);
+    let recorded = registry.wait_until(|requests| requests.len() == 2);
     let sent = async {
         get_with(&registry, path, &headers).await;
         get(&registry, "/v2/other/blobs/sha256:0").await;
     };
-    tokio::join!(seen, sent);
+    tokio::join!(recorded, sent);
     let requests = repo.requests();
-    let [seen] = requests.as_slice() else {
+    let [recorded] = requests.as_slice() else {
         panic!("one request: {requests:?}")
     };
-    assert_eq!(seen.method, "GET");
+    assert_eq!(recorded.method, "GET");
     assert_eq!(
-        (seen.path.as_str(), seen.kind),
+        (recorded.path.as_str(), recorded.kind),
         ("/mirror/v2/team/app/manifests/v1", Kind::Manifest)
     );
-    assert_eq!(seen.query_value("ns").as_deref(), Some("docker.io/"));
-    assert_eq!(seen.host, "registry.test");
-    assert_eq!(seen.authorization.as_deref(), Some("Basic eDp5"));
-    assert_eq!(seen.accept, Some(format!("{OCI_INDEX},{OCI_MANIFEST}")));
+    assert_eq!(recorded.query_value("ns").as_deref(), Some("docker.io/"));
+    assert_eq!(recorded.host, "registry.test");
+    assert_eq!(recorded.authorization.as_deref(), Some("Basic eDp5"));
+    assert_eq!(recorded.accept, Some(format!("{OCI_INDEX},{OCI_MANIFEST}")));
     assert_eq!(
-        (seen.repo.as_deref(), seen.reference.as_deref()),
+        (recorded.repo.as_deref(), recorded.reference.as_deref()),
         (Some("team/app"), Some("v1"))
     );
     assert_eq!(registry.requests()[1].kind, Kind::Blob);
@@ -269,25 +261,21 @@ async fn remembers_requests_and_wakes_who_waits_for_them() {
 }
 
 #[tokio::test]
-async fn refuses_connections_when_it_has_stopped_and_comes_back() {
+async fn stopped_registry_refuses_connections_until_restarted() {
     let registry = Registry::start().await;
     let address = registry.socket_addr();
     let pki = registry.pki();
     let mut connection = connect(&registry).await;
     registry.stop().await;
-    assert!(
-        connection
-            .send_request(request("GET", "/v2/", &[], ""))
-            .await
-            .is_err()
-    );
+    let ping = request("GET", "/v2/", &[], "");
+    assert!(connection.send_request(ping).await.is_err());
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
     let registry = Registry::builder().listen(address).pki(pki).start().await;
     assert_eq!(get(&registry, "/v2/").await.status, 200);
 }
 
 #[tokio::test]
-async fn lists_tags_page_by_page() {
+async fn tags_are_listed_page_by_page() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     for tag in ["v10", "v1", "v2"] {

@@ -1,4 +1,4 @@
-//! Faults, as a client sees them. Another answer meanwhile shows that a missing one is not merely late.
+//! Faults as a client sees them. To show that an answer is missing and not late, tests wait for the answer of another request.
 
 use std::io::ErrorKind;
 use std::pin::pin;
@@ -20,7 +20,7 @@ async fn registry() -> (Registry, Repo) {
 }
 
 #[tokio::test]
-async fn hangs_until_the_registry_is_gone() {
+async fn hang_lasts_until_the_registry_is_dropped() {
     let (registry, repo) = registry().await;
     repo.fault(Some(Fault::hang().first(1)));
     let mut connection = connect(&registry).await;
@@ -40,7 +40,7 @@ async fn hangs_until_the_registry_is_gone() {
 }
 
 #[tokio::test]
-async fn hangs_after_half_of_the_body() {
+async fn hang_body_stops_after_half_of_the_body() {
     let (registry, repo) = registry().await;
     let whole = get(&registry, MANIFEST).await.body;
     repo.fault(Some(Fault::hang_body().first(1)));
@@ -64,22 +64,19 @@ async fn hangs_after_half_of_the_body() {
 }
 
 #[tokio::test]
-async fn drips() {
+async fn drip_sends_one_byte_per_period() {
     let (registry, repo) = registry().await;
     let blob = repo.blob("twenty bytes of blob", OCI_CONFIG);
     repo.fault(Some(Fault::drip(Duration::from_millis(5))));
     let started = Instant::now();
-    let answer = get(
-        &registry,
-        &format!("/v2/a/blobs/{}", blob["digest"].as_str().unwrap()),
-    )
-    .await;
+    let path = format!("/v2/a/blobs/{}", blob["digest"].as_str().unwrap());
+    let answer = get(&registry, &path).await;
     assert_eq!(answer.body, "twenty bytes of blob");
     assert!(started.elapsed() >= Duration::from_millis(19 * 5));
 }
 
 #[tokio::test]
-async fn resets_and_closes_the_connection() {
+async fn reset_and_close_end_the_connection() {
     let (registry, repo) = registry().await;
     repo.fault(Some(Fault::reset()));
     for method in ["GET", "HEAD"] {
@@ -105,12 +102,10 @@ async fn resets_and_closes_the_connection() {
     let plain = Registry::builder().plain_http().start().await;
     let repo = plain.repo("a");
     repo.fault(Some(Fault::close()));
-    assert!(
-        send(&plain, request("GET", MANIFEST, &[], ""))
-            .await
-            .unwrap_err()
-            .is_incomplete_message()
-    );
+    let error = send(&plain, request("GET", MANIFEST, &[], ""))
+        .await
+        .unwrap_err();
+    assert!(error.is_incomplete_message(), "{error:?}");
     repo.fault(Some(Fault::reset()));
     let error = send(&plain, request("GET", MANIFEST, &[], ""))
         .await
@@ -123,7 +118,7 @@ async fn resets_and_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn truncates_the_body_after_all_of_it() {
+async fn truncate_ends_before_the_content_length() {
     let (registry, repo) = registry().await;
     for size in [10, 5_000_000] {
         let blob = repo.blob(vec![b'x'; size], OCI_CONFIG);
@@ -139,7 +134,7 @@ async fn truncates_the_body_after_all_of_it() {
             match body.frame().await {
                 Some(Ok(frame)) => received += frame.into_data().unwrap().len(),
                 Some(Err(error)) => break error,
-                None => panic!("the body ends well"),
+                None => panic!("the body ends without an error"),
             }
         };
         assert!(std::error::Error::source(&error).is_some(), "{error:?}");
@@ -151,7 +146,7 @@ async fn truncates_the_body_after_all_of_it() {
 }
 
 #[tokio::test]
-async fn sends_without_end_and_counts() {
+async fn huge_bodies_are_sent_and_counted() {
     let (registry, repo) = registry().await;
     repo.fault(Some(Fault::huge(200_000)));
     let answer = get(&registry, MANIFEST).await;
@@ -167,14 +162,8 @@ async fn sends_without_end_and_counts() {
         .into_body();
     let mut received = 0;
     while received < 1 << 20 {
-        received += body
-            .frame()
-            .await
-            .unwrap()
-            .unwrap()
-            .into_data()
-            .unwrap()
-            .len();
+        let frame = body.frame().await.unwrap().unwrap();
+        received += frame.into_data().unwrap().len();
     }
     drop(body);
     registry.stop().await;
@@ -183,7 +172,7 @@ async fn sends_without_end_and_counts() {
 }
 
 #[tokio::test]
-async fn answers_something_else() {
+async fn reply_replaces_the_answer() {
     let (registry, repo) = registry().await;
     let limited = Reply::new(429).header("Retry-After", "7").body("slow down");
     repo.fault(Some(Fault::reply(limited)));
@@ -215,7 +204,7 @@ async fn answers_something_else() {
 }
 
 #[tokio::test]
-async fn strikes_only_what_is_meant() {
+async fn faults_are_limited_to_matching_requests() {
     let (registry, repo) = registry().await;
     let blob = format!(
         "/v2/a/blobs/{}",
@@ -239,11 +228,8 @@ async fn strikes_only_what_is_meant() {
     assert_eq!(status("GET", &blob).await, 503);
     let second = Fault::status(500).first(1);
     repo.fault(Some(Fault::custom(move |request| {
-        request
-            .reference
-            .as_deref()
-            .filter(|it| *it == "v1")
-            .map(|_| second.clone())
+        let is_v1 = request.reference.as_deref() == Some("v1");
+        is_v1.then(|| second.clone())
     })));
     assert_eq!(status("GET", &blob).await, 200);
     assert_eq!(status("GET", MANIFEST).await, 500);

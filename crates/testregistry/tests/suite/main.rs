@@ -1,9 +1,6 @@
-//! The registry as its clients see it: each thing that it can do, once, over real connections.
+//! The registry as its clients see it: each feature once, over real connections.
 
-#![allow(
-    clippy::expect_used,
-    reason = "a test fails at once, and says which assumption did not hold"
-)]
+#![allow(clippy::expect_used, reason = "a failure names the wrong assumption")]
 
 mod auth;
 mod client;

@@ -1,4 +1,4 @@
-//! Certificates, as a TLS client judges them.
+//! Certificates as a TLS client verifies them.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use testregistry::{Leaf, Pki, Registry};
 
 use crate::client::{dial, tls};
 
-async fn judge(registry: &Registry, pki: &Pki, name: &str) -> Result<(), CertificateError> {
+async fn verify(registry: &Registry, pki: &Pki, name: &str) -> Result<(), CertificateError> {
     let Err(error) = tls(dial(registry).await, pki, name).await.map(drop) else {
         return Ok(());
     };
@@ -21,25 +21,25 @@ async fn judge(registry: &Registry, pki: &Pki, name: &str) -> Result<(), Certifi
 }
 
 #[tokio::test]
-async fn is_trusted_for_its_names_by_its_own_clients() {
+async fn certificate_is_trusted_only_for_its_names() {
     let registry = Registry::builder().names(&["registry.test"]).start().await;
     let pki = registry.pki();
     for name in ["127.0.0.1", "localhost", "registry.test"] {
-        assert_eq!(judge(&registry, &pki, name).await, Ok(()), "{name}");
+        assert_eq!(verify(&registry, &pki, name).await, Ok(()), "{name}");
     }
-    let other = judge(&registry, &pki, "other.test").await;
+    let other = verify(&registry, &pki, "other.test").await;
     assert!(
         matches!(other, Err(NotValidForNameContext { .. })),
         "{other:?}"
     );
     assert_eq!(
-        judge(&registry, &Pki::new(), "localhost").await,
+        verify(&registry, &Pki::new(), "localhost").await,
         Err(UnknownIssuer)
     );
 }
 
 #[tokio::test]
-async fn makes_certificates_that_have_expired() {
+async fn leaf_until_the_past_has_expired() {
     let pki = std::sync::Arc::new(Pki::new());
     let leaf = pki.leaf_until(&["localhost"], SystemTime::now() - Duration::from_secs(60));
     let registry = Registry::builder()
@@ -47,12 +47,12 @@ async fn makes_certificates_that_have_expired() {
         .leaf(leaf)
         .start()
         .await;
-    let expired = judge(&registry, &pki, "localhost").await;
+    let expired = verify(&registry, &pki, "localhost").await;
     assert!(matches!(expired, Err(ExpiredContext { .. })), "{expired:?}");
 }
 
 #[test]
-fn writes_a_pair_of_files() {
+fn write_creates_certificate_and_key() {
     let dir = std::env::temp_dir().join(format!("testregistry-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let leaf = Pki::new().leaf(&["localhost"]);
