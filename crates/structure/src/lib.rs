@@ -1,4 +1,4 @@
-//! Which file uses which other, read from the tokens of the files. Code that is compiled for tests only is left out.
+//! Finds which file uses which, from the tokens of the files. Code that is compiled only for tests is left out.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -8,24 +8,36 @@ use std::path::PathBuf;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Names from a crate down to a module or an item.
+/// The path of a module or an item, beginning with its crate.
 pub type Names = Vec<String>;
 
-/// A module in a file, by the names of its items.
+/// The keywords before the name of an item.
+const DEFINITIONS: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "const", "static"];
+
+/// A module in a file.
 #[derive(Default)]
 struct Module {
-    /// What `use` brings into scope, and what it is called there.
+    /// The paths that `use` imports, each with its name in the module.
     imported: Vec<(Names, String)>,
+    /// The names of the items that the module defines.
     defined: BTreeSet<String>,
-    /// All paths in the code but those of `pub use`, which only pass something on.
+    /// All paths in the code, except those of `pub use`, which only re-exports.
     mentioned: Vec<Names>,
 }
 
-/// Modules, each with the paths that its file mentions.
+/// A use of a file by another one.
+struct Use {
+    user: Names,
+    used: Names,
+    /// The path in the code.
+    path: Names,
+}
+
+/// The modules of some files.
 pub struct Uses(BTreeMap<Names, Module>);
 
 impl Uses {
-    /// Reads files, each with the module that it is.
+    /// Reads files, each with the path of its module.
     pub fn read(files: impl IntoIterator<Item = (Names, PathBuf)>) -> Self {
         let mut modules = BTreeMap::new();
         for (name, file) in files {
@@ -37,47 +49,51 @@ impl Uses {
         Self(modules)
     }
 
-    /// Renders the uses that are part of a circle of units: the user, the used file, and the path by which it is used.
-    /// `unit` makes of a file's module the unit that the file belongs to.
+    /// Returns the uses that are part of a circle of units: the user, the used file, and a path by which it is used.
+    /// `unit` maps the module of a file to the unit to which the file belongs.
     pub fn in_circles(&self, unit: impl Fn(&Names) -> Names) -> Vec<String> {
         let mut uses = Vec::new();
-        let mut used_by: BTreeMap<Names, BTreeSet<Names>> = BTreeMap::new();
+        let mut used_units: BTreeMap<Names, BTreeSet<Names>> = BTreeMap::new();
         for (user, module) in &self.0 {
-            for (used, path) in self.used_by(user, module) {
-                if unit(user) != unit(&used) {
-                    used_by.entry(unit(user)).or_default().insert(unit(&used));
-                    uses.push((user, path, used));
+            for (used, path) in self.files_used_by(user, module) {
+                let user_unit = unit(user);
+                let used_unit = unit(&used);
+                if user_unit == used_unit {
+                    continue;
                 }
+                used_units.entry(user_unit).or_default().insert(used_unit);
+                uses.push(Use {
+                    user: user.clone(),
+                    used,
+                    path: path.clone(),
+                });
             }
         }
-        let leads_back = |user: &Names, used: &Names| {
-            let mut seen = BTreeSet::new();
-            let mut left = vec![used.clone()];
-            while let Some(next) = left.pop() {
-                if seen.insert(next.clone()) {
-                    left.extend(used_by.get(&next).into_iter().flatten().cloned());
-                }
+        let mut in_circles = Vec::new();
+        for Use { user, used, path } in uses {
+            if is_reachable(&unit(&user), &unit(&used), &used_units) {
+                let [user, used, path] = [user, used, path].map(|names| names.join("::"));
+                in_circles.push(format!("{user} uses {used} ({path})"));
             }
-            seen.contains(user)
-        };
-        uses.retain(|(user, _, used)| leads_back(&unit(user), &unit(used)));
-        let shown = uses.iter().map(|(user, path, used)| {
-            let [user, path, used] = [*user, *path, used].map(|names| names.join("::"));
-            format!("{user} uses {used} ({path})")
-        });
-        shown.collect()
+        }
+        in_circles
     }
 
     /// Returns the files that a file uses, each with a path by which it does.
-    fn used_by<'a>(&self, user: &Names, module: &'a Module) -> BTreeMap<Names, &'a Names> {
-        let paths = module.mentioned.iter();
-        paths
-            .filter_map(|path| Some((self.find(user, path, 0)?, path)))
-            .filter(|(used, _)| used != user && self.0.contains_key(used))
-            .collect()
+    fn files_used_by<'a>(&self, user: &Names, module: &'a Module) -> BTreeMap<Names, &'a Names> {
+        let mut files = BTreeMap::new();
+        for path in &module.mentioned {
+            if let Some(used) = self.find(user, path, 0)
+                && used != *user
+                && self.0.contains_key(&used)
+            {
+                files.insert(used, path);
+            }
+        }
+        files
     }
 
-    /// Returns the file that defines what a path in a module means; `None` if it is of another crate.
+    /// Returns the file that defines the item of a path in a module, or `None` if the item is of another crate.
     fn find(&self, module: &Names, path: &[String], depth: usize) -> Option<Names> {
         let (first, rest) = path.split_first()?;
         let parent = || module[..module.len() - 1].to_vec();
@@ -92,14 +108,15 @@ impl Uses {
                 self.below(&vec![first.clone()], rest, depth)
             }
             _ => {
-                let imported = self.0[module].imported.iter();
-                let mut meant = imported.filter(|(whole, name)| name == first && whole != path);
-                let (whole, _) = meant.next()?;
-                self.find(module, &[whole, rest].concat(), depth + 1)
+                let mut imported = self.0[module].imported.iter();
+                let (imported_path, _) =
+                    imported.find(|(whole, name)| name == first && whole != path)?;
+                self.find(module, &[imported_path, rest].concat(), depth + 1)
             }
         }
     }
 
+    /// Returns the file that defines the item of a path below a module.
     fn below(&self, module: &Names, path: &[String], depth: usize) -> Option<Names> {
         let Some((first, rest)) = path.split_first() else {
             return Some(module.clone());
@@ -110,10 +127,10 @@ impl Uses {
         } else if self.0.contains_key(&child) {
             return self.below(&child, rest, depth);
         }
-        let own = self.0.get(module)?;
-        let is_passed_on =
-            !own.defined.contains(first) && own.imported.iter().any(|(_, name)| name == first);
-        if is_passed_on {
+        let file = self.0.get(module)?;
+        let is_defined = file.defined.contains(first);
+        let is_imported = file.imported.iter().any(|(_, name)| name == first);
+        if is_imported && !is_defined {
             self.find(module, path, depth + 1)
         } else {
             Some(module.clone())
@@ -121,7 +138,24 @@ impl Uses {
     }
 }
 
+/// Whether the uses lead from a unit to a target.
+fn is_reachable(
+    target: &Names,
+    from: &Names,
+    used_units: &BTreeMap<Names, BTreeSet<Names>>,
+) -> bool {
+    let mut visited = BTreeSet::new();
+    let mut pending = vec![from];
+    while let Some(next) = pending.pop() {
+        if visited.insert(next) {
+            pending.extend(used_units.get(next).into_iter().flatten());
+        }
+    }
+    visited.contains(target)
+}
+
 impl Module {
+    /// Reads the items and paths of some tokens. `is_top` means that the tokens are not in a group.
     fn read(&mut self, tokens: TokenStream, is_top: bool) {
         let mut tokens = tokens.into_iter().peekable();
         let mut path: Names = Vec::new();
@@ -131,10 +165,9 @@ impl Module {
             let text = token.to_string();
             match &token {
                 TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    let attribute = tokens
-                        .next()
-                        .map(|attribute| attribute.to_string())
-                        .unwrap_or_default();
+                    let attribute = tokens.next();
+                    let attribute = attribute.map(|group| group.to_string());
+                    let attribute = attribute.unwrap_or_default();
                     if attribute.contains("cfg") && attribute.contains("test") {
                         skip_item(&mut tokens);
                     }
@@ -142,19 +175,18 @@ impl Module {
                 }
                 TokenTree::Ident(_) if text == "use" => {
                     let tree = tokens.by_ref().take_while(|token| token.to_string() != ";");
-                    let at = self.imported.len();
+                    let imported_before = self.imported.len();
                     self.import(&[], tree.collect());
                     if !is_public {
-                        let paths = self.imported[at..].iter().map(|(path, _)| path.clone());
+                        let new = &self.imported[imported_before..];
+                        let paths = new.iter().map(|(path, _)| path.clone());
                         self.mentioned.extend(paths);
                     }
                     is_public = false;
                 }
                 TokenTree::Ident(_) => {
                     is_public = text == "pub";
-                    let is_definition =
-                        ["fn", "struct", "enum", "trait", "type", "const", "static"]
-                            .contains(&&*before);
+                    let is_definition = DEFINITIONS.contains(&&*before);
                     if is_top && is_definition {
                         self.defined.insert(text.clone());
                     }
@@ -163,7 +195,7 @@ impl Module {
                     }
                     path.push(text.clone());
                 }
-                // Of `pub(super)`.
+                // The group of `pub(super)`.
                 TokenTree::Group(_) if before == "pub" => {}
                 TokenTree::Group(group) => {
                     self.read(group.stream(), false);
@@ -181,7 +213,7 @@ impl Module {
         self.mentioned.retain(|path| path.len() > 1);
     }
 
-    /// Reads a tree of `use` below a prefix.
+    /// Reads the tree of a `use` below a prefix.
     fn import(&mut self, prefix: &[String], tree: Vec<TokenTree>) {
         let mut path = prefix.to_vec();
         let mut name = None;
@@ -193,11 +225,12 @@ impl Module {
                 }
                 TokenTree::Ident(ident) => path.push(ident.to_string()),
                 TokenTree::Group(group) => {
-                    let parts: Vec<TokenTree> = group.stream().into_iter().collect();
-                    let parts = parts.split(|token| token.to_string() == ",");
-                    parts
-                        .filter(|part| !part.is_empty())
-                        .for_each(|part| self.import(&path, part.to_vec()));
+                    let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+                    for part in tokens.split(|token| token.to_string() == ",") {
+                        if !part.is_empty() {
+                            self.import(&path, part.to_vec());
+                        }
+                    }
                     return;
                 }
                 _ => {}
@@ -212,7 +245,7 @@ impl Module {
     }
 }
 
-/// Skips an item: up to its semicolon or its body.
+/// Skips an item, up to its semicolon or its body.
 fn skip_item(tokens: &mut impl Iterator<Item = TokenTree>) {
     let mut is_use = false;
     for token in tokens {

@@ -1,4 +1,5 @@
-//! The structure of the repository: which crate may depend on which, and that no files use each other.
+//! Checks the structure of the repository: which crate may depend on which, that no files use each other, and that pages
+//! name existing files.
 
 #![allow(
     clippy::too_many_lines,
@@ -16,7 +17,7 @@ use serde_json::Value;
 
 use structure::{Names, Uses};
 
-/// From above to below: each may depend on those after it.
+/// The crates from top to bottom. Each may depend on those after it.
 const CRATES: [&str; 9] = [
     "tolerarch",
     "tolerarch-controller",
@@ -29,7 +30,7 @@ const CRATES: [&str; 9] = [
     "tolerarch-text",
 ];
 
-/// Crates below `crates` that only tests need.
+/// The crates below `crates` that only tests need.
 const FOR_TESTS: [&str; 2] = ["structure", "testregistry"];
 
 fn root() -> &'static Path {
@@ -51,36 +52,29 @@ fn metadata() -> Value {
     serde_json::from_slice(&cargo.stdout).unwrap()
 }
 
-/// The packages that a package is built with, by their IDs; what its tests need is left out.
+/// Returns the packages with which each package is built, by their IDs. Dependencies of its tests only are left out.
 fn dependencies(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
-    let is_built = |dependency: &&Value| {
-        dependency["dep_kinds"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|kind| kind["kind"] != "dev")
-    };
-    let nodes = metadata["resolve"]["nodes"].as_array().unwrap().iter();
-    nodes
-        .map(|node| {
-            let built = node["deps"].as_array().unwrap().iter().filter(is_built);
-            (
-                node["id"].as_str().unwrap(),
-                built
-                    .map(|dependency| dependency["pkg"].as_str().unwrap())
-                    .collect(),
-            )
-        })
-        .collect()
+    let mut dependencies = BTreeMap::new();
+    for node in metadata["resolve"]["nodes"].as_array().unwrap() {
+        let mut packages = Vec::new();
+        for dependency in node["deps"].as_array().unwrap() {
+            let mut kinds = dependency["dep_kinds"].as_array().unwrap().iter();
+            if kinds.any(|kind| kind["kind"] != "dev") {
+                packages.push(dependency["pkg"].as_str().unwrap());
+            }
+        }
+        dependencies.insert(node["id"].as_str().unwrap(), packages);
+    }
+    dependencies
 }
 
+/// Returns all packages by their IDs.
 fn packages(metadata: &Value) -> BTreeMap<&str, &Value> {
-    metadata["packages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| (it["id"].as_str().unwrap(), it))
-        .collect()
+    let mut packages = BTreeMap::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        packages.insert(package["id"].as_str().unwrap(), package);
+    }
+    packages
 }
 
 #[test]
@@ -88,204 +82,252 @@ fn dependencies_point_down() {
     let metadata = metadata();
     let packages = packages(&metadata);
     let dependencies = dependencies(&metadata);
-    let name = |id: &&str| packages[id]["name"].as_str().unwrap();
-    let place = |name: &str| CRATES.iter().position(|own| *own == name);
-    let mut seen = BTreeSet::new();
-    for (id, below) in &dependencies {
-        let Some(above) = place(name(id)) else {
+    let name = |id: &str| packages[id]["name"].as_str().unwrap();
+    let position = |name: &str| CRATES.iter().position(|other| *other == name);
+    let mut checked = BTreeSet::new();
+    for (id, ids_of_dependencies) in &dependencies {
+        let Some(above) = position(name(id)) else {
             continue;
         };
-        seen.insert(name(id));
-        for below in below.iter().map(name) {
-            let is_below = place(below).is_none_or(|below| below > above);
-            assert!(is_below, "{} depends on {below}", name(id));
+        checked.insert(name(id));
+        for dependency in ids_of_dependencies {
+            let dependency = name(dependency);
+            let is_below = position(dependency).is_none_or(|below| below > above);
+            assert!(is_below, "{} depends on {dependency}", name(id));
         }
     }
-    assert_eq!(seen, BTreeSet::from(CRATES));
-    let folders: BTreeSet<String> = fs::read_dir(root().join("crates"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    let libraries = CRATES
-        .iter()
-        .filter_map(|name| name.strip_prefix("tolerarch-"));
-    let expected: BTreeSet<String> = libraries.chain(FOR_TESTS).map(str::to_owned).collect();
+    assert_eq!(checked, BTreeSet::from(CRATES));
+}
+
+#[test]
+fn every_folder_of_crates_is_listed() {
+    let mut folders = BTreeSet::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        folders.insert(entry.unwrap().file_name().into_string().unwrap());
+    }
+    let mut expected = BTreeSet::from(FOR_TESTS.map(str::to_owned));
+    for name in CRATES {
+        if let Some(folder) = name.strip_prefix("tolerarch-") {
+            expected.insert(folder.to_owned());
+        }
+    }
     assert_eq!(folders, expected);
 }
 
-/// Fuzzing has a workspace apart, which nothing else here compiles.
+/// Fuzzing has another workspace, which nothing else compiles.
 #[test]
-fn the_lock_file_of_fuzzing_is_up_to_date() {
+fn lock_file_of_fuzzing_is_up_to_date() {
     let lock = fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
     let metadata = metadata();
-    for package in packages(&metadata)
-        .values()
-        .filter(|package| CRATES.contains(&package["name"].as_str().unwrap()))
-    {
+    for package in packages(&metadata).values() {
         let name = package["name"].as_str().unwrap();
-        let built = |also_optional: bool| {
-            let dependencies = package["dependencies"].as_array().unwrap().iter();
-            let built = dependencies.filter(move |own| {
-                own["kind"] != "dev" && (also_optional || own["optional"] == false)
-            });
-            built
-                .map(|own| own["name"].as_str().unwrap())
-                .collect::<BTreeSet<_>>()
-        };
-        let entry = lock
-            .split("[[package]]")
-            .find(|entry| entry.contains(&format!("name = \"{name}\"\n")));
-        let locked = entry
-            .unwrap()
-            .split_once("dependencies = [")
-            .unwrap()
-            .1
-            .lines();
-        let locked =
-            locked.filter_map(|line| line.trim().strip_prefix('"')?.split(['"', ' ']).next());
-        let locked: BTreeSet<&str> = locked.collect();
-        assert!(
-            locked.is_superset(&built(false)),
-            "{name}: run cargo metadata in fuzz"
-        );
-        assert!(
-            locked.is_subset(&built(true)),
-            "{name}: run cargo metadata in fuzz"
-        );
+        if !CRATES.contains(&name) {
+            continue;
+        }
+        let mut required = BTreeSet::new();
+        let mut possible = BTreeSet::new();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            if dependency["kind"] == "dev" {
+                continue;
+            }
+            let dependency_name = dependency["name"].as_str().unwrap();
+            possible.insert(dependency_name);
+            if dependency["optional"] == false {
+                required.insert(dependency_name);
+            }
+        }
+        let locked = locked_dependencies(&lock, name);
+        let advice = "run cargo metadata in fuzz";
+        assert!(locked.is_superset(&required), "{name}: {advice}");
+        assert!(locked.is_subset(&possible), "{name}: {advice}");
     }
 }
 
+/// Returns the dependencies of a package in a lock file.
+fn locked_dependencies<'a>(lock: &'a str, name: &str) -> BTreeSet<&'a str> {
+    let line = format!("name = \"{name}\"\n");
+    let mut entries = lock.split("[[package]]");
+    let entry = entries.find(|entry| entry.contains(&line)).unwrap();
+    let (_, dependencies) = entry.split_once("dependencies = [").unwrap();
+    let mut names = BTreeSet::new();
+    for line in dependencies.lines() {
+        if let Some(quoted) = line.trim().strip_prefix('"') {
+            names.extend(quoted.split(['"', ' ']).next());
+        }
+    }
+    names
+}
+
 #[test]
-fn the_picture_of_the_architecture_shows_each_crate_in_its_place() {
+fn architecture_page_shows_the_crates_in_their_order() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let picture = page.split("```").nth(1).unwrap();
-    let shown: Vec<&str> = picture
-        .split_whitespace()
-        .filter(|word| CRATES.contains(word))
-        .collect();
+    let words = picture.split_whitespace();
+    let shown: Vec<&str> = words.filter(|word| CRATES.contains(word)).collect();
     assert_eq!(shown, CRATES);
 }
 
-/// Files of guards and of their tests are named by the end of their path, which no other file has.
-#[test]
-fn the_security_page_names_files_that_are_there() {
-    let mut there = Vec::new();
-    for directory in ["crates", "src", "e2e", "benches", "manifests", ".github"] {
-        walk(&root().join(directory), &mut there);
-    }
-    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
-    let is_file = |name: &&str| {
-        [".rs", ".go", ".yaml"]
-            .iter()
-            .any(|end| name.ends_with(end))
-    };
-    let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_file).collect();
-    assert!(named.len() > 50, "{named:?}");
-    for name in named {
-        let files: Vec<_> = there.iter().filter(|file| file.ends_with(name)).collect();
-        assert_eq!(files.len(), 1, "SECURITY.md names {name}: {files:?}");
-    }
+fn security_page() -> String {
+    fs::read_to_string(root().join("SECURITY.md")).unwrap()
 }
 
-#[test]
-fn the_security_page_names_code_and_a_test_of_each_guard() {
-    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
-    let (_, section) = page.split_once("\n## Guards\n").unwrap();
-    let (section, _) = section.split_once("\n### Who can get").unwrap();
-    let mut guards = BTreeSet::new();
-    for row in section.lines() {
+/// The section of the security page with the tables of guards.
+fn section_of_guards(page: &str) -> &str {
+    let (_, from_guards) = page.split_once("\n## Guards\n").unwrap();
+    let (section, _) = from_guards.split_once("\n### Who can get").unwrap();
+    section
+}
+
+/// A row in a table of guards.
+struct Guard<'p> {
+    /// Its number, such as `P6`.
+    number: &'p str,
+    code: &'p str,
+    tests: &'p str,
+}
+
+fn guards(page: &str) -> Vec<Guard<'_>> {
+    let mut guards = Vec::new();
+    for row in section_of_guards(page).lines() {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [guard, _, _, code, tests] = cells[..] else {
+        let [number, _, _, code, tests] = cells[..] else {
             continue;
         };
-        // The head of a table.
-        if guard.is_empty() || guard.starts_with('-') {
-            continue;
+        let is_head = number.is_empty() || number.starts_with('-');
+        if !is_head {
+            guards.push(Guard {
+                number,
+                code,
+                tests,
+            });
         }
+    }
+    assert!(guards.len() > 40, "{} guards", guards.len());
+    guards
+}
+
+/// The page names files by the end of their path, which no other file has.
+#[test]
+fn security_page_names_existing_files() {
+    let mut files = Vec::new();
+    for directory in ["crates", "src", "e2e", "benches", "manifests", ".github"] {
+        collect_files(&root().join(directory), &mut files);
+    }
+    let page = security_page();
+    let quoted = page.split('`').skip(1).step_by(2);
+    let is_file = |name: &&str| {
+        let mut endings = [".rs", ".go", ".yaml"].iter();
+        endings.any(|ending| name.ends_with(ending))
+    };
+    let names: Vec<&str> = quoted.filter(is_file).collect();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        let matching: Vec<_> = files.iter().filter(|file| file.ends_with(name)).collect();
+        assert_eq!(matching.len(), 1, "SECURITY.md names {name}: {matching:?}");
+    }
+}
+
+#[test]
+fn security_page_names_code_and_a_test_of_each_guard() {
+    for Guard {
+        number,
+        code,
+        tests,
+    } in guards(&security_page())
+    {
         let names_code = code.contains(".rs`") || code.contains(".yaml`");
-        assert!(names_code, "no code: {row}");
-        let names_test = [".rs`", ".go`", "`scenario "]
-            .iter()
-            .any(|part| tests.contains(part));
-        assert!(names_test, "no test: {row}");
-        assert!(guards.insert(guard), "two guards: {row}");
+        assert!(names_code, "{number} has no code: {code}");
+        let mut kinds_of_tests = [".rs`", ".go`", "`scenario "].iter();
+        let names_test = kinds_of_tests.any(|kind| tests.contains(kind));
+        assert!(names_test, "{number} has no test: {tests}");
     }
-    assert!(guards.len() > 40, "{guards:?}");
+}
+
+#[test]
+fn security_page_names_existing_scenarios() {
     let scenarios = root().join("e2e/scenarios/tests");
-    for scenario in section.split("`scenario ").skip(1) {
+    let page = security_page();
+    for scenario in section_of_guards(&page).split("`scenario ").skip(1) {
         let (name, _) = scenario.split_once("::`").unwrap();
-        let is_there = scenarios.join(name).with_extension("rs").is_file();
-        // The sentence that says how scenarios are named.
-        assert!(is_there || name == "x", "SECURITY.md names {name}");
+        let is_file = scenarios.join(name).with_extension("rs").is_file();
+        // `x` is the placeholder in the sentence that explains these names.
+        assert!(is_file || name == "x", "SECURITY.md names {name}");
     }
-    let assets = page.lines().filter_map(|row| row.strip_prefix("| A"));
-    let assets = assets.filter_map(|row| Some(format!("A{}", row.split_once(' ')?.0)));
-    let known: BTreeSet<String> = assets.chain(guards.into_iter().map(String::from)).collect();
+}
+
+/// The numbers of guards and assets are unique, and the text names no others.
+#[test]
+fn security_page_numbers_guards_and_assets_uniquely() {
+    let page = security_page();
+    let mut numbers = BTreeSet::new();
+    for Guard { number, .. } in guards(&page) {
+        assert!(numbers.insert(number.to_owned()), "two guards: {number}");
+    }
+    for row in page.lines() {
+        let asset = row
+            .strip_prefix("| A")
+            .and_then(|rest| rest.split_once(' '));
+        if let Some((digits, _)) = asset {
+            numbers.insert(format!("A{digits}"));
+        }
+    }
     for word in page.split(|c: char| !c.is_alphanumeric()) {
-        let (letter, number) = word.split_at_checked(1).unwrap_or_default();
-        let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+        let (letter, digits) = word.split_at_checked(1).unwrap_or_default();
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
         if is_number && "ACKNPRSTU".contains(letter) {
-            assert!(known.contains(word), "SECURITY.md has no {word}");
+            assert!(numbers.contains(word), "SECURITY.md has no {word}");
         }
     }
 }
 
-fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            walk(&path, found);
+            collect_files(&path, files);
         } else {
-            found.push(path);
+            files.push(path);
         }
     }
 }
 
+/// Packages for I/O, TLS, Kubernetes and C libraries.
+const IMPURE: [&str; 7] = [
+    "tokio",
+    "hyper",
+    "http",
+    "kube",
+    "kube-client",
+    "rustls",
+    "cc",
+];
+
 #[test]
-fn the_core_is_pure() {
+fn core_depends_on_no_impure_package() {
     let metadata = metadata();
     let packages = packages(&metadata);
     let dependencies = dependencies(&metadata);
-    let core = packages
-        .values()
-        .find(|package| package["name"] == "tolerarch-core")
-        .unwrap();
-    let mut below = BTreeSet::new();
-    let mut left = vec![core["id"].as_str().unwrap()];
-    while let Some(id) = left.pop() {
-        if below.insert(id) {
-            left.extend(&dependencies[id]);
+    let mut all = packages.values();
+    let core = all.find(|package| package["name"] == "tolerarch-core");
+    let mut needed = BTreeSet::new();
+    let mut pending = vec![core.unwrap()["id"].as_str().unwrap()];
+    while let Some(id) = pending.pop() {
+        if needed.insert(id) {
+            pending.extend(&dependencies[id]);
         }
     }
-    // Behind its feature `testing` alone.
-    let is_for_tests = |name: &str| ["json-patch", "k8s-openapi"].contains(&name);
-    for id in below {
-        let Value::Object(package) = packages[id] else {
-            continue;
-        };
+    for id in needed {
+        let package = packages[id];
         let name = package["name"].as_str().unwrap();
-        assert!(
-            ![
-                "tokio",
-                "hyper",
-                "http",
-                "kube",
-                "kube-client",
-                "rustls",
-                "cc"
-            ]
-            .contains(&name),
-            "{name}"
-        );
-        assert!(
-            package["links"].is_null() || is_for_tests(name),
-            "{name} links {}",
-            package["links"]
-        );
+        assert!(!IMPURE.contains(&name), "{name}");
+        // Only the feature `testing` needs these.
+        let is_for_tests = ["json-patch", "k8s-openapi"].contains(&name);
+        let links = &package["links"];
+        assert!(links.is_null() || is_for_tests, "{name} links {links}");
     }
 }
 
-/// A file that uses one that uses it, directly or by others, cannot be read or changed alone.
+/// If two files use each other, directly or by others, neither can be read or changed alone.
 #[test]
 fn files_do_not_use_each_other() {
     let crates = CRATES.iter().flat_map(|name| modules(name, &source(name)));
@@ -293,7 +335,7 @@ fn files_do_not_use_each_other() {
     assert_eq!(circles, [""; 0]);
 }
 
-/// A command, or a module that commands share, is a file with all that is below it.
+/// A command, or a module that commands share, is a file with all files below it.
 #[test]
 fn commands_do_not_use_each_other() {
     let program = modules("tolerarch", &source("tolerarch"));
@@ -311,7 +353,7 @@ fn command(module: &Names) -> Names {
     }
 }
 
-/// The support of the tests, and the tests that are more than a file.
+/// The support of the tests, and the tests that have several files.
 #[test]
 fn files_of_the_tests_do_not_use_each_other() {
     let tests = root().join("e2e");
@@ -349,6 +391,7 @@ fn program(name: &str, tests: &Path) -> Vec<(Names, PathBuf)> {
     modules
 }
 
+/// Writes files with these texts, and returns their circles.
 fn circles_among<const N: usize>(
     files: [(&str, &str); N],
     unit: fn(&Names) -> Names,
@@ -410,6 +453,7 @@ fn circles_of_commands_are_found_although_their_files_have_none() {
     );
 }
 
+/// Returns the folder with the source of a crate.
 fn source(name: &str) -> PathBuf {
     match name.strip_prefix("tolerarch-") {
         Some(name) => root().join("crates").join(name).join("src"),
@@ -420,20 +464,25 @@ fn source(name: &str) -> PathBuf {
 /// Returns the modules of a crate, each with its file.
 fn modules(name: &str, directory: &Path) -> Vec<(Names, PathBuf)> {
     let is_library = directory.join("lib.rs").is_file();
-    let module = |file: PathBuf| {
-        let within = file.strip_prefix(directory).unwrap().with_extension("");
-        let steps = within.iter().map(|step| step.to_str().unwrap().to_owned());
-        let is_root = |step: &String| step == "lib" || step == "main" && !is_library;
+    let mut modules = Vec::new();
+    for file in source_files(directory) {
+        let path = file.strip_prefix(directory).unwrap().with_extension("");
         let mut names = vec![name.replace('-', "_")];
-        names.extend(steps.filter(|step| !is_root(step)));
-        (names, file)
-    };
-    files(directory).into_iter().map(module).collect()
+        for step in &path {
+            let step = step.to_str().unwrap();
+            let is_root = step == "lib" || step == "main" && !is_library;
+            if !is_root {
+                names.push(step.to_owned());
+            }
+        }
+        modules.push((names, file));
+    }
+    modules
 }
 
-/// `*.rs` without tests and their support.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+/// Returns the files `*.rs` of a folder, without tests and their support.
+fn source_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
@@ -441,10 +490,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
             continue;
         }
         if path.is_dir() {
-            found.extend(files(&path));
+            files.extend(source_files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
+            files.push(path);
         }
     }
-    found
+    files
 }
