@@ -1,5 +1,5 @@
-// What nodes run in the scenarios: it says what it was built for, and waits until it is told to end. With an argument it
-// says that alone, as a credential plugin does.
+// Command program is what nodes run in the scenarios. It prints the architecture it was built for, and waits for a signal to
+// end. With an argument it prints only that argument, as a credential plugin does.
 package main
 
 import (
@@ -16,7 +16,7 @@ func main() {
 		return
 	}
 	fmt.Println("built for", runtime.GOARCH)
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
-	<-told
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	<-signals
 }

@@ -1,5 +1,5 @@
-//! HTTP/1.1 over TLS as the API server speaks it to webhooks, with keep-alive. Written by hand, because half of what is
-//! tested are bytes that no client library would send.
+//! HTTP/1.1 over TLS as the API server uses it for webhooks, with keep-alive. Many tests send bytes that no client library
+//! would send, so this uses none.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tokio_rustls::TlsConnector;
 
 use super::soon;
 
-/// By this name the API server expects the webhook: service and namespace.
+/// The name for which the API server verifies the webhook's certificate: service and namespace.
 pub(crate) const NAME: &str = "tolerarch.tolerarch.svc";
 
-/// TLS of a client that trusts this authority, speaks these versions and offers these protocols.
+/// Returns the TLS settings of a client that trusts this authority, with these versions and protocols.
 pub(crate) fn trusting(
     pki: &Pki,
     versions: &[&'static SupportedProtocolVersion],
@@ -42,7 +42,7 @@ pub(crate) fn trusting(
     config
 }
 
-/// Connects to one address.
+/// A client of one address.
 #[derive(Clone)]
 pub(crate) struct Client {
     address: SocketAddr,
@@ -50,17 +50,17 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Without TLS.
+    /// Makes a client without TLS.
     pub(crate) fn plain(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
-    /// With the TLS settings of the API server.
+    /// Makes a client with the TLS settings of the API server.
     pub(crate) fn secure(address: SocketAddr, pki: &Pki) -> Self {
         Self::plain(address).with(trusting(pki, rustls::DEFAULT_VERSIONS, &["http/1.1"]))
     }
 
-    /// With these TLS settings.
+    /// Returns a client with these TLS settings.
     pub(crate) fn with(&self, tls: ClientConfig) -> Self {
         Self {
             tls: Some(TlsConnector::from(Arc::new(tls))),
@@ -72,7 +72,7 @@ impl Client {
         self.address
     }
 
-    /// A new connection; an error if it is refused or its handshake fails.
+    /// Opens a connection. Returns an error if it is refused or the handshake fails.
     pub(crate) async fn try_connect(&self) -> io::Result<Connection> {
         let connect = async {
             let tcp = TcpStream::connect(self.address).await?;
@@ -102,23 +102,23 @@ impl Client {
         soon("a connection, or its end", connect).await
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub(crate) async fn connect(&self) -> Connection {
         self.try_connect().await.unwrap()
     }
 
-    /// One request on a new connection.
+    /// Sends a request on a new connection, and returns the answer.
     pub(crate) async fn ask(&self, request: &[u8]) -> Answer {
         self.connect().await.ask(request).await
     }
 
-    /// GET on a new connection.
+    /// Sends a GET request on a new connection, and returns the answer.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(&request("GET", path, &[], b"")).await
     }
 }
 
-/// A request with `Content-Length`.
+/// Returns a request with `Content-Length`.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {NAME}:443\r\nUser-Agent: kube-apiserver-admission\r\n\
@@ -138,11 +138,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// An open connection.
 pub(crate) struct Connection {
     stream: BufReader<Box<dyn Stream>>,
-    /// What the handshake agreed on.
+    /// The result of the handshake.
     pub(crate) session: Session,
 }
 
-/// What a handshake agreed on.
+/// The result of a TLS handshake.
 #[derive(Default)]
 pub(crate) struct Session {
     /// The server's certificate, DER.
@@ -152,7 +152,7 @@ pub(crate) struct Session {
 }
 
 impl Connection {
-    /// Sends a request and reads its answer, which may come before all of the request is sent.
+    /// Sends a request and returns the answer, which may come before the whole request is sent.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> Answer {
         let sent = self.send(request).await;
         match self.answer().await {
@@ -167,18 +167,18 @@ impl Connection {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        soon("bytes are taken", send).await
+        soon("bytes are sent", send).await
     }
 
-    /// The next answer; an error if the connection ends first.
+    /// Returns the next answer, or an error if the connection ends first.
     pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
         soon("an answer", self.read()).await
     }
 
-    /// Waits until the other side ends the connection, and gives what came before that.
+    /// Waits until the other side closes the connection. Returns the bytes received before.
     pub(crate) async fn end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // A reset is an end, too.
+        // The connection may also end with a reset.
         let _ = soon(
             "the end of a connection",
             self.stream.read_to_end(&mut rest),
@@ -226,7 +226,7 @@ impl Connection {
     }
 }
 
-/// What came back.
+/// An HTTP answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -235,7 +235,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A header, by its name in lower case.
+    /// Returns a header by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -247,7 +247,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Whether it asks to go on elsewhere.
+    /// Whether the server closes the connection after the answer.
     pub(crate) fn closes(&self) -> bool {
         self.header("connection") == Some("close")
     }

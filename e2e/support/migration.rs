@@ -1,4 +1,4 @@
-//! The tables of `docs/from/`: what becomes of the same Pods by another tool, by tolerarch, and by both.
+//! The tables of `docs/from/`: the outcomes of the same Pods with another tool, with tolerarch, and with both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,12 +9,12 @@ use tolerarch_text::yaml::{self, Dialect};
 
 /// The heading above the table of a page.
 const HEADING: &str = "## The same Pods\n";
-/// What stands above values of tolerarch's chart in a page.
+/// The lines above values of tolerarch's chart in a page.
 const VALUES: &str = "<!-- tolerarch's configuration -->\n```yaml\n";
-/// The label of nodes that has their architecture.
+/// The label of nodes for their architecture.
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 
-/// Where a Pod has the terms of its required node affinity.
+/// The path of the terms of a Pod's required node affinity.
 const REQUIRED_TERMS: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
@@ -25,13 +25,14 @@ pub(crate) struct Case {
     pub(crate) pod: Value,
 }
 
-/// All Pods that the tables can have. Each tag names an image: `multi` has an index for amd64 and arm64, `amd64` and `arm64` have one for a single
-/// architecture, `attested` has one for amd64 with buildx' attestation, `single` and `single-arm64` are images without an index, and `absent` is not in the registry.
+/// Returns all Pods of the tables. `image` returns the reference for a tag: `multi` is an index for amd64 and arm64, `amd64`
+/// and `arm64` are indexes for one architecture, `attested` is an index for amd64 with buildx' attestation, `single` and
+/// `single-arm64` are images without an index, and `absent` is not in the registry.
 pub(crate) fn cases(image: impl Fn(&str) -> String) -> Vec<Case> {
     let containers = |tags: &[&str]| -> Vec<Value> {
-        let named = tags.iter().enumerate();
-        named
-            .map(|(place, tag)| json!({"name": format!("c{place}"), "image": image(tag)}))
+        let numbered = tags.iter().enumerate();
+        numbered
+            .map(|(index, tag)| json!({"name": format!("c{index}"), "image": image(tag)}))
             .collect()
     };
     let case = |row, tags: &[&str]| Case {
@@ -77,12 +78,12 @@ pub(crate) fn cases(image: impl Fn(&str) -> String) -> Vec<Case> {
 
 /// A page of `docs/from/`.
 pub(crate) struct Page {
-    /// Its file's name without `.md`.
+    /// The name of its file without `.md`.
     pub(crate) name: String,
     text: String,
 }
 
-/// All of them, in the order of their names.
+/// Returns all pages, sorted by their names.
 pub(crate) fn pages(repository: &Path) -> Vec<Page> {
     let files = fs::read_dir(repository.join("docs/from")).unwrap();
     let mut pages: Vec<Page> = files
@@ -99,7 +100,7 @@ pub(crate) fn pages(repository: &Path) -> Vec<Page> {
 }
 
 impl Page {
-    /// The values of the chart that the page shows, as texts; the table is about the first.
+    /// Returns the values of the chart in the page. The table is about the first ones.
     pub(crate) fn values(&self) -> Vec<&str> {
         let blocks = self.text.split(VALUES).skip(1);
         blocks
@@ -107,7 +108,7 @@ impl Page {
             .collect()
     }
 
-    /// The configurations in these values.
+    /// Returns the configurations in these values.
     pub(crate) fn configurations(&self) -> Vec<Value> {
         let mut configurations = Vec::new();
         for values in self.values() {
@@ -118,7 +119,7 @@ impl Page {
         configurations
     }
 
-    /// The lines of the `sh` blocks of a section.
+    /// Returns the lines of the `sh` blocks of a section.
     pub(crate) fn commands(&self, section: &str) -> Vec<&str> {
         let (_, section) = self.text.split_once(&format!("## {section}\n")).unwrap();
         let section = section.split("\n## ").next().unwrap();
@@ -128,18 +129,18 @@ impl Page {
             .collect()
     }
 
-    /// The name of the tool's column: the first behind the rows.
+    /// Returns the name of the tool's column: the first one after the names of the rows.
     pub(crate) fn tool(&self) -> &str {
         self.table()[0][1]
     }
 
-    /// Rows and outcomes of a column; none if the table has no such column.
+    /// Returns rows and outcomes of a column, or `None` if the table does not have it.
     pub(crate) fn column(&self, name: &str) -> Option<Vec<(&str, &str)>> {
         let table = self.table();
-        let place = table[0].iter().position(|cell| *cell == name)?;
-        // The second line rules off the names.
+        let index = table[0].iter().position(|cell| *cell == name)?;
+        // The second line separates the head of the table.
         let rows = table.iter().skip(2);
-        Some(rows.map(|cells| (cells[0], cells[place])).collect())
+        Some(rows.map(|cells| (cells[0], cells[index])).collect())
     }
 
     fn table(&self) -> Vec<Vec<&str>> {
@@ -157,7 +158,7 @@ fn cells(line: &str) -> Vec<&str> {
     cells.map(str::trim).collect()
 }
 
-/// The values or architectures that a cell names behind a word: `tolerates` or `requires`.
+/// Returns the values or architectures that a cell names after a word: `tolerates` or `requires`.
 pub(crate) fn named<'a>(cell: &'a str, word: &str) -> Vec<&'a str> {
     let Some((_, behind)) = cell.split_once(word) else {
         return Vec::new();
@@ -167,7 +168,8 @@ pub(crate) fn named<'a>(cell: &'a str, word: &str) -> Vec<&'a str> {
     items.filter(|item| !item.is_empty()).collect()
 }
 
-/// What was added to a Pod, as cells of the tables say it: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`, both, or `unchanged`.
+/// Returns what was added to a Pod, as in the cells of the tables: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`, both,
+/// or `unchanged`.
 pub(crate) fn outcome(before: &Value, after: &Value) -> String {
     let tolerated = added(&tolerations(before), &tolerations(after));
     let required = added(&architectures(before), &architectures(after));
@@ -189,9 +191,10 @@ fn added(before: &BTreeSet<String>, after: &BTreeSet<String>) -> String {
     added.join(", ")
 }
 
-/// Returns the values of the tolerations, or the keys of those without a value. Tolerations that the API server gives every Pod do not count.
+/// Returns the values of the tolerations, or the keys of those without a value, except those that the API server adds to every
+/// Pod.
 fn tolerations(pod: &Value) -> BTreeSet<String> {
-    let mut named = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for toleration in list(pod, "/spec/tolerations") {
         let key = toleration["key"].as_str().unwrap_or_default();
         let value = toleration["value"].as_str().unwrap_or_default();
@@ -199,26 +202,26 @@ fn tolerations(pod: &Value) -> BTreeSet<String> {
             continue;
         }
         let name = if value.is_empty() { key } else { value };
-        named.insert(name.to_owned());
+        names.insert(name.to_owned());
     }
-    named
+    names
 }
 
 /// Returns the architectures that the node selector or the required node affinity names.
 fn architectures(pod: &Value) -> BTreeSet<String> {
-    let mut named = BTreeSet::new();
+    let mut names = BTreeSet::new();
     if let Some(selected) = pod["spec"]["nodeSelector"][ARCHITECTURE].as_str() {
-        named.insert(selected.to_owned());
+        names.insert(selected.to_owned());
     }
     for term in list(pod, REQUIRED_TERMS) {
         for expression in list(term, "/matchExpressions") {
             if expression["key"] == ARCHITECTURE {
                 let values = list(expression, "/values").iter();
-                named.extend(values.filter_map(Value::as_str).map(str::to_owned));
+                names.extend(values.filter_map(Value::as_str).map(str::to_owned));
             }
         }
     }
-    named
+    names
 }
 
 /// Returns a list of an object; without it, an empty one.

@@ -1,4 +1,4 @@
-//! Debian's `prometheus` with the shipped rules, which are made hasty: what waits or looks back for minutes does so for
+//! Debian's `prometheus` with the shipped rules, whose times are shortened: instead of minutes, they wait and look back for
 //! seconds.
 
 use std::fs;
@@ -17,10 +17,10 @@ use tokio::time::interval;
 
 use super::soon;
 
-/// How far the rules, and the queries of the dashboard, look back here.
+/// The time window of rules and of the dashboard's queries.
 pub(crate) const WINDOW: &str = "5s";
 
-/// A running one. It is killed when it is dropped.
+/// A running Prometheus. Dropping it kills the process.
 pub(crate) struct Prometheus {
     _process: Child,
     address: SocketAddr,
@@ -28,16 +28,13 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this, every second, which a busy machine may take to answer; `None`, and a word about it, where
-    /// there is none.
+    /// Starts Prometheus with these scrape configurations. It scrapes every second, so that targets on a busy machine can
+    /// answer. Prints a message and returns `None` if there is no `prometheus`.
     pub(crate) async fn start(scrape: Value) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
-        fs::write(
-            file("rules.yaml"),
-            hasty(&fs::read_to_string(chart().join("rules/tolerarch.yaml")).unwrap()),
-        )
-        .unwrap();
+        let rules = fs::read_to_string(chart().join("rules/tolerarch.yaml")).unwrap();
+        fs::write(file("rules.yaml"), shortened(&rules)).unwrap();
         let config = json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "200ms"},
             "rule_files": [file("rules.yaml")],
@@ -45,40 +42,20 @@ impl Prometheus {
         });
         fs::write(file("prometheus.yaml"), config.to_string()).unwrap();
         let address = testregistry::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-        let spawned = Command::new("prometheus")
-            .arg(format!(
-                "--config.file={}",
-                file("prometheus.yaml").display()
-            ))
-            .arg(format!("--storage.tsdb.path={}", file("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(file("log")).unwrap())
-            .kill_on_drop(true)
-            .spawn();
-        let mut process = match spawned {
+        let mut process = match spawn(directory.path(), address) {
             Ok(process) => process,
             Err(error) => {
-                #[allow(clippy::disallowed_methods, reason = "only in tests")]
-                let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-                assert!(!ci, "prometheus: {error}");
-                // Not by a macro, whose output the test harness keeps to itself.
-                let text = format!("SKIPPED: prometheus cannot be run here: {error}\n");
-                std::io::stderr().write_all(text.as_bytes()).unwrap();
+                skip(&error);
                 return None;
             }
         };
         soon("prometheus is ready", async {
-            let mut times = interval(Duration::from_millis(20));
+            let mut ticks = interval(Duration::from_millis(20));
             while get(address, "/-/ready").await.is_none() {
-                let ended = process.try_wait().unwrap();
-                assert!(
-                    ended.is_none(),
-                    "{}",
-                    fs::read_to_string(file("log")).unwrap()
-                );
-                times.tick().await;
+                let status = process.try_wait().unwrap();
+                let log = || fs::read_to_string(file("log")).unwrap();
+                assert!(status.is_none(), "{}", log());
+                ticks.tick().await;
             }
         })
         .await;
@@ -89,7 +66,7 @@ impl Prometheus {
         })
     }
 
-    /// The series that a query finds now.
+    /// Returns the series of a query now.
     pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
         self.ask(query, &format!("/api/v1/query?query={}", encoded(query)))
             .await
@@ -97,15 +74,11 @@ impl Prometheus {
 
     /// Whether an alert fires.
     pub(crate) async fn fires(&self, alert: &str) -> bool {
-        !self
-            .query(&format!(
-                "ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}"
-            ))
-            .await
-            .is_empty()
+        let query = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
+        !self.query(&query).await.is_empty()
     }
 
-    /// The result of a query, by the path that asks for it.
+    /// Returns the result of a query, which is a part of `path`.
     pub(crate) async fn ask(&self, query: &str, path: &str) -> Vec<Value> {
         let answer = soon("an answer of prometheus", get(self.address, path))
             .await
@@ -118,7 +91,31 @@ impl Prometheus {
     }
 }
 
-/// The body of an answer with status 200.
+fn spawn(directory: &Path, address: SocketAddr) -> std::io::Result<Child> {
+    let config = directory.join("prometheus.yaml");
+    let data = directory.join("data");
+    Command::new("prometheus")
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", data.display()))
+        .arg(format!("--web.listen-address={address}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(directory.join("log")).unwrap())
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// Prints that a test is skipped. In CI it fails instead.
+fn skip(error: &std::io::Error) {
+    #[allow(clippy::disallowed_methods, reason = "only in tests")]
+    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!ci, "prometheus: {error}");
+    // Written without a macro, because the test harness captures the output of macros.
+    let text = format!("SKIPPED: prometheus cannot be run here: {error}\n");
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
+}
+
+/// Returns the body of an answer with status 200.
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     // HTTP/1.0: the answer ends with the connection.
@@ -129,19 +126,17 @@ async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.lines()
-        .next()?
-        .contains(" 200 ")
-        .then(|| body.to_owned())
+    let status_line = head.lines().next()?;
+    status_line.contains(" 200 ").then(|| body.to_owned())
 }
 
-/// The dashboard that the chart brings.
+/// Returns the dashboard of the chart.
 pub(crate) fn dashboard() -> Value {
     let text = fs::read_to_string(chart().join("dashboards/tolerarch.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-/// A query of the dashboard as Grafana fills it in.
+/// Returns a query of the dashboard with Grafana's variables replaced.
 pub(crate) fn filled(query: &str) -> String {
     let query = query
         .replace("$__rate_interval", WINDOW)
@@ -149,36 +144,38 @@ pub(crate) fn filled(query: &str) -> String {
     query.replace("$job", "tolerarch")
 }
 
-/// Rules that need not wait: what is true fires at once, and nothing looks back for longer than [`WINDOW`].
-fn hasty(rules: &str) -> String {
-    let mut hasty = String::new();
+/// Returns rules that fire at once, and that look back no longer than [`WINDOW`].
+fn shortened(rules: &str) -> String {
+    let mut text = String::new();
     for line in rules.lines() {
         match line.split_once("for: ") {
-            Some((indent, _)) if indent.trim().is_empty() => hasty += &format!("{indent}for: 0s"),
-            _ => {
-                let mut parts = line.split('[');
-                hasty += parts.next().unwrap_or_default();
-                for part in parts {
-                    let is_window =
-                        |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
-                    match part.split_once(']') {
-                        Some((window, rest))
-                            if is_window(window) && window.ends_with(['m', 'h']) =>
-                        {
-                            hasty += &format!("[{WINDOW}]{rest}");
-                        }
-                        _ => hasty += &format!("[{part}"),
-                    }
-                }
-            }
+            Some((indent, _)) if indent.trim().is_empty() => text += &format!("{indent}for: 0s"),
+            _ => text += &with_short_windows(line),
         }
-        hasty.push('\n');
+        text.push('\n');
     }
-    hasty
+    text
+}
+
+/// Replaces windows of minutes or hours, such as `[5m]`, by [`WINDOW`].
+fn with_short_windows(line: &str) -> String {
+    let mut parts = line.split('[');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(']') {
+            Some((window, rest)) if is_long_window(window) => text += &format!("[{WINDOW}]{rest}"),
+            _ => text += &format!("[{part}"),
+        }
+    }
+    text
+}
+
+fn is_long_window(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit()) && text.ends_with(['m', 'h'])
 }
 
 fn chart() -> PathBuf {
-    // Of a test of the package, or of the member of the workspace two directories below it.
+    // The test belongs to the package, or to the member of the workspace two directories below it.
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let chart = [package.to_owned(), package.join("../..")]
         .map(|root| root.join("manifests/helm/tolerarch"));
@@ -188,7 +185,7 @@ fn chart() -> PathBuf {
         .expect("the chart")
 }
 
-/// A query as a part of a path.
+/// Returns a query encoded as a part of a path.
 pub(crate) fn encoded(query: &str) -> String {
     query.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

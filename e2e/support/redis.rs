@@ -1,4 +1,4 @@
-//! Debian's `redis-server` on a port of its own, with nothing on disk but what its directory gets.
+//! Debian's `redis-server` on a free port, with its files in a temporary directory.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// A running server. It is killed when it is dropped.
+/// A running server. Dropping it kills the process.
 pub(crate) struct Redis {
     process: Child,
     pub(crate) port: u16,
@@ -18,7 +18,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// A server with these further arguments; `None`, and a word about it, where there is none.
+    /// Starts a server with additional arguments. Prints a message and returns `None` if there is no `redis-server`.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let port = || {
@@ -30,7 +30,7 @@ impl Redis {
             .iter()
             .map(|argument| (*argument).to_owned())
             .collect();
-        // By default the one 10,000 above, which may not be free, or not be there.
+        // The default is the port plus 10,000, which may be in use or not exist.
         arguments.extend(["--cluster-port".to_owned(), port().to_string()]);
         let port = port();
         match spawn(&arguments, port, directory.path()).await {
@@ -44,7 +44,7 @@ impl Redis {
                 #[expect(clippy::disallowed_methods, reason = "only in tests")]
                 let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
                 assert!(!ci, "redis-server: {error}");
-                // Not by a macro, whose output the test harness keeps to itself.
+                // Written without a macro, because the test harness captures the output of macros.
                 let text = format!("SKIPPED: redis-server cannot be run here: {error}\n");
                 std::io::stderr().write_all(text.as_bytes()).unwrap();
                 None
@@ -56,7 +56,7 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// What `redis-cli` says.
+    /// Runs `redis-cli`, and returns its output.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         String::from_utf8_lossy(&self.raw(arguments))
             .trim()
@@ -72,12 +72,12 @@ impl Redis {
             .stdout
     }
 
-    /// Every key.
+    /// Returns all keys.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.cli(&["--scan"]).lines().map(str::to_owned).collect()
     }
 
-    /// All that it has, keys and values.
+    /// Returns all keys and values.
     pub(crate) fn content(&self) -> Vec<u8> {
         let keys = self.keys();
         let values = keys
@@ -86,7 +86,7 @@ impl Redis {
         values.flatten().collect()
     }
 
-    /// Sends a signal, by its name without SIG.
+    /// Sends a signal, named without SIG.
     pub(crate) fn signal(&self, name: &str) {
         let process = self.process.id().expect("a process that runs").to_string();
         let sent = std::process::Command::new("sh")
@@ -99,7 +99,7 @@ impl Redis {
         self.process.kill().await.unwrap();
     }
 
-    /// Starts it again, empty, where it was.
+    /// Starts an empty server at the same port.
     pub(crate) async fn restart(&mut self) {
         self.process = spawn(&self.arguments, self.port, self.directory.path())
             .await
@@ -107,7 +107,7 @@ impl Redis {
     }
 }
 
-/// Starts it, and waits until it serves.
+/// Starts the process, and waits until it accepts connections.
 async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("redis-server");
     command
@@ -129,13 +129,13 @@ async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Re
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let mut told = String::new();
+    let mut output = String::new();
     while let Some(line) = lines.next_line().await? {
         if line.contains("Ready to accept connections") {
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(process);
         }
-        told += &(line + "\n");
+        output += &(line + "\n");
     }
-    panic!("redis-server ended:\n{told}")
+    panic!("redis-server ended:\n{output}")
 }

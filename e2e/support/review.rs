@@ -1,4 +1,4 @@
-//! Reviews as the API server sends them, and what it insists on in the answers.
+//! Reviews as the API server sends them, and the checks that it makes of the answers.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::https::{Answer, request};
 
-/// A Pod of a ReplicaSet whose containers have these images.
+/// Returns a Pod of a ReplicaSet whose containers have these images.
 pub(crate) fn pod(images: &[&str]) -> Value {
     let containers: Vec<Value> = images
         .iter()
         .enumerate()
-        .map(|(place, image)| json!({"name": format!("c{place}"), "image": image}))
+        .map(|(index, image)| json!({"name": format!("c{index}"), "image": image}))
         .collect();
     json!({
         "apiVersion": "v1",
@@ -25,14 +25,14 @@ pub(crate) fn pod(images: &[&str]) -> Value {
     })
 }
 
-/// A Pod that is answered without a lookup.
+/// Returns a Pod that is decided without a lookup.
 pub(crate) fn opted_out() -> Value {
     let mut pod = pod(&["nginx"]);
     pod["metadata"]["labels"] = json!({"tolerarch.io/mode": "off"});
     pod
 }
 
-/// The review of a Pod's creation.
+/// Returns the review of a Pod's creation.
 pub(crate) fn review(uid: &str, pod: &Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1",
@@ -52,7 +52,7 @@ pub(crate) fn review(uid: &str, pod: &Value) -> Value {
     })
 }
 
-/// The request with a review, on `path`.
+/// Returns the request with a review, to `path`.
 pub(crate) fn post(path: &str, review: &Value) -> Vec<u8> {
     request(
         "POST",
@@ -62,7 +62,7 @@ pub(crate) fn post(path: &str, review: &Value) -> Vec<u8> {
     )
 }
 
-/// An answer that the API server takes.
+/// An answer that the API server accepts.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) uid: String,
@@ -74,7 +74,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Checks what the API server checks (k8s.io/apiserver `VerifyAdmissionResponse`), and that the Pod is allowed.
+    /// Reads an answer. Asserts what the API server checks (k8s.io/apiserver `VerifyAdmissionResponse`), and that the Pod is
+    /// allowed.
     pub(crate) fn of(answer: &Answer) -> Self {
         assert_eq!(
             (answer.status, answer.header("content-type")),
@@ -112,12 +113,12 @@ impl Verdict {
         }
     }
 
-    /// Decision, reason and image, as the audit log shows them.
+    /// Returns decision, reason and image, as in the audit log.
     pub(crate) fn audit(&self) -> (&str, &str, Option<&str>) {
         (&self.decision, &self.reason, self.image.as_deref())
     }
 
-    /// The Pod after the patch, which has to apply.
+    /// Returns the Pod after the patch, which must apply.
     pub(crate) fn applied_to(&self, pod: &Value) -> Value {
         let mut pod = pod.clone();
         if let Some(patch) = &self.patch {

@@ -1,5 +1,5 @@
-// Command controlplane is etcd, the control plane of Kubernetes and kubectl in one program: its first argument says
-// which part it is this time, the others are that part's own. Everything is the upstream code, unchanged.
+// Command controlplane is etcd, the control plane of Kubernetes and kubectl in one program. The first argument chooses a
+// part, and the others are the part's arguments. All code is upstream's, unchanged.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 		usage()
 	}
 	part := os.Args[1]
-	// Each part reads its arguments from here.
+	// Each part reads its arguments from os.Args.
 	os.Args = append([]string{part}, os.Args[2:]...)
 	switch part {
 	case "etcd":

@@ -1,8 +1,9 @@
-// Command karpenter is Karpenter with its provider for tests, of whose machines those of one architecture may be out of stock.
+// Command karpenter is Karpenter with its provider for tests. Machines of one architecture may be out of stock.
 //
-// Of FAILING_ARCHITECTURE no machine can be launched. A launch that could take another machine takes it, as the fleets of clouds do. One that
-// could not fails: with FAILING_BY=capacity as Karpenter's provider for AWS answers an InsufficientInstanceCapacity, which does not offer
-// the machine again for three minutes (UnavailableOfferingsTTL, pkg/cache/cache.go); otherwise by another error, as where a node class is wrong.
+// No machine of FAILING_ARCHITECTURE can be launched. A launch that allows another machine uses that one, as the fleets of
+// clouds do. Any other launch fails. With FAILING_BY=capacity it fails as in Karpenter's provider for AWS after an
+// InsufficientInstanceCapacity: the machine is not offered again for three minutes (UnavailableOfferingsTTL,
+// pkg/cache/cache.go). Otherwise it fails with another error, as with a wrong node class.
 package main
 
 import (
@@ -22,12 +23,14 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator"
 )
 
+// unavailable is how long a machine that is out of stock is not offered.
 const unavailable = 3 * time.Minute
 
 type provider struct {
 	cloudprovider.CloudProvider
 	architecture string
-	isScarce     bool
+	// isScarce means that launches fail for lack of capacity.
+	isScarce bool
 
 	lock  sync.Mutex
 	until time.Time
@@ -66,13 +69,13 @@ func (p *provider) GetInstanceTypes(ctx context.Context, pool *v1.NodePool) ([]*
 	if time.Now().After(p.until) {
 		return all, err
 	}
-	return lo.Map(all, func(known *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
-		own := &cloudprovider.InstanceType{}
-		known.DeepCopyInto(own)
-		for _, offering := range own.Offerings {
-			offering.Available = offering.Available && !p.fails(own.Name)
+	return lo.Map(all, func(original *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
+		copied := &cloudprovider.InstanceType{}
+		original.DeepCopyInto(copied)
+		for _, offering := range copied.Offerings {
+			offering.Available = offering.Available && !p.fails(copied.Name)
 		}
-		return own
+		return copied
 	}), err
 }
 
@@ -83,10 +86,10 @@ func main() {
 		log.FromContext(ctx).Error(err, "the instance types cannot be read")
 		os.Exit(1)
 	}
-	own := &provider{
+	scarce := &provider{
 		CloudProvider: kwok.NewCloudProvider(ctx, op.GetClient(), types),
 		architecture:  os.Getenv("FAILING_ARCHITECTURE"),
 		isScarce:      os.Getenv("FAILING_BY") == "capacity",
 	}
-	start(ctx, op, own)
+	start(ctx, op, scarce)
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // start runs Karpenter 1.14 with a provider, as Karpenter's kwok/main.go does.
-func start(ctx context.Context, op *operator.Operator, own *provider) {
-	decorated := overlay.Decorate(own, op.GetClient(), op.InstanceTypeStore)
+func start(ctx context.Context, op *operator.Operator, scarce *provider) {
+	decorated := overlay.Decorate(scarce, op.GetClient(), op.InstanceTypeStore)
 	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
 	op.WithControllers(ctx, controllers.NewControllers(
-		ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder, decorated, own, cluster, op.InstanceTypeStore,
+		ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder, decorated, scarce, cluster, op.InstanceTypeStore,
 	)...).Start(ctx)
 }

@@ -1,8 +1,8 @@
-// Command node is what a node of kind runs of Kubernetes, in one program: the control plane, the kubelet, kube-proxy,
-// kubeadm and kubectl. The name by which it is called says which part it is; the code is upstream's, unchanged.
+// Command node is all of Kubernetes that a node of kind runs, in one program: the control plane, the kubelet, kube-proxy,
+// kubeadm and kubectl. The name by which it is called chooses the part. All code is upstream's, unchanged.
 //
-// It is a package beside controlplane, in the same module, so that Go compiles what both have once; only this one needs
-// what the kubelet is made of.
+// It is in the same module as controlplane, so that Go compiles common packages once. It is another package because only
+// it needs the packages of the kubelet.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintln(os.Stderr, "node is called by the name of a part of Kubernetes, not as", name)
+		fmt.Fprintln(os.Stderr, "node must be called by the name of a part of Kubernetes, not as", name)
 		os.Exit(2)
 	}
 }
