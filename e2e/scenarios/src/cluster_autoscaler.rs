@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::kwok;
+use crate::local::Local;
 use crate::pods::POOL;
 use crate::process::{Process, free_port};
 use crate::programs;
@@ -151,68 +152,27 @@ impl ClusterAutoscaler {
     /// Starts the autoscaler, in a cluster that no other one uses: it creates nodes for all Pods, and removes its own.
     pub async fn start_with(cluster: &Cluster, settings: AutoscalerSettings) -> Self {
         let local = cluster.local();
-        let program = programs::cluster_autoscaler().await;
         let config_maps = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let templates: Vec<Value> = settings.groups.iter().map(NodeGroup::template).collect();
-        let templates = json!({"apiVersion": "v1", "kind": "List", "items": templates});
+        let templates = json!({"apiVersion": "v1", "kind": "List", "items": templates}).to_string();
         apply(
             &config_maps,
             "kwok-provider-templates",
             "templates",
-            &templates.to_string(),
+            &templates,
         )
         .await;
-        apply(
-            &config_maps,
-            "kwok-provider-config",
-            "config",
-            &provider().to_string(),
-        )
-        .await;
+        let provider = provider().to_string();
+        apply(&config_maps, "kwok-provider-config", "config", &provider).await;
         if let Some(priorities) = settings.priorities {
             apply(&config_maps, PRIORITIES, "priorities", priorities).await;
         }
         let kubelets = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
-
-        let port = free_port();
-        let kubeconfig = local.kubeconfig().display().to_string();
-        let mut arguments = vec![
-            "--cloud-provider=kwok".to_owned(),
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--namespace={NAMESPACE}"),
-            format!("--address=127.0.0.1:{port}"),
-            "--leader-elect=false".to_owned(),
-            "--scan-interval=1s".to_owned(),
-            // Logs the choices of the expanders.
-            "--v=2".to_owned(),
-        ];
-        arguments.extend(
-            settings
-                .arguments
-                .iter()
-                .map(|argument| (*argument).to_owned()),
-        );
-        let environment = [
-            ("KUBECONFIG", kubeconfig),
-            ("POD_NAMESPACE", NAMESPACE.to_owned()),
-            ("KWOK_PROVIDER_MODE", "local".to_owned()),
-        ];
-        let mut process = Process::start_with(
-            "cluster-autoscaler",
-            &program,
-            &arguments,
-            &environment,
-            local.directory(),
-        )
-        .await;
-        process
-            .until_listening("the cluster-autoscaler", port)
-            .await;
-        let nodes = Api::all(cluster.client.clone());
+        let process = start_process(local, &settings.arguments).await;
         Self {
             process,
             kubelets,
-            nodes,
+            nodes: Api::all(cluster.client.clone()),
             config_maps,
         }
     }
@@ -278,6 +238,36 @@ impl ClusterAutoscaler {
         )
         .await;
     }
+}
+
+async fn start_process(local: &Local, more_arguments: &[&str]) -> Process {
+    let program = programs::cluster_autoscaler().await;
+    let port = free_port();
+    let kubeconfig = local.kubeconfig().display().to_string();
+    let mut arguments = vec![
+        "--cloud-provider=kwok".to_owned(),
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--namespace={NAMESPACE}"),
+        format!("--address=127.0.0.1:{port}"),
+        "--leader-elect=false".to_owned(),
+        "--scan-interval=1s".to_owned(),
+        // Logs the choices of the expanders.
+        "--v=2".to_owned(),
+    ];
+    arguments.extend(more_arguments.iter().map(ToString::to_string));
+    let environment = [
+        ("KUBECONFIG", kubeconfig),
+        ("POD_NAMESPACE", NAMESPACE.to_owned()),
+        ("KWOK_PROVIDER_MODE", "local".to_owned()),
+    ];
+    let name = "cluster-autoscaler";
+    let directory = local.directory();
+    let mut process =
+        Process::start_with(name, &program, &arguments, &environment, directory).await;
+    process
+        .until_listening("the cluster-autoscaler", port)
+        .await;
+    process
 }
 
 /// Defines ProvisioningRequests with any fields. The real definition is in the autoscaler's source, which may be missing:

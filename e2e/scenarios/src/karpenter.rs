@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::kwok;
+use crate::local::Local;
 use crate::pods::POOL;
 use crate::process::{Process, free_port};
 use crate::programs;
@@ -58,88 +59,18 @@ impl Karpenter {
 
     async fn start_with(cluster: &Cluster, variables: &[(&'static str, &str)]) -> Self {
         let local = cluster.local();
-        let karpenter = programs::karpenter().await;
-        let module = programs::karpenter_source().await;
-        let definitions =
-            ["pkg/apis/crds", "kwok/apis/crds"].map(|path| module.join(path).display().to_string());
-        local
-            .kubectl(&[
-                "apply",
-                "--server-side",
-                "-f",
-                &definitions[0],
-                "-f",
-                &definitions[1],
-            ])
-            .await;
-        let kinds = [
-            "nodepools.karpenter.sh",
-            "nodeclaims.karpenter.sh",
-            "kwoknodeclasses.karpenter.kwok.sh",
-            "capacitybuffers.autoscaling.x-k8s.io",
-        ];
-        local.until_established(&kinds).await;
-
+        install_definitions(local).await;
         let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
-        let kubeconfig = local.kubeconfig().display().to_string();
-        let types = local.directory().join("instance-types.json");
-        fs::write(&types, instance_types().to_string()).unwrap();
-        let health = free_port();
-        let mut environment = vec![
-            ("KUBECONFIG", kubeconfig),
-            ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
-            ("DISABLE_LEADER_ELECTION", "true".to_owned()),
-            ("METRICS_PORT", free_port().to_string()),
-            ("HEALTH_PROBE_PORT", health.to_string()),
-            ("INSTANCE_TYPES_FILE_PATH", types.display().to_string()),
-            ("BATCH_IDLE_DURATION", "200ms".to_owned()),
-            ("BATCH_MAX_DURATION", "1s".to_owned()),
-        ];
-        for (name, value) in variables {
-            environment.push((name, (*value).to_owned()));
-        }
-        let mut karpenter = Process::start_with(
-            "karpenter",
-            &karpenter,
-            &[],
-            &environment,
-            local.directory(),
-        )
-        .await;
-        karpenter.until_listening("Karpenter", health).await;
-
-        apply(cluster, &json!({
-            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},
-        }))
-        .await;
-        apply(cluster, &node_pool("plain", &["amd64"], json!([]), 1)).await;
-        let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
-        apply(
-            cluster,
-            &node_pool("multi-arch", &["amd64", "arm64"], taint, 100),
-        )
-        .await;
-        // While one NodePool is not ready, Karpenter uses the other one.
-        local
-            .kubectl(&[
-                "wait",
-                "--for=condition=Ready",
-                "--timeout=240s",
-                "nodepools.karpenter.sh",
-                "--all",
-            ])
-            .await;
+        let karpenter = start_process(local, variables).await;
+        create_node_pools(cluster).await;
         let all = |kind: &str| {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", kind));
             Api::all_with(cluster.client.clone(), &kind)
         };
-        let node_pools = all("NodePool");
-        let node_claims = all("NodeClaim");
-        let nodes = Api::all(cluster.client.clone());
         Self {
-            nodes,
-            node_pools,
-            node_claims,
+            nodes: Api::all(cluster.client.clone()),
+            node_pools: all("NodePool"),
+            node_claims: all("NodeClaim"),
             _processes: [kwok, karpenter],
         }
     }
@@ -228,6 +159,68 @@ impl Karpenter {
         })
         .await;
     }
+}
+
+/// Installs the kinds of Karpenter and of its provider for tests.
+async fn install_definitions(local: &Local) {
+    let module = programs::karpenter_source().await;
+    let karpenter = module.join("pkg/apis/crds").display().to_string();
+    let provider = module.join("kwok/apis/crds").display().to_string();
+    local
+        .kubectl(&["apply", "--server-side", "-f", &karpenter, "-f", &provider])
+        .await;
+    let kinds = [
+        "nodepools.karpenter.sh",
+        "nodeclaims.karpenter.sh",
+        "kwoknodeclasses.karpenter.kwok.sh",
+        "capacitybuffers.autoscaling.x-k8s.io",
+    ];
+    local.until_established(&kinds).await;
+}
+
+async fn start_process(local: &Local, variables: &[(&'static str, &str)]) -> Process {
+    let program = programs::karpenter().await;
+    let types = local.directory().join("instance-types.json");
+    fs::write(&types, instance_types().to_string()).unwrap();
+    let health = free_port();
+    let mut environment = vec![
+        ("KUBECONFIG", local.kubeconfig().display().to_string()),
+        ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
+        ("DISABLE_LEADER_ELECTION", "true".to_owned()),
+        ("METRICS_PORT", free_port().to_string()),
+        ("HEALTH_PROBE_PORT", health.to_string()),
+        ("INSTANCE_TYPES_FILE_PATH", types.display().to_string()),
+        ("BATCH_IDLE_DURATION", "200ms".to_owned()),
+        ("BATCH_MAX_DURATION", "1s".to_owned()),
+    ];
+    for (name, value) in variables {
+        environment.push((name, (*value).to_owned()));
+    }
+    let directory = local.directory();
+    let mut process =
+        Process::start_with("karpenter", &program, &[], &environment, directory).await;
+    process.until_listening("Karpenter", health).await;
+    process
+}
+
+/// Creates the two NodePools, and waits until both are ready: while one is not, Karpenter uses the other one.
+async fn create_node_pools(cluster: &Cluster) {
+    let node_class = json!({
+        "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},
+    });
+    apply(cluster, &node_class).await;
+    apply(cluster, &node_pool("plain", &["amd64"], json!([]), 1)).await;
+    let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
+    let multi_arch = node_pool("multi-arch", &["amd64", "arm64"], taint, 100);
+    apply(cluster, &multi_arch).await;
+    let wait = [
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=240s",
+        "nodepools.karpenter.sh",
+        "--all",
+    ];
+    cluster.local().kubectl(&wait).await;
 }
 
 fn pool_and_architecture(node: &Node) -> (String, String) {

@@ -1,4 +1,4 @@
-//! On a cluster of two architectures. `kind/README.md` says what of its node for arm64 is emulated.
+//! A cluster with two architectures. `kind/README.md` says which part of its node for arm64 is emulated.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::nodes::{replicas, roll_out, runs};
 
-/// Pods of each Deployment; half of those with images for both architectures are wanted on each.
+/// Pods of each Deployment. Of those with images for both architectures, half are to run on each.
 const PODS: u32 = 6;
 
 pub(crate) async fn pods_run_on_all_architectures_of_their_images(cluster: &Cluster) {
     let arm64 = &cluster.kind().emulated_node();
     let [plain, _] = cluster.node_names();
-    exchange(cluster, &[], &[arm64]).await;
+    cordon_and_uncordon(cluster, &[], &[arm64]).await;
     let namespace = cluster.namespace("architectures").await;
-    // The scheduler leaves Pods pending where it cannot spread them.
+    // The scheduler leaves Pods pending if it cannot spread them.
     let spread = json!({"topologySpreadConstraints": [{
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/arch",
@@ -23,7 +23,7 @@ pub(crate) async fn pods_run_on_all_architectures_of_their_images(cluster: &Clus
         "labelSelector": {"matchLabels": {"app": "multi"}},
     }]});
     // An image for arm64 alone is not eligible for the pool, so its owner selects and tolerates the node.
-    let there = json!({
+    let on_arm64_node = json!({
         "nodeSelector": {"kubernetes.io/arch": "arm64"},
         "tolerations": [{"key": POOL, "operator": "Exists"}],
     });
@@ -44,60 +44,50 @@ pub(crate) async fn pods_run_on_all_architectures_of_their_images(cluster: &Clus
         );
     }
     let pods = run(cluster, &namespace, "amd64", json!({})).await;
-    assert!(
-        pods.iter()
-            .all(|pod| !pod.tolerates_pool() && pod.node() == Some(plain))
-    );
-    let pods = run(cluster, &namespace, "arm64", there).await;
-    assert!(
-        pods.iter()
-            .all(|pod| pod.pools().is_none() && pod.node() == Some(arm64))
-    );
-    exchange(cluster, &[arm64], &[]).await;
+    for pod in &pods {
+        assert!(!pod.tolerates_pool(), "{pod:?}");
+        assert_eq!(pod.node(), Some(plain));
+    }
+    let pods = run(cluster, &namespace, "arm64", on_arm64_node).await;
+    for pod in &pods {
+        assert_eq!(pod.pools(), None);
+        assert_eq!(pod.node(), Some(arm64.as_str()));
+    }
+    cordon_and_uncordon(cluster, &[arm64], &[]).await;
 }
 
-/// Its replicas are the only ones for a while.
+/// For a while all replicas are on the node for arm64.
 pub(crate) async fn arm64_replica_decides_for_all_pods(cluster: &Cluster) {
     let arm64 = &cluster.kind().emulated_node();
     let amd64 = cluster.node_names();
-    exchange(cluster, &amd64, &[arm64]).await;
+    cordon_and_uncordon(cluster, &amd64, &[arm64]).await;
     roll_out(cluster).await;
     until("all replicas are on the node for arm64", async || {
         let replicas = replicas(cluster).await;
-        replicas
-            .iter()
-            .all(|replica| replica.node() == Some(arm64) && runs(replica))
-            .then_some(())
+        let is_there = |replica: &Pod| replica.node() == Some(arm64) && runs(replica);
+        replicas.iter().all(is_there).then_some(())
     })
     .await;
     let namespace = cluster.namespace("emulated").await;
     cluster.until_called(&namespace).await;
-    assert!(
-        namespace
-            .pod(&pod(&[&cluster.images.tag("multi")]))
-            .await
-            .tolerates_pool()
-    );
-    assert!(
-        !namespace
-            .pod(&pod(&[&cluster.images.tag("amd64")]))
-            .await
-            .tolerates_pool()
-    );
-    exchange(cluster, &[arm64], &amd64).await;
+    for (tag, is_eligible) in [("multi", true), ("amd64", false)] {
+        let created = namespace.pod(&pod(&[&cluster.images.tag(tag)])).await;
+        assert_eq!(created.tolerates_pool(), is_eligible, "{tag}");
+    }
+    cordon_and_uncordon(cluster, &[arm64], &amd64).await;
     roll_out(cluster).await;
 }
 
-/// Closes nodes to new Pods, and opens others.
-pub(crate) async fn exchange(cluster: &Cluster, close: &[&str], open: &[&str]) {
-    for (command, nodes) in [("cordon", close), ("uncordon", open)] {
+/// Cordons nodes, and uncordons others.
+pub(crate) async fn cordon_and_uncordon(cluster: &Cluster, cordon: &[&str], uncordon: &[&str]) {
+    for (command, nodes) in [("cordon", cordon), ("uncordon", uncordon)] {
         for node in nodes {
             cluster.kind().kubectl(&[command, node]).await;
         }
     }
 }
 
-/// Runs a Deployment of an image with these fields of its Pods' specification.
+/// Runs a Deployment of an image with these fields in its Pods' spec. Returns its running Pods.
 async fn run(cluster: &Cluster, namespace: &Namespace, image: &str, fields: Value) -> Vec<Pod> {
     let mut pod = pod(&[&cluster.images.program(image)]);
     for (name, value) in fields.as_object().expect("fields") {

@@ -1,4 +1,4 @@
-//! What takes minutes and measures: run by its name, `cargo test -p scenarios -- --ignored at_scale`.
+//! A measurement that takes minutes. Run it by `cargo test -p scenarios -- --ignored at_scale`.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ use tokio::time::{Instant, interval, timeout};
 use crate::certificates::RELEASE;
 use crate::controller::{Outage, give_rights};
 
-/// Pods that an outage of their registry has left without a node.
+/// Pods that have no node because their registry failed.
 const PODS: usize = 10_000;
-/// Requests that are made at a time to bring them about.
+/// Concurrent requests that create the Pods.
 const AT_ONCE: usize = 32;
-/// How long that may take at most; it is printed, and `docs/sizing.md` says what it was.
+/// The maximum duration of the repairs. The actual one is printed; `docs/sizing.md` has a measurement.
 const REPAIRED: Duration = Duration::from_secs(600);
-/// Another client's lists that are timed before, and how often there is one.
-const BEFORE: usize = 300;
-const EVERY: Duration = Duration::from_millis(50);
+/// How many lists of another client are timed before the repairs.
+const LISTS_BEFORE: usize = 300;
+/// The interval between these lists.
+const LIST_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) async fn ten_thousand_pods_are_repaired(cluster: &Cluster) {
     let local = cluster.local();
@@ -33,8 +34,10 @@ pub(crate) async fn ten_thousand_pods_are_repaired(cluster: &Cluster) {
     let repo = registry.repo("app");
     let image = repo.reference("v1");
     let pods = stream::iter(0..PODS);
-    pods.for_each_concurrent(AT_ONCE, |at| wait_for_a_node(&namespace, at, &image))
-        .await;
+    pods.for_each_concurrent(AT_ONCE, |index| {
+        create_unschedulable(&namespace, index, &image)
+    })
+    .await;
 
     let account = give_rights(cluster, &namespace).await;
     let settings = json!({"controller": {
@@ -53,15 +56,15 @@ pub(crate) async fn ten_thousand_pods_are_repaired(cluster: &Cluster) {
     })
     .await;
     let bystander = cluster.namespace_opted_out("bystander").await;
-    for at in 0..20 {
-        wait_for_a_node(&bystander, at, &image).await;
+    for index in 0..20 {
+        create_unschedulable(&bystander, index, &image).await;
     }
-    let before = p99(&bystander, async |lists| lists == BEFORE).await;
+    let before = p99_of_lists(&bystander, async |lists| lists == LISTS_BEFORE).await;
 
     repo.fault(None);
     let back = Instant::now();
     let repaired = r#"tolerarch_controller_repairs_total{result="repaired"}"#;
-    let meanwhile = p99(&bystander, async |_| {
+    let meanwhile = p99_of_lists(&bystander, async |_| {
         controller.metric(repaired).await >= PODS
     })
     .await;
@@ -75,10 +78,10 @@ pub(crate) async fn ten_thousand_pods_are_repaired(cluster: &Cluster) {
     assert!(pods.items.iter().all(PodExt::tolerates_pool));
 }
 
-/// Creates a Pod for which a scheduler has found no node.
-async fn wait_for_a_node(namespace: &Namespace, at: usize, image: &str) {
+/// Creates a Pod whose status says that the scheduler found no node.
+async fn create_unschedulable(namespace: &Namespace, index: usize, image: &str) {
     let mut pod = pod(&[image]);
-    pod["metadata"] = json!({"name": format!("web-{at}"), "labels": {"app": "web"}});
+    pod["metadata"] = json!({"name": format!("web-{index}"), "labels": {"app": "web"}});
     pod["spec"]["schedulerName"] = "none".into();
     let created: Pod = namespace.pod(&pod).await;
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
@@ -90,10 +93,10 @@ async fn wait_for_a_node(namespace: &Namespace, at: usize, image: &str) {
         .unwrap();
 }
 
-/// The p99 of another client's lists, one after the other until this is so of their number.
-async fn p99(bystander: &Namespace, is_over: impl AsyncFn(usize) -> bool) -> Duration {
+/// Lists the Pods of a namespace repeatedly until `is_over`, which is called with the number of lists. Returns their p99.
+async fn p99_of_lists(bystander: &Namespace, is_over: impl AsyncFn(usize) -> bool) -> Duration {
     let mut times = Vec::new();
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval(LIST_INTERVAL);
     let lists = async {
         while !is_over(times.len()).await {
             ticks.tick().await;

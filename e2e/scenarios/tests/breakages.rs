@@ -1,9 +1,9 @@
-//! Breaks an installation on real nodes by hand, and checks that doctor names the fault first.
+//! Breaks an installation on real nodes in one way after the other, and checks that doctor names the fault first.
 
 use scenarios::{Cluster, Kind, until};
 use serde_json::{Value, json};
 
-/// The namespace of an installation, and where its objects are.
+/// The namespace of the installation, as arguments of kubectl.
 const TOLERARCH: [&str; 2] = ["--namespace", "tolerarch"];
 const CONFIGURATION: &str = "mutatingwebhookconfiguration/zz-tolerarch";
 
@@ -49,31 +49,27 @@ pub(crate) async fn doctor_names_the_fault_of_a_broken_installation(cluster: &Cl
             "pods",
         ),
     ] {
-        let right = get(kind, object)
+        let sound = get(kind, object)
             .await
             .pointer(field)
             .expect("the field")
             .clone();
         set(kind, object, field, value).await;
         until_found(kind, &format!("{object} {field}"), check).await;
-        set(kind, object, field, right).await;
-        kind.kubectl(
-            &[
-                &TOLERARCH[..],
-                &[
-                    "rollout",
-                    "status",
-                    "deployment/tolerarch",
-                    "--timeout=240s",
-                ],
-            ]
-            .concat(),
-        )
-        .await;
-        until(
-            &format!("doctor is content with {object} {field}"),
-            async || (examined(kind).await.0 == Some(0)).then_some(()),
-        )
+        set(kind, object, field, sound).await;
+        let rollout_status = [
+            "rollout",
+            "status",
+            "deployment/tolerarch",
+            "--timeout=240s",
+        ];
+        kind.kubectl(&[&TOLERARCH[..], &rollout_status].concat())
+            .await;
+        let what = format!("doctor finds no fault with {object} {field}");
+        until(&what, async || {
+            let (status, _) = run_doctor(kind).await;
+            (status == Some(0)).then_some(())
+        })
         .await;
     }
 }
@@ -87,20 +83,14 @@ async fn get(kind: &Kind, object: &str) -> Value {
 
 async fn set(kind: &Kind, object: &str, field: &str, value: Value) {
     let patch = json!([{"op": "replace", "path": field, "value": value}]).to_string();
-    kind.kubectl(
-        &[
-            &TOLERARCH[..],
-            &["patch", object, "--type", "json", "--patch", &patch],
-        ]
-        .concat(),
-    )
-    .await;
+    let arguments = ["patch", object, "--type", "json", "--patch", &patch];
+    kind.kubectl(&[&TOLERARCH[..], &arguments].concat()).await;
 }
 
-/// Waits until the first fault that is named is this check's.
+/// Waits until the first fault that doctor names is of this check.
 async fn until_found(kind: &Kind, broken: &str, check: &str) {
     until(&format!("doctor names {check} for {broken}"), async || {
-        let (status, findings) = examined(kind).await;
+        let (status, findings) = run_doctor(kind).await;
         let first = findings
             .iter()
             .find(|finding| finding["status"] == "failed");
@@ -113,8 +103,8 @@ async fn until_found(kind: &Kind, broken: &str, check: &str) {
     .await;
 }
 
-/// How doctor ended, and what it found.
-async fn examined(kind: &Kind) -> (Option<i32>, Vec<Value>) {
+/// Runs doctor. Returns its exit status and its findings.
+async fn run_doctor(kind: &Kind) -> (Option<i32>, Vec<Value>) {
     let output = kind.tolerarch(&["doctor", "--output", "json"]).await;
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -1,4 +1,4 @@
-//! On a real node whose own programs are for another architecture: no image is blamed, and nothing is recorded.
+//! A real node whose own programs are for another architecture: no image is blamed, and nothing is recorded.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
@@ -7,32 +7,34 @@ use kube::api::{ListParams, Patch, PatchParams};
 use scenarios::{Cluster, Namespace, POOL, pod, until};
 use serde_json::{Value, json};
 
-use crate::architectures::exchange;
+use crate::architectures::cordon_and_uncordon;
 use crate::nodes::{TOLERARCH, container, is_not_pulled, runs};
 
-/// What the node runs for each container: a hook of kind's, and the runtime.
+/// A hook of kind, which the node runs for each container.
 const HOOK: &str = "/kind/bin/mount-product-files.sh";
+/// The runtime, which the node runs for each container.
 const RUNTIME: &str = "/usr/sbin/runc";
-/// What it runs for each Pod.
+/// The program that the node runs for each Pod.
 const SHIM: &str = "/usr/local/bin/containerd-shim-runc-v2";
-/// Puts in the place of a program one that is for s390x, by its header. Those that run go on.
+/// A script that replaces a program by one whose header says s390x. Running processes continue.
 const BREAK: &str = r#"cp --preserve "$PROGRAM" "$PROGRAM.sound"
 cp /usr/local/bin/containerd-shim-runc-v2 /wrong && printf '\026' | dd of=/wrong bs=1 seek=18 conv=notrunc status=none
 mv /wrong "$PROGRAM""#;
-const MEND: &str = r#"mv "$PROGRAM.sound" "$PROGRAM""#;
+/// A script that restores the program.
+const REPAIR: &str = r#"mv "$PROGRAM.sound" "$PROGRAM""#;
 
-/// A node, and how its scenarios' Pods get there.
-struct Place<'c> {
+/// A node whose programs are broken.
+struct TargetNode<'c> {
     cluster: &'c Cluster,
     node: &'c str,
-    /// Value of the label by which Pods select it.
+    /// The value of the label by which Pods select the node.
     label: &'static str,
     architecture: &'static str,
 }
 
 pub(crate) async fn broken_node_program_is_not_blamed_on_an_image(cluster: &Cluster) {
     let [node, _] = cluster.node_names();
-    break_programs(&Place {
+    break_programs(&TargetNode {
         cluster,
         node,
         label: "plain",
@@ -43,74 +45,72 @@ pub(crate) async fn broken_node_program_is_not_blamed_on_an_image(cluster: &Clus
 
 pub(crate) async fn broken_arm64_node_program_is_not_blamed_on_an_image(cluster: &Cluster) {
     let node = &cluster.kind().emulated_node();
-    exchange(cluster, &[], &[node]).await;
-    break_programs(&Place {
+    cordon_and_uncordon(cluster, &[], &[node]).await;
+    break_programs(&TargetNode {
         cluster,
         node,
         label: "arm64",
         architecture: "arm64",
     })
     .await;
-    exchange(cluster, &[node], &[]).await;
+    cordon_and_uncordon(cluster, &[node], &[]).await;
 }
 
-async fn break_programs(place: &Place<'_>) {
-    let Place {
+async fn break_programs(target: &TargetNode<'_>) {
+    let TargetNode {
         cluster,
         node,
         architecture,
         ..
-    } = *place;
+    } = *target;
     let namespace = cluster.namespace("broken").await;
     let image = cluster.images.program("multi");
     for (name, program) in [("hook", HOOK), ("runtime", RUNTIME)] {
-        // The node is broken once the sandbox is there, which waits for the image.
+        // The program is broken once the sandbox exists. The Pod waits for its image until then.
         namespace
-            .apply(&place.pod(name, &cluster.images.program("later")))
+            .apply(&target.pod(name, &cluster.images.program("later")))
             .await;
         namespace
             .until_pods(name, 1, |pod| container(pod).is_some_and(is_not_pulled))
             .await;
-        place.run(BREAK, program).await;
+        target.run(BREAK, program).await;
         let change = json!({"spec": {"containers": [{"name": "c0", "image": image}]}});
         namespace
             .pods()
             .patch(name, &PatchParams::default(), &Patch::Strategic(change))
             .await
             .unwrap();
-        let note = event(&namespace.api(), "NodeProgramFailed", name).await;
-        place.run(MEND, program).await;
+        let note = until_event(&namespace.api(), "NodeProgramFailed", name).await;
+        target.run(REPAIR, program).await;
         println!("broken nodes: {name}: {note}");
         assert!(note.contains(node) && note.contains(program), "{note}");
         let pods = namespace.until_pods(name, 1, runs).await;
-        assert!(
-            pods.iter()
-                .all(|pod| pod.metadata.deletion_timestamp.is_none()),
-            "it is not evicted"
-        );
+        let deletion = &pods[0].metadata.deletion_timestamp;
+        assert!(deletion.is_none(), "the Pod is not evicted");
     }
-    event(
+    until_event(
         &Api::namespaced(cluster.client.clone(), "default"),
         "NodeProgramFailed",
         node,
     )
     .await;
 
-    // Without a shim there is no sandbox, and the kubelet alone says so.
-    place.run(BREAK, SHIM).await;
-    namespace.apply(&place.pod("shim", &image)).await;
-    let note = event(&namespace.api(), "FailedCreatePodSandBox", "shim").await;
-    place.run(MEND, SHIM).await;
+    // Without a shim there is no sandbox, and only the kubelet reports it.
+    target.run(BREAK, SHIM).await;
+    namespace.apply(&target.pod("shim", &image)).await;
+    let note = until_event(&namespace.api(), "FailedCreatePodSandBox", "shim").await;
+    target.run(REPAIR, SHIM).await;
     println!("broken nodes: shim: {note}");
     namespace.until_pods("shim", 1, runs).await;
 
-    // What a container's own program is for is seen all the while, and nothing else has been recorded before it.
+    // A container's own program of another architecture is still recognized, and is the only recorded one.
     namespace
-        .apply(&place.pod("lies", &cluster.images.program("lies")))
+        .apply(&target.pod("lies", &cluster.images.program("lies")))
         .await;
-    event(&namespace.api(), "WrongArchitecture", "lies").await;
+    until_event(&namespace.api(), "WrongArchitecture", "lies").await;
     let recorded = until("the image is recorded", async || {
-        Some(recorded(cluster, &namespace).await).filter(|images| !images.is_empty())
+        let images = recorded(cluster, &namespace).await;
+        (!images.is_empty()).then_some(images)
     })
     .await;
     assert_eq!(recorded.len(), 1, "{recorded:?}");
@@ -125,19 +125,19 @@ async fn break_programs(place: &Place<'_>) {
     assert_eq!(wrong.len(), 1, "another image is blamed: {wrong:?}");
 }
 
-impl Place<'_> {
-    /// A Pod that runs there.
+impl TargetNode<'_> {
+    /// Returns a Pod that runs on the node.
     fn pod(&self, name: &str, image: &str) -> Value {
         let mut pod = pod(&[image]);
         pod["metadata"] = json!({"name": name, "labels": {"app": name}});
         pod["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": self.label});
         pod["spec"]["tolerations"] = json!([{"key": POOL, "operator": "Exists"}]);
-        // What the container writes is evidence as well.
+        // The container's output is evidence as well.
         pod["spec"]["containers"][0]["terminationMessagePolicy"] = "FallbackToLogsOnError".into();
         pod
     }
 
-    /// Runs a script about a program of the node.
+    /// Runs a script for a program of the node.
     async fn run(&self, script: &str, program: &str) {
         let program = format!("PROGRAM={program}");
         let command = ["exec", "--env", &program, self.node, "bash", "-euc", script];
@@ -145,24 +145,21 @@ impl Place<'_> {
     }
 }
 
-/// Waits for the event on an object of this name. Gives its text.
-async fn event(events: &Api<Event>, reason: &str, name: &str) -> String {
+/// Waits for an event about an object with this name. Returns its text.
+async fn until_event(events: &Api<Event>, reason: &str, name: &str) -> String {
     let of_reason = ListParams::default().fields(&format!("reason={reason}"));
     until(&format!("{reason} of {name}"), async || {
         let items = events.list(&of_reason).await.ok()?.items;
-        let is_it = |event: &Event| {
-            event
-                .regarding
-                .as_ref()
-                .and_then(|regarding| regarding.name.as_deref())
-                == Some(name)
+        let is_wanted = |event: &Event| {
+            let object = event.regarding.as_ref();
+            object.and_then(|object| object.name.as_deref()) == Some(name)
         };
-        items.into_iter().find(is_it)?.note
+        items.into_iter().find(is_wanted)?.note
     })
     .await
 }
 
-/// What is recorded of images of Pods of this namespace.
+/// Returns the entries of the record that come from this namespace.
 async fn recorded(cluster: &Cluster, namespace: &Namespace) -> Vec<Value> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
     let map = maps

@@ -1,5 +1,5 @@
-//! The chart of the release before, installed by Helm as the README says, from a registry that the kubelets pull from; upgraded,
-//! tested and taken away as the docs print it. Comes last: tolerarch is gone afterwards.
+//! The chart of the previous release, installed by Helm as the README says, from a registry that the kubelets can pull from;
+//! upgraded, tested and removed as documented. Runs last, because it removes tolerarch.
 
 mod releases;
 mod upgrade;
@@ -10,18 +10,18 @@ use self::releases::{push_images, rolled_out, version_before};
 use crate::creations::{PATIENCE, Times, unchanged};
 use crate::documentation::commands_of;
 use crate::node_files;
-use crate::nodes::{HELD_UP, LONGEST, create_so_many_during};
+use crate::nodes::{HELD_UP, LONGEST, create_at_rate_during};
 
-/// Pods in a second.
+/// Pods a second.
 const RATE: u32 = 50;
 /// The server of the shared cache.
 const CACHE: &str = "tolerarch-e2e-cache";
-/// Which objects there are of tolerarch, but for events, Pods, and the rights of other namespaces, which the docs leave to
-/// those who gave them; the nodes bear its name, too.
+/// Lists the objects of tolerarch. Left out are events, Pods, the test's own objects such as nodes, and rights in other
+/// namespaces, which the docs leave to those who gave them.
 const LEFT: &str = r#"kinds=$(kubectl api-resources --verbs=list --output name | grep -vE '^(events|pods$)' | paste -sd,)
     kubectl get "$kinds" --all-namespaces --ignore-not-found --output name |
         grep tolerarch | grep -vE 'tolerarch-e2e|/tolerarch-pull-secrets$' || true"#;
-/// What is in its namespace, but for what Kubernetes puts there.
+/// Lists the objects in the namespace of tolerarch, except those that Kubernetes creates.
 const WITHIN: &str = r#"kinds=$(kubectl api-resources --verbs=list --namespaced --output name | grep -v ^events | paste -sd,)
     kubectl get "$kinds" --namespace tolerarch --ignore-not-found --output name |
         grep -vE '^(configmap/kube-root-ca.crt|serviceaccount/default)$' || true"#;
@@ -32,29 +32,30 @@ pub(crate) async fn chart_is_installed_upgraded_and_removed_as_documented(cluste
     node_files::write(cluster).await;
     kind.start_redis(CACHE).await;
 
-    // The other way to install it, and to take it away.
+    // Removes the kustomization, and installs the chart.
     under_load(cluster, exchange_installations(cluster)).await;
 
     let chart = commands_of("manifests/helm/tolerarch/README.md");
     let [.., enable_test, test] = &chart[..] else {
         panic!("{chart:?}")
     };
-    let unchanged = under_load(cluster, upgrade::there_and_back(cluster, enable_test)).await;
+    let upgrade = upgrade::upgrade_and_roll_back(cluster, enable_test);
+    let unchanged = under_load(cluster, upgrade).await;
     assert!(unchanged <= HELD_UP, "{unchanged}");
 
-    let told = kind
+    let test_output = kind
         .shell(Kind::repository(), &format!("{test} --logs"))
         .await;
-    assert!(told.contains("✓ dry-run"), "{told}");
+    assert!(test_output.contains("✓ dry-run"), "{test_output}");
 
-    node_files::are_taken_over(cluster).await;
-    node_files::take_away(cluster).await;
+    node_files::assert_files_are_used(cluster).await;
+    node_files::remove_plugin(cluster).await;
     under_load(cluster, uninstall(kind)).await;
 }
 
-/// Creates Pods all the time, none of which may fail or wait for long. Gives how many were left unchanged.
+/// Creates Pods until `event` is over. Asserts that no creation fails or takes long. Returns how many Pods stayed unchanged.
 async fn under_load(cluster: &Cluster, event: impl Future<Output = ()>) -> usize {
-    let (creations, longest) = create_so_many_during(cluster, RATE, event).await;
+    let (creations, longest) = create_at_rate_during(cluster, RATE, event).await;
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
     unchanged(&creations, longest, PATIENCE)
 }
@@ -67,7 +68,7 @@ async fn exchange_installations(cluster: &Cluster) {
     install_before(cluster).await;
 }
 
-/// Installs the release before as the README says, with the registry and the cache of this cluster.
+/// Installs the previous release as the README says, with the registry and the cache of this cluster.
 async fn install_before(cluster: &Cluster) {
     let readme = commands_of("README.md");
     let install = readme
@@ -89,7 +90,7 @@ async fn install_before(cluster: &Cluster) {
 
 async fn uninstall(kind: &Kind) {
     for command in commands_of("docs/uninstall.md") {
-        // What is about DaemonSets only reads.
+        // The commands about DaemonSets change nothing.
         kind.shell(Kind::repository(), &command).await;
         if command.starts_with("helm uninstall") {
             until_left(kind, WITHIN, |left| left.lines().all(stays)).await;
@@ -98,14 +99,14 @@ async fn uninstall(kind: &Kind) {
     until_left(kind, LEFT, |left| left.is_empty()).await;
 }
 
-/// Whether the docs say of an object in tolerarch's namespace that it stays until that goes.
+/// Whether an object stays until its namespace is deleted, according to the docs.
 fn stays(name: &str) -> bool {
     name.starts_with("lease")
         || name == "configmap/tolerarch-controller-failed-images"
         || name == "pod/tolerarch-test"
 }
 
-/// Waits until what is left is as wanted.
+/// Waits until the output of a command is as wanted.
 async fn until_left(kind: &Kind, command: &str, wanted: impl Fn(&str) -> bool) {
     until("nothing is left but what the docs say", async || {
         let left = kind.shell(Kind::repository(), command).await;

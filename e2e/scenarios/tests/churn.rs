@@ -1,4 +1,4 @@
-//! Pods that come and go by Kubernetes' own hand teach the controller nothing, however many.
+//! The controller records no owner whose Pods Kubernetes itself deletes, however many.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -12,8 +12,9 @@ use crate::certificates::RELEASE;
 use crate::controller::give_rights;
 use crate::failed_images::define_brokers;
 
-/// Pods of each workload at a time, and how often all of them go: four workloads, 1,000 Pods.
+/// Pods of each workload at a time. With four workloads and five rounds, 1,000 Pods.
 const PODS: usize = 50;
+/// How often all Pods are deleted.
 const ROUNDS: usize = 5;
 
 pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Cluster) {
@@ -35,7 +36,7 @@ pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Clust
     .await;
     let team = cluster.namespace("churn").await;
     let mut unplaced = pod(&[&cluster.images.tag("multi")]);
-    // Without a node they are gone at once, as no kubelet has to end them.
+    // Pods without a node are deleted at once, as no kubelet has to end them.
     unplaced["spec"]["schedulerName"] = "nobody".into();
     define_brokers(cluster).await;
     tokio::join!(
@@ -43,13 +44,13 @@ pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Clust
         churn(&team, "shop", "apps/v1", "ReplicaSet", &unplaced),
         churn(&team, "db", "apps/v1", "StatefulSet", &unplaced),
         churn(&team, "sums", "batch/v1", "Job", &unplaced),
-        an_operator(&team, "evicted", &unplaced, async |name| {
+        run_operator(&team, "evicted", &unplaced, async |name| {
             team.pods()
                 .evict(name, &EvictParams::default())
                 .await
                 .unwrap();
         }),
-        an_operator(&team, "deletes", &unplaced, async |name| {
+        run_operator(&team, "deletes", &unplaced, async |name| {
             team.pods()
                 .delete(name, &DeleteParams::default().grace_period(0))
                 .await
@@ -57,7 +58,7 @@ pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Clust
         }),
     );
     let records = Api::<ConfigMap>::namespaced(cluster.client.clone(), &home.name);
-    let recorded = until("something is recorded", async || {
+    let record = until("something is recorded", async || {
         let record = records
             .get_opt(&format!("{lease}-failed-images"))
             .await
@@ -65,12 +66,12 @@ pub(crate) async fn only_owner_that_deletes_its_pods_is_recorded(cluster: &Clust
         record.data?.remove("record.json")
     })
     .await;
-    let recorded: Vec<Value> = serde_json::from_str(&recorded).unwrap();
-    let owners: Vec<&Value> = recorded.iter().map(|one| &one["name"]).collect();
-    assert_eq!(owners, ["deletes"], "{recorded:?}");
+    let record: Vec<Value> = serde_json::from_str(&record).unwrap();
+    let owners: Vec<&Value> = record.iter().map(|entry| &entry["name"]).collect();
+    assert_eq!(owners, ["deletes"], "{record:?}");
 }
 
-/// Makes a workload, and deletes all its Pods again and again. Its Pods are made anew, those of a Job with the Job.
+/// Creates a workload, and deletes all its Pods repeatedly. Its controller replaces them; a Job is created again.
 async fn churn(team: &Namespace, app: &str, api: &str, kind: &str, pod: &Value) {
     let mut workload = deployment(app, u32::try_from(PODS).unwrap(), pod);
     workload["apiVersion"] = api.into();
@@ -88,7 +89,7 @@ async fn churn(team: &Namespace, app: &str, api: &str, kind: &str, pod: &Value) 
     let at_once = DeleteParams::default().grace_period(0);
     for _ in 0..ROUNDS {
         team.apply(&workload).await;
-        let of_it = team.until_pods(app, PODS, PodExt::tolerates_pool).await;
+        let pods = team.until_pods(app, PODS, PodExt::tolerates_pool).await;
         if kind == "Job" {
             let jobs = Api::<Job>::namespaced(team.pods().into_client(), &team.name);
             jobs.delete(app, &DeleteParams::background()).await.unwrap();
@@ -99,32 +100,30 @@ async fn churn(team: &Namespace, app: &str, api: &str, kind: &str, pod: &Value) 
                 .await
                 .unwrap();
         }
-        let before: Vec<String> = of_it.iter().filter_map(ResourceExt::uid).collect();
-        until(&format!("the Pods of {app} are others"), async || {
+        let deleted: Vec<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+        until(&format!("the Pods of {app} are replaced"), async || {
             let labelled = ListParams::default().labels(&format!("app={app}"));
             let pods: Vec<Pod> = team.pods().list(&labelled).await.ok()?.items;
-            (!pods
-                .iter()
-                .any(|pod| pod.uid().is_some_and(|uid| before.contains(&uid))))
-            .then_some(())
+            let is_deleted = |pod: &Pod| pod.uid().is_some_and(|uid| deleted.contains(&uid));
+            (!pods.iter().any(is_deleted)).then_some(())
         })
         .await;
     }
 }
 
-/// Plays an operator that makes its Pod anew, once a second, after it has gone in this way.
-async fn an_operator(team: &Namespace, name: &str, pod: &Value, goes: impl AsyncFn(&str)) {
+/// Acts as an operator that creates its Pod again, once a second, after `remove` has removed it.
+async fn run_operator(team: &Namespace, name: &str, pod: &Value, remove: impl AsyncFn(&str)) {
     let broker = json!({"apiVersion": "e2e.test/v1", "kind": "Broker", "metadata": {"name": name}});
     let uid = team.apply(&broker).await.metadata.uid;
-    let mut own = pod.clone();
-    own["metadata"] = json!({"name": name, "ownerReferences": [{
+    let mut owned = pod.clone();
+    owned["metadata"] = json!({"name": name, "ownerReferences": [{
         "apiVersion": "e2e.test/v1", "kind": "Broker", "name": name, "uid": uid, "controller": true,
     }]});
     let mut turns = interval(Duration::from_secs(1));
     for _ in 0..=ROUNDS {
         turns.tick().await;
-        team.pod(&own).await;
+        team.pod(&owned).await;
         turns.tick().await;
-        goes(name).await;
+        remove(name).await;
     }
 }

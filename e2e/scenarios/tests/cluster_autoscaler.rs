@@ -1,5 +1,5 @@
-//! In which groups the cluster-autoscaler makes nodes: in those of the pool for Pods that may go there, where its priorities say so, and in
-//! no other for the rest.
+//! In which groups the cluster-autoscaler creates nodes: in those of the pool for eligible Pods, if its priorities say so, and
+//! in the others for the rest.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use testregistry::{Fault, Registry};
 use tokio::time::Instant;
 
-/// Pods of each kind in a scale-up of many.
+/// Pods of each kind in a large scale-up.
 const MANY: u32 = 100;
-/// Of the nodes with four cores as much as keeps a second one away.
+/// A CPU request that only one Pod on a node with four cores can have.
 pub(crate) const MOST: &str = "3";
 const PLAIN_FIRST: &str = "100:\n  - ^plain$\n10:\n  - .*\n";
 
@@ -23,7 +23,7 @@ pub(crate) async fn nodes_are_created_in_the_group_that_the_images_allow(cluster
     let cluster = &cluster.another().await;
     let autoscaler = ClusterAutoscaler::start(cluster).await;
     let namespace = cluster.namespace("autoscaled").await;
-    // Each node has room for two more, and the next ones need the other group all the same.
+    // The next Pods need the other group, although each node has room for two more.
     for (tag, group) in [("multi", "multi"), ("amd64", "plain"), ("single", "plain")] {
         let begun = Instant::now();
         scale(
@@ -53,7 +53,7 @@ pub(crate) async fn nodes_are_created_in_the_group_that_the_images_allow(cluster
     );
 }
 
-/// A mix, created at once.
+/// Pods of both kinds, created at the same time.
 pub(crate) async fn none_of_two_hundred_pods_runs_on_a_wrong_architecture(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let autoscaler = ClusterAutoscaler::start(cluster).await;
@@ -80,14 +80,14 @@ pub(crate) async fn none_of_two_hundred_pods_runs_on_a_wrong_architecture(cluste
         count(autoscaler.nodes().await.into_values())
     );
     assert_eq!(amd64, all_in("plain", MANY as usize));
-    // Where a node for the others is not full yet, some may fill it.
+    // Some may run on plain nodes that have room.
     assert!(multi.contains_key("multi"), "{multi:?}");
     let pods = namespace.until_pods("multi", MANY as usize, |_| true).await;
     assert!(pods.iter().all(PodExt::tolerates_pool), "{pods:?}");
 }
 
-/// Its simulation has the scheduler's filters, and none of the scores. So a preference neither chooses the group nor keeps one away, and
-/// counts once nodes are there.
+/// The autoscaler simulates the scheduler's filters, but not its scores. So a preference does not affect the choice of a
+/// group, only the choice among existing nodes.
 pub(crate) async fn preferences_choose_nodes_but_no_group(cluster: &Cluster) {
     let arm64 = json!({"prefer": [{"platform": "linux/arm64", "weight": 100}]});
     let pool = json!({
@@ -106,9 +106,9 @@ pub(crate) async fn preferences_choose_nodes_but_no_group(cluster: &Cluster) {
         };
         let mut groups = AutoscalerSettings::default().groups;
         groups.push(small);
-        // It would mark nodes without Pods, with a taint that the scheduler prefers to avoid.
-        let unmarked = "--max-bulk-soft-taint-count=0";
-        let arguments = vec!["--expander=priority,least-waste", unmarked];
+        // Otherwise the autoscaler gives nodes without Pods a taint that the scheduler prefers to avoid.
+        let no_soft_taints = "--max-bulk-soft-taint-count=0";
+        let arguments = vec!["--expander=priority,least-waste", no_soft_taints];
         let autoscaler_settings = AutoscalerSettings {
             groups,
             arguments,
@@ -118,7 +118,7 @@ pub(crate) async fn preferences_choose_nodes_but_no_group(cluster: &Cluster) {
         let (_tolerarch, namespace) = start(cluster, settings).await;
         let image = cluster.images.tag("multi");
 
-        // Three quarters of a small node, and less of the others.
+        // The Pod needs three quarters of a small node, and less of the others.
         scale(&namespace, "least-waste", 1, &machine_pod(&image, "1500m")).await;
         let chosen = groups_of(&autoscaler, &namespace, "least-waste", 1).await;
         assert_eq!(chosen, all_in("small", 1), "{what}");
@@ -126,10 +126,10 @@ pub(crate) async fn preferences_choose_nodes_but_no_group(cluster: &Cluster) {
         scale(&namespace, "priority", 3, &machine_pod(&image, MOST)).await;
         let chosen = groups_of(&autoscaler, &namespace, "priority", 3).await;
         assert_eq!(chosen, all_in("plain", 3), "{what}");
-        let pods = namespace.until_pods("priority", 3, is_preferring).await;
+        let pods = namespace.until_pods("priority", 3, has_preference).await;
         assert!(pods.iter().all(PodExt::tolerates_pool), "{pods:?}");
 
-        // Three nodes of each group, all of them free.
+        // Now there are three free nodes of each group.
         scale(&namespace, "others", 3, &pinned_pod(&image, "multi")).await;
         groups_of(&autoscaler, &namespace, "others", 3).await;
         for app in ["priority", "others"] {
@@ -144,7 +144,7 @@ pub(crate) async fn preferences_choose_nodes_but_no_group(cluster: &Cluster) {
     }
 }
 
-/// Where no group has a taint, and the one for arm64 comes first.
+/// No group has a taint, and the one for arm64 comes first.
 pub(crate) async fn required_architecture_chooses_the_group_of_unknown_images(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let groups = ["amd64", "arm64"].map(|name| NodeGroup::untainted(name, name));
@@ -194,7 +194,7 @@ pub(crate) async fn required_architecture_chooses_the_group_of_unknown_images(cl
     }
 }
 
-/// `least-waste` decides where the priorities leave more than one group, and would take `plain`, whose nodes are smaller.
+/// `least-waste` decides if the priorities leave several groups, and chooses `plain`, whose nodes are smaller.
 pub(crate) async fn priorities_count_only_if_valid_and_if_a_group_matches(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let multi = NodeGroup {
@@ -267,7 +267,7 @@ pub(crate) async fn priorities_count_only_if_valid_and_if_a_group_matches(cluste
     }
 }
 
-/// It does not compare taints. Half of the Pods go to the untainted group of the same architecture, although the other one comes first.
+/// Balancing ignores taints: half of the Pods go to the untainted group of the same architecture, although the other comes first.
 pub(crate) async fn groups_of_one_architecture_are_balanced_despite_taints(cluster: &Cluster) {
     for (architecture, expected) in [
         ("arm64", all_in("multi", 4)),
@@ -279,7 +279,7 @@ pub(crate) async fn groups_of_one_architecture_are_balanced_despite_taints(clust
         let cluster = &cluster.another().await;
         let multi = NodeGroup::of_the_pool("multi", architecture);
         let groups = vec![NodeGroup::untainted("plain", "amd64"), multi];
-        // As it ignores by itself the labels by which clouds name their groups.
+        // By default the autoscaler ignores the corresponding labels of clouds.
         let ignored = "--balancing-ignore-label=kwok-nodegroup";
         let arguments = vec![
             "--expander=priority",
@@ -308,10 +308,10 @@ pub(crate) async fn groups_of_one_architecture_are_balanced_despite_taints(clust
     }
 }
 
-/// Its simulation leaves out taints that nodes are said to have for a while, so it makes nodes that the Pod cannot use: one that it then
-/// waits for, or, with a taint that is said to mean nothing, one after the other.
+/// The simulation ignores startup taints and status taints, so the autoscaler creates nodes that the Pod cannot use: with a
+/// startup taint one, for which it waits, and with a status taint one after the other.
 pub(crate) async fn pool_taint_must_not_be_a_startup_taint(cluster: &Cluster) {
-    for (flag, least) in [
+    for (flag, minimum) in [
         ("--startup-taint=tolerarch.io/multi-arch", 1),
         ("--status-taint=tolerarch.io/multi-arch", 3),
     ] {
@@ -332,24 +332,19 @@ pub(crate) async fn pool_taint_must_not_be_a_startup_taint(cluster: &Cluster) {
         .await;
         until(
             &format!("{flag}: nodes that the Pod cannot use"),
-            async || (autoscaler.nodes().await.len() >= least).then_some(()),
+            async || (autoscaler.nodes().await.len() >= minimum).then_some(()),
         )
         .await;
-        assert!(
-            autoscaler
-                .nodes()
-                .await
-                .values()
-                .all(|group| group == "multi"),
-            "{flag}"
-        );
+        for group in autoscaler.nodes().await.values() {
+            assert_eq!(group, "multi", "{flag}");
+        }
         namespace
             .until_pods("amd64", 1, PodExt::is_unschedulable)
             .await;
     }
 }
 
-/// A tolerarch with these settings, for the Pods of a namespace.
+/// Starts a tolerarch with these settings, for the Pods of a namespace.
 async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
     let tolerarch = cluster.local().tolerarch(settings).await;
     let namespace = cluster.namespace_with("autoscaled", &tolerarch.url).await;
@@ -357,12 +352,12 @@ async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
     (tolerarch, namespace)
 }
 
-/// Applies a Deployment of such Pods.
+/// Applies a Deployment of Pods like `pod`.
 pub(crate) async fn scale(namespace: &Namespace, app: &str, replicas: u32, pod: &Value) {
     namespace.apply(&deployment(app, replicas, pod)).await;
 }
 
-/// A Pod that needs a node of the autoscaler's, with this much CPU.
+/// Returns a Pod that requests this much CPU of a node of the autoscaler.
 pub(crate) fn machine_pod(image: &str, cpu: &str) -> Value {
     let mut pod = pod(&[image]);
     pod["spec"]["nodeSelector"] = json!({AUTOSCALED: "true"});
@@ -370,7 +365,7 @@ pub(crate) fn machine_pod(image: &str, cpu: &str) -> Value {
     pod
 }
 
-/// A Pod that needs most of a node of this group, whatever tolerarch says.
+/// Returns a Pod that needs most of a node of this group, and tolerates its taints.
 pub(crate) fn pinned_pod(image: &str, group: &str) -> Value {
     let mut pod = machine_pod(image, MOST);
     pod["spec"]["nodeSelector"] = json!({NODE_GROUP: group});
@@ -378,7 +373,7 @@ pub(crate) fn pinned_pod(image: &str, group: &str) -> Value {
     pod
 }
 
-/// Waits until the Pods of an app have nodes; how many are in which group.
+/// Waits until the Pods of an app have nodes. Returns how many are in each group.
 pub(crate) async fn groups_of(
     autoscaler: &ClusterAutoscaler,
     namespace: &Namespace,
@@ -392,7 +387,7 @@ pub(crate) async fn groups_of(
     count(pods.iter().map(|pod| nodes[pod.node().unwrap()].clone()))
 }
 
-/// What [`groups_of`] gives where all are in this group.
+/// Returns the result of [`groups_of`] if all Pods are in one group.
 pub(crate) fn all_in(group: &str, replicas: usize) -> BTreeMap<String, usize> {
     BTreeMap::from([(group.to_owned(), replicas)])
 }
@@ -405,6 +400,6 @@ fn count(groups: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
     counts
 }
 
-fn is_preferring(pod: &Pod) -> bool {
+fn has_preference(pod: &Pod) -> bool {
     pod.annotations().contains_key("tolerarch.io/preferred")
 }

@@ -1,4 +1,4 @@
-//! What `doctor` and `pools` say of the cluster-autoscaler, from its default flags to Pods on the group of the pool.
+//! What `doctor` and `pools` report of the cluster-autoscaler, from its default flags to Pods in the pool's group.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 use crate::cluster_autoscaler::{MOST, groups_of};
 use crate::documentation::all_commands_of;
 
-/// Flag of the documentation.
+/// The flag in the documentation.
 const FLAG: &str = "--expander=priority,least-waste";
 
-/// The first thing that `doctor` says is what is missing, and once that is there nothing is.
+/// The first line of `doctor` names what is missing. Once nothing is missing, doctor finds no fault.
 pub(crate) async fn doctor_names_what_is_missing_to_fill_the_pool(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let namespace = cluster.namespace("autoscaled").await;
     cluster.until_called(&namespace).await;
-    installed_with(cluster, &[]).await;
+    install_deployment(cluster, &[]).await;
     let default = AutoscalerSettings {
         arguments: Vec::new(),
         priorities: None,
         ..AutoscalerSettings::default()
     };
     let autoscaler = ClusterAutoscaler::start_with(cluster, default).await;
-    // With all groups at zero, and with a node of each.
+    // First all groups have no nodes, then one has a node.
     until_first(cluster, &namespace, 3, "not by priority").await;
     namespace
         .apply(&deployment("amd64", 1, &machine_pod(cluster, "amd64")))
@@ -38,7 +38,7 @@ pub(crate) async fn doctor_names_what_is_missing_to_fill_the_pool(cluster: &Clus
     until_first(cluster, &namespace, 3, "not by priority").await;
 
     // The flag without the ConfigMap.
-    installed_with(cluster, &[FLAG]).await;
+    install_deployment(cluster, &[FLAG]).await;
     until_first(
         cluster,
         &namespace,
@@ -47,23 +47,16 @@ pub(crate) async fn doctor_names_what_is_missing_to_fill_the_pool(cluster: &Clus
     )
     .await;
     drop(autoscaler);
-    let arguments = vec![FLAG];
-    let autoscaler = ClusterAutoscaler::start_with(
-        cluster,
-        AutoscalerSettings {
-            arguments,
-            ..AutoscalerSettings::default()
-        },
-    )
-    .await;
+    let settings = AutoscalerSettings {
+        arguments: vec![FLAG],
+        ..AutoscalerSettings::default()
+    };
+    let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     namespace
         .apply(&deployment("multi", 1, &machine_pod(cluster, "multi")))
         .await;
-    assert!(
-        groups_of(&autoscaler, &namespace, "multi", 1)
-            .await
-            .contains_key("multi")
-    );
+    let groups = groups_of(&autoscaler, &namespace, "multi", 1).await;
+    assert!(groups.contains_key("multi"), "{groups:?}");
     until_healthy(
         cluster,
         &namespace,
@@ -71,9 +64,9 @@ pub(crate) async fn doctor_names_what_is_missing_to_fill_the_pool(cluster: &Clus
     )
     .await;
     let pools = pools(cluster).await;
-    let own = &pools["pools"][0]["clusterAutoscaler"];
+    let entry = &pools["pools"][0]["clusterAutoscaler"];
     assert_eq!(
-        (&own["isFirst"], &own["nodeGroups"][0]["name"]),
+        (&entry["isFirst"], &entry["nodeGroups"][0]["name"]),
         (&json!(true), &json!("multi")),
         "{pools:#}"
     );
@@ -94,12 +87,12 @@ pub(crate) async fn doctor_names_what_is_missing_to_fill_the_pool(cluster: &Clus
     until_first(cluster, &namespace, 3, "does not count").await;
 }
 
-/// With the commands of docs/autoscalers.md, as they are written, in a cluster whose autoscaler has its default flags.
+/// Runs the commands of docs/autoscalers.md as written, in a cluster whose autoscaler has its default flags.
 pub(crate) async fn documented_commands_bring_pods_to_the_pool(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let namespace = cluster.namespace("autoscaled").await;
     cluster.until_called(&namespace).await;
-    installed_with(cluster, &[]).await;
+    install_deployment(cluster, &[]).await;
     let default = AutoscalerSettings {
         arguments: Vec::new(),
         ..documented()
@@ -109,17 +102,11 @@ pub(crate) async fn documented_commands_bring_pods_to_the_pool(cluster: &Cluster
     for command in all_commands_of("docs/autoscalers.md") {
         cluster.local().shell(&command).await;
     }
-    let command = deployments(cluster)
-        .get("cluster-autoscaler")
-        .await
-        .unwrap()
-        .spec
-        .unwrap()
-        .template
-        .spec;
-    let command = command.unwrap().containers.remove(0).command.unwrap();
-    // What a Deployment would do with it.
+    let deployed = deployments(cluster).get("cluster-autoscaler").await;
+    let pod_spec = deployed.unwrap().spec.unwrap().template.spec.unwrap();
+    let command = pod_spec.containers[0].command.clone().unwrap();
     assert_eq!(command, ["./cluster-autoscaler", FLAG]);
+    // Restarts the autoscaler, as the Deployment would.
     drop(autoscaler);
     let autoscaler = ClusterAutoscaler::start_with(cluster, documented()).await;
     for (tag, group) in [("multi", "multi-arch"), ("amd64", "plain")] {
@@ -137,7 +124,7 @@ pub(crate) async fn documented_commands_bring_pods_to_the_pool(cluster: &Cluster
     .await;
 }
 
-/// The names of groups in the documentation, the flag that it gives, and no priorities but its own.
+/// Settings with the documented groups and flag. The documented commands set the priorities.
 fn documented() -> AutoscalerSettings {
     AutoscalerSettings {
         groups: vec![
@@ -149,7 +136,7 @@ fn documented() -> AutoscalerSettings {
     }
 }
 
-/// A Pod that needs most of a node of the autoscaler's.
+/// Returns a Pod that needs most of a node of the autoscaler.
 fn machine_pod(cluster: &Cluster, tag: &str) -> Value {
     let mut pod = pod(&[&cluster.images.tag(tag)]);
     pod["spec"]["nodeSelector"] = json!({AUTOSCALED: "true"});
@@ -157,8 +144,8 @@ fn machine_pod(cluster: &Cluster, tag: &str) -> Value {
     pod
 }
 
-/// Says with which flags the autoscaler runs, which here is a process beside the cluster.
-async fn installed_with(cluster: &Cluster, flags: &[&str]) {
+/// Creates a Deployment with the flags of the autoscaler, which is a process beside the cluster here.
+async fn install_deployment(cluster: &Cluster, flags: &[&str]) {
     let labels = json!({"app": "cluster-autoscaler"});
     let image = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1";
     let command: Vec<&str> = ["./cluster-autoscaler"]
@@ -169,14 +156,18 @@ async fn installed_with(cluster: &Cluster, flags: &[&str]) {
     let container = json!({"name": "cluster-autoscaler", "image": image, "command": command});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cluster-autoscaler"},
-        // It makes no Pod, for which nothing would run.
+        // Paused, so it creates no Pod.
         "spec": {"paused": true, "selector": {"matchLabels": labels}, "template": {
             "metadata": {"labels": labels}, "spec": {"containers": [container]},
         }},
     });
-    let how = PatchParams::apply("e2e").force();
+    let parameters = PatchParams::apply("e2e").force();
     deployments(cluster)
-        .patch("cluster-autoscaler", &how, &Patch::Apply(&deployment))
+        .patch(
+            "cluster-autoscaler",
+            &parameters,
+            &Patch::Apply(&deployment),
+        )
         .await
         .unwrap();
 }
@@ -185,14 +176,14 @@ fn deployments(cluster: &Cluster) -> Api<Deployment> {
     Api::namespaced(cluster.client.clone(), "kube-system")
 }
 
-/// Waits until `doctor`, and `doctor --pre`, end with this status, and say this in their first lines.
+/// Waits until `doctor` and `doctor --pre` end with this status and have this text in their first lines.
 async fn until_first(cluster: &Cluster, namespace: &Namespace, status: i32, expected: &str) {
     for (arguments, check) in [(&[][..], "✗ pools"), (&["--pre"], "✗ autoscaler")] {
         let what = format!("doctor {arguments:?} says {expected} first");
         until_ok(&what, async || {
-            let (ended, text) = doctor(cluster, namespace, arguments).await;
+            let (actual_status, text) = doctor(cluster, namespace, arguments).await;
             let first = text.lines().next().unwrap_or_default();
-            if ended == status && first.contains(check) && first.contains(expected) {
+            if actual_status == status && first.contains(check) && first.contains(expected) {
                 Ok(())
             } else {
                 Err(text)
@@ -202,7 +193,7 @@ async fn until_first(cluster: &Cluster, namespace: &Namespace, status: i32, expe
     }
 }
 
-/// Waits until `doctor`, and `doctor --pre`, find nothing wrong, and say this.
+/// Waits until `doctor` and `doctor --pre` find no fault and print this text.
 async fn until_healthy(cluster: &Cluster, namespace: &Namespace, expected: &str) {
     for arguments in [&[][..], &["--pre"]] {
         until_ok(&format!("doctor {arguments:?} finds nothing"), async || {
@@ -218,7 +209,7 @@ async fn until_healthy(cluster: &Cluster, namespace: &Namespace, expected: &str)
 }
 
 async fn doctor(cluster: &Cluster, namespace: &Namespace, arguments: &[&str]) -> (i32, String) {
-    // The configuration of the installed one has the default pools.
+    // An empty configuration has the default pools, as the installed one.
     let all = ["doctor", "--config", "/dev/null", "-n", &namespace.name];
     let arguments = [&all[..], arguments].concat();
     cluster.local().run_tolerarch(&arguments).await

@@ -1,4 +1,4 @@
-//! What becomes of Pods and pools as nodes of the cluster-autoscaler come, cannot come, and go.
+//! Pods and pools while the cluster-autoscaler creates nodes, cannot create them, and removes them.
 
 use std::fs;
 
@@ -16,11 +16,11 @@ use crate::certificates::{self, RELEASE};
 use crate::cluster_autoscaler::{MOST, all_in, groups_of, machine_pod, pinned_pod, scale};
 use crate::controller::{Outage, give_rights};
 
-/// Of a pool of these scenarios alone.
+/// The key of the taint of another pool.
 const WIDE: &str = "e2e.tolerarch.io/wide";
 /// The policy that refuses nodes.
 const REFUSAL: &str = "out-of-stock";
-/// Nodes that are not needed go as soon as it can be seen.
+/// Flags to remove nodes that are not needed at once.
 const SCALES_DOWN: [&str; 5] = [
     "--expander=priority",
     "--scale-down-unneeded-time=3s",
@@ -29,7 +29,7 @@ const SCALES_DOWN: [&str; 5] = [
     "--unremovable-node-recheck-timeout=1s",
 ];
 
-/// The untainted group is at its maximum, so the Pods wait until they may go elsewhere.
+/// The untainted group is at its maximum, so the Pods wait until they tolerate the pool.
 pub(crate) async fn nodes_are_created_for_repaired_pods(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let full = NodeGroup {
@@ -91,7 +91,7 @@ pub(crate) async fn nodes_are_created_for_repaired_pods(cluster: &Cluster) {
     }
 }
 
-/// Waits until the autoscaler has said of a Pod that no group can help it.
+/// Waits for an event of the autoscaler that no group can help a Pod.
 async fn until_not_triggered(cluster: &Cluster, namespace: &Namespace) {
     let path = [
         "get",
@@ -102,7 +102,7 @@ async fn until_not_triggered(cluster: &Cluster, namespace: &Namespace) {
         "name",
         "--field-selector=reason=NotTriggerScaleUp",
     ];
-    until("the autoscaler has looked at the Pods", async || {
+    until("the autoscaler has considered the Pods", async || {
         (!cluster.local().kubectl(&path).await.is_empty()).then_some(())
     })
     .await;
@@ -139,7 +139,7 @@ pub(crate) async fn pods_run_on_plain_nodes_while_the_pool_is_at_its_maximum(clu
     }
 }
 
-/// What a cloud says that has run out of machines: the group may grow, and each attempt fails.
+/// As if a cloud has run out of machines and says so: the group may grow, but each attempt fails.
 pub(crate) async fn pods_run_on_plain_nodes_while_the_pool_cannot_grow(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = vec![
@@ -177,8 +177,8 @@ pub(crate) async fn pods_run_on_plain_nodes_while_the_pool_cannot_grow(cluster: 
     );
 }
 
-/// What a cloud does that is silent about it: the group grows, and its machines never become ready. The first Pods wait for
-/// `--max-node-provision-time`, a quarter of an hour by default.
+/// As if a cloud has run out of machines and does not say so: the group grows, but its machines never become ready. The first
+/// Pods wait for `--max-node-provision-time`, 15 minutes by default.
 pub(crate) async fn pods_run_on_plain_nodes_if_pool_machines_never_get_ready(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = vec!["--expander=priority", "--max-node-provision-time=10s"];
@@ -205,7 +205,7 @@ pub(crate) async fn pods_run_on_plain_nodes_if_pool_machines_never_get_ready(clu
     groups_of(&autoscaler, &namespace, "web", 1).await;
 }
 
-/// Lets no node of a group be created, as soon as the API server knows.
+/// Makes the API server refuse new nodes of a group, and waits until it does.
 async fn refuse_nodes(cluster: &Cluster, group: &str) {
     let expression = format!("object.metadata.?labels[?'{NODE_GROUP}'].orValue('') != '{group}'");
     let nodes = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]});
@@ -245,7 +245,7 @@ async fn refuse_nodes(cluster: &Cluster, group: &str) {
     .await;
 }
 
-/// Its Pods need one node of each group, and one of them could go to the other group's.
+/// The Pods need one node of each group, and one Pod could run on the other group's node.
 pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = SCALES_DOWN.to_vec();
@@ -257,7 +257,7 @@ pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Clus
     let namespace = cluster.namespace("scale-down").await;
     let of = |tag: &str, cpu: &str| machine_pod(&cluster.images.tag(tag), cpu);
 
-    // The plain node is full then, so the last one has no place but in the pool.
+    // These fill the plain node, so the next ones have room only in the pool.
     for (app, replicas, cpu) in [("amd64", 2, "1"), ("single", 1, "2")] {
         scale(&namespace, app, replicas, &of(app, cpu)).await;
         let replicas = replicas as usize;
@@ -277,7 +277,7 @@ pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Clus
     scale(&namespace, "single", 0, &of("single", "2")).await;
     namespace.until_gone("single").await;
 
-    // A toleration does not keep a node of the pool, as its Pod has a place without it.
+    // The pool's node is removed: its Pod has room on the plain node.
     let begun = Instant::now();
     scale(&namespace, "large", 0, &of("multi", MOST)).await;
     autoscaler.until_nodes("multi", 0).await;
@@ -287,7 +287,7 @@ pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Clus
     );
     print!("the pool is empty after {:.1?}; ", begun.elapsed());
 
-    // Nor a plain one, as its Pod has a place in the pool.
+    // The plain node is removed: its Pod has room in the pool.
     scale(&namespace, "large", 1, &of("multi", MOST)).await;
     assert_eq!(
         groups_of(&autoscaler, &namespace, "large", 1).await,
@@ -308,7 +308,7 @@ pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Clus
     autoscaler.until_nodes("multi", 0).await;
 }
 
-/// With the rights that the chart gives for it, and no others. A group without nodes is not seen: what the pool itself names counts.
+/// tolerarch has only the rights that the chart gives for discovery. It sees no groups without nodes: without any nodes, the pool's own platforms count.
 pub(crate) async fn discovered_pools_follow_created_and_removed_nodes(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let taints = json!([{"key": WIDE, "value": "true", "effect": "NoSchedule"}]);
@@ -337,7 +337,7 @@ pub(crate) async fn discovered_pools_follow_created_and_removed_nodes(cluster: &
     });
     let tolerarch = cluster.local().tolerarch_as(&kubeconfig, settings).await;
     let discovered = cluster.namespace_with("discovered", &tolerarch.url).await;
-    let follows = async |what: &str, pools: [&str; 2]| {
+    let until_pools = async |what: &str, pools: [&str; 2]| {
         let begun = Instant::now();
         for (tag, pools) in ["arm64", "multi"].into_iter().zip(pools) {
             until(
@@ -354,12 +354,12 @@ pub(crate) async fn discovered_pools_follow_created_and_removed_nodes(cluster: &
         }
         print!("{what}: after {:.1?}; ", begun.elapsed());
     };
-    follows("no nodes", ["wide", "wide"]).await;
+    until_pools("no nodes", ["wide", "wide"]).await;
     for (group, pools) in [("arm64", ["wide", "wide"]), ("amd64", ["", "wide"])] {
         let pod = pinned_pod(&cluster.images.tag("multi"), group);
         scale(&namespace, group, 1, &pod).await;
         autoscaler.until_nodes(group, 1).await;
-        follows(&format!("a node of {group}"), pools).await;
+        until_pools(&format!("a node of {group}"), pools).await;
     }
     for (group, pools) in [("arm64", ["", "wide"]), ("amd64", ["wide", "wide"])] {
         scale(
@@ -370,6 +370,6 @@ pub(crate) async fn discovered_pools_follow_created_and_removed_nodes(cluster: &
         )
         .await;
         autoscaler.until_nodes(group, 0).await;
-        follows(&format!("no node of {group}"), pools).await;
+        until_pools(&format!("no node of {group}"), pools).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Creations of Pods, one after the other whatever becomes of them, and how long they took.
+//! Creations of Pods in the background, their results and durations.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,19 +9,19 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What tolerarch waits for a registry as it is shipped.
+/// How long the shipped tolerarch waits for a registry.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What became of one creation: whether the Pod tolerates the pool, or why there is none.
+/// The result of a creation: whether the Pod tolerates the pool, or why it was not created.
 pub(crate) struct Creation {
     pub(crate) took: Duration,
     pub(crate) result: Result<bool, String>,
 }
 
 impl Creation {
-    /// Creates a Pod that no scheduler takes up: it would be part of what is measured.
+    /// Creates a Pod in the background. It names no scheduler that exists, as its scheduling would be measured, too.
     pub(crate) fn begin(namespace: &Namespace, mut pod: Value) -> JoinHandle<Self> {
-        // Of thousands of generated names two may be equal, which Kubernetes 1.30 does not try again.
+        // Two of thousands of generated names may be equal, and Kubernetes 1.30 does not retry then.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         pod["metadata"]["generateName"] = format!("web-{number}-").into();
@@ -41,7 +41,7 @@ impl Creation {
     }
 }
 
-/// Why creations failed.
+/// Returns why creations failed.
 pub(crate) fn failures(creations: &[Creation]) -> Vec<&String> {
     creations
         .iter()
@@ -49,7 +49,7 @@ pub(crate) fn failures(creations: &[Creation]) -> Vec<&String> {
         .collect()
 }
 
-/// How many Pods tolerate the pool.
+/// Returns how many Pods tolerate the pool.
 pub(crate) fn tolerated(creations: &[Creation]) -> usize {
     creations
         .iter()
@@ -57,8 +57,8 @@ pub(crate) fn tolerated(creations: &[Creation]) -> usize {
         .count()
 }
 
-/// How many Pods were left unchanged, but for those that the machine had no time for: they took as long as something waits for
-/// tolerarch or in it, and so did one of those that it does not see, the longest of which took `without`.
+/// Returns how many Pods stayed unchanged. Pods that took at least `patience` do not count if the machine was too busy: if a
+/// Pod that tolerarch is not called for took that long, too. `without` is the longest duration of such a Pod.
 pub(crate) fn unchanged(creations: &[Creation], without: Duration, patience: Duration) -> usize {
     let is_excused = |took| took >= patience && without >= patience;
     creations
@@ -67,7 +67,7 @@ pub(crate) fn unchanged(creations: &[Creation], without: Duration, patience: Dur
         .count()
 }
 
-/// How long creations took, ascending.
+/// The durations of creations, ascending.
 pub(crate) struct Times(Vec<Duration>);
 
 impl Times {

@@ -1,4 +1,4 @@
-//! What NodePools and nodes say about pools, and whether Karpenter does what is said of it.
+//! What tolerarch discovers from NodePools and nodes, and whether Karpenter behaves as `tolerarch pools` predicts.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -10,16 +10,16 @@ use tokio::time::Instant;
 use crate::certificates::give_rights;
 
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
-/// Keys of taints.
+/// The keys of taints.
 const WIDE: &str = "e2e.tolerarch.io/wide";
-const FOUND: &str = "e2e.tolerarch.io/found";
+const DISCOVERED: &str = "e2e.tolerarch.io/discovered";
 const OTHER: &str = "e2e.tolerarch.io/other";
 
 fn taint(key: &str, effect: &str) -> Value {
     json!([{"key": key, "value": "true", "effect": effect}])
 }
 
-/// With the rights that the chart gives for it, and no others.
+/// tolerarch has only the rights that the chart gives for discovery.
 pub(crate) async fn discovered_pools_follow_the_node_pools(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
@@ -44,7 +44,7 @@ pub(crate) async fn discovered_pools_follow_the_node_pools(cluster: &Cluster) {
         (pools_of("multi").await == "wide").then_some(())
     })
     .await;
-    let follows = async |what: &str, tag: &str, pools: &str| {
+    let until_pools = async |what: &str, tag: &str, pools: &str| {
         let begun = Instant::now();
         until(
             &format!("{what}: Pods of {tag} get {pools:?}"),
@@ -53,45 +53,47 @@ pub(crate) async fn discovered_pools_follow_the_node_pools(cluster: &Cluster) {
         .await;
         print!("{what}: after {:.1?}; ", begun.elapsed());
     };
-    follows("as configured", "arm64", "wide").await;
+    until_pools("as configured", "arm64", "wide").await;
 
     karpenter.apply(&wide(&ARCHITECTURES)).await;
-    follows("widened", "arm64", "").await;
+    until_pools("widened", "arm64", "").await;
     assert_eq!(pools_of("multi").await, "wide");
-    let told = || {
-        tolerarch
-            .process
-            .log()
-            .matches("pool wide opens nodes with linux/amd64")
+    let logged_reasons = || {
+        let log = tolerarch.process.log();
+        log.matches("pool wide opens nodes with linux/amd64")
             .count()
     };
-    until("the reason is logged", async || (told() > 0).then_some(())).await;
-    assert_eq!(told(), 1);
+    until("the reason is logged", async || {
+        (logged_reasons() > 0).then_some(())
+    })
+    .await;
+    assert_eq!(logged_reasons(), 1);
     karpenter.apply(&wide(&["arm64"])).await;
-    follows("narrowed", "arm64", "wide").await;
+    until_pools("narrowed", "arm64", "wide").await;
 
-    let mut found = node_pool("found", &["amd64"], taint(FOUND, "NoSchedule"), 0);
-    karpenter.apply(&found).await;
+    let mut node_pool = node_pool("found", &["amd64"], taint(DISCOVERED, "NoSchedule"), 0);
+    karpenter.apply(&node_pool).await;
     assert_eq!(pools_of("amd64").await, "");
-    found["metadata"]["labels"] = json!({"tolerarch.io/pool": "found"});
-    karpenter.apply(&found).await;
-    follows("labelled", "amd64", "found").await;
+    node_pool["metadata"]["labels"] = json!({"tolerarch.io/pool": "found"});
+    karpenter.apply(&node_pool).await;
+    until_pools("labelled", "amd64", "found").await;
     let tolerations =
         serde_json::to_value(create("amd64").await.spec.unwrap().tolerations).unwrap();
-    let exact = json!({"key": FOUND, "operator": "Equal", "value": "true", "effect": "NoSchedule"});
+    let exact =
+        json!({"key": DISCOVERED, "operator": "Equal", "value": "true", "effect": "NoSchedule"});
     assert!(
         tolerations.as_array().unwrap().contains(&exact),
         "{tolerations}"
     );
-    found["metadata"]["labels"] = json!({});
-    karpenter.apply(&found).await;
-    follows("no longer labelled", "amd64", "").await;
+    node_pool["metadata"]["labels"] = json!({});
+    karpenter.apply(&node_pool).await;
+    until_pools("no longer labelled", "amd64", "").await;
     karpenter.remove_node_pools().await;
 }
 
 async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
     let namespace = cluster.namespace_opted_out("discovering").await;
-    // That of the webhook, and that which issues certificates.
+    // The accounts of the webhook and of the issuer.
     let rights: [(&str, &[&str]); 2] = [
         ("default", &["ServiceAccount", "ServiceAccount"]),
         ("discovery", &["ClusterRole", "ClusterRoleBinding"]),
@@ -102,16 +104,16 @@ async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
     (tolerarch, namespace)
 }
 
-/// NodePools, and the one of which the next node comes.
-struct Constellation {
+/// NodePools, and the one from which the next node comes.
+struct Case {
     what: &'static str,
     node_pools: Vec<Value>,
     expected: &'static str,
 }
 
-/// How much of a limit the next machine takes only Karpenter knows, so one is at zero from the beginning.
-fn constellations() -> Vec<Constellation> {
-    let own =
+/// Limits are zero, because only Karpenter knows how much of a limit the next machine would use.
+fn cases() -> Vec<Case> {
+    let tainted =
         |name: &str, weight| node_pool(name, &ARCHITECTURES, taint(POOL, "NoSchedule"), weight);
     let open = |name: &str, weight| node_pool(name, &ARCHITECTURES, json!([]), weight);
     let other = |effect: &str| node_pool("zoo", &ARCHITECTURES, taint(OTHER, effect), 50);
@@ -123,7 +125,7 @@ fn constellations() -> Vec<Constellation> {
         pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "missing".into();
         pool
     };
-    // Two requirements of a label that no value meets.
+    // Two requirements of a label that contradict each other.
     let requiring = |mut pool: Value, key: &str| {
         let requirements = pool["spec"]["template"]["spec"]["requirements"]
             .as_array_mut()
@@ -132,7 +134,7 @@ fn constellations() -> Vec<Constellation> {
         requirements.extend(["amd64", "arm64"].map(one));
         pool
     };
-    let of = |what, node_pools: &[Value], expected| Constellation {
+    let of = |what, node_pools: &[Value], expected| Case {
         what,
         node_pools: node_pools.to_vec(),
         expected,
@@ -140,76 +142,83 @@ fn constellations() -> Vec<Constellation> {
     let none = json!({"cpu": "0"});
     vec![
         of(
-            "the later name is ours",
-            &[open("default", 0), own("multi", 0)],
+            "the pool has the later name",
+            &[open("default", 0), tainted("multi", 0)],
             "multi",
         ),
         of(
-            "the later name is not",
-            &[open("spot", 0), own("multi", 0)],
+            "a rival has the later name",
+            &[open("spot", 0), tainted("multi", 0)],
             "spot",
         ),
         of(
-            "less weight",
-            &[open("default", 10), own("multi", 1)],
+            "the pool has less weight",
+            &[open("default", 10), tainted("multi", 1)],
             "default",
         ),
         of(
-            "more weight",
-            &[open("spot", 10), own("multi", 11)],
+            "the pool has more weight",
+            &[open("spot", 10), tainted("multi", 11)],
             "multi",
         ),
         of(
             "a rival's taint",
-            &[other("NoSchedule"), own("multi", 0)],
+            &[other("NoSchedule"), tainted("multi", 0)],
             "multi",
         ),
         of(
-            "a rival's wish",
-            &[other("PreferNoSchedule"), own("multi", 0)],
+            "a rival's soft taint",
+            &[other("PreferNoSchedule"), tainted("multi", 0)],
             "multi",
         ),
         of(
-            "only a wish",
-            &[other("PreferNoSchedule"), not_ready(own("multi", 60))],
+            "only a soft taint",
+            &[other("PreferNoSchedule"), not_ready(tainted("multi", 60))],
             "zoo",
         ),
         of(
             "a rival that is not ready",
-            &[not_ready(open("zoo", 50)), own("multi", 0)],
+            &[not_ready(open("zoo", 50)), tainted("multi", 0)],
             "multi",
         ),
         of(
-            "ours is not ready",
-            &[open("default", 0), not_ready(own("multi", 50))],
+            "the pool is not ready",
+            &[open("default", 0), not_ready(tainted("multi", 50))],
             "default",
         ),
         of(
             "a rival at its limit",
-            &[with(open("zoo", 50), "limits", none), own("multi", 0)],
+            &[with(open("zoo", 50), "limits", none), tainted("multi", 0)],
             "multi",
         ),
         of(
-            "two of ours",
-            &[open("spot", 2), own("multi-a", 0), own("multi-b", 3)],
+            "two NodePools of the pool",
+            &[
+                open("spot", 2),
+                tainted("multi-a", 0),
+                tainted("multi-b", 3),
+            ],
             "multi-b",
         ),
         of(
             "a rival of fixed size",
-            &[with(open("zoo", 0), "replicas", json!(0)), own("multi", 0)],
+            &[
+                with(open("zoo", 0), "replicas", json!(0)),
+                tainted("multi", 0),
+            ],
             "multi",
         ),
         of(
             "a rival of no architecture",
             &[
                 requiring(open("zoo", 50), "kubernetes.io/arch"),
-                own("multi", 0),
+                tainted("multi", 0),
             ],
             "multi",
         ),
         of(
             "a rival of no team",
-            &[requiring(open("zoo", 50), "team"), own("multi", 0)],
+            &[requiring(open("zoo", 50), "team"), tainted("multi", 0)],
             "zoo",
         ),
     ]
@@ -218,13 +227,13 @@ fn constellations() -> Vec<Constellation> {
 pub(crate) async fn next_node_comes_from_the_predicted_node_pool(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
-    let namespace = cluster.namespace("verdicts").await;
+    let namespace = cluster.namespace("predictions").await;
     cluster.until_called(&namespace).await;
-    for Constellation {
+    for Case {
         what,
         node_pools,
         expected,
-    } in constellations()
+    } in cases()
     {
         karpenter.remove_node_pools().await;
         for node_pool in &node_pools {
@@ -238,9 +247,8 @@ pub(crate) async fn next_node_comes_from_the_predicted_node_pool(cluster: &Clust
         assert_eq!(status, 0, "{what}");
         let printed: Value = serde_json::from_str(&printed).unwrap();
         let verdict = printed["pools"][0]["verdict"].as_str().unwrap();
-        let (actual, _) = karpenter
-            .node(machine(cluster, &namespace).await.node().unwrap())
-            .await;
+        let pod = pod_on_its_machine(cluster, &namespace).await;
+        let (actual, _) = karpenter.node(pod.node().unwrap()).await;
         assert_eq!(
             (predicted(verdict), actual.as_str()),
             (expected, expected),
@@ -255,10 +263,10 @@ pub(crate) async fn next_node_comes_from_the_predicted_node_pool(cluster: &Clust
         namespace.until_gone("web").await;
     }
     karpenter.remove_node_pools().await;
-    print!("{} constellations predicted; ", constellations().len());
+    print!("{} cases predicted; ", cases().len());
 }
 
-/// Waits until Karpenter takes those of these NodePools that have a class of nodes.
+/// Waits until the NodePools whose node class exists are ready.
 async fn until_ready(cluster: &Cluster, node_pools: &[Value]) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"));
     let api = Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
@@ -277,7 +285,7 @@ async fn until_ready(cluster: &Cluster, node_pools: &[Value]) {
     }
 }
 
-/// The NodePool that a verdict names.
+/// Returns the NodePool that a verdict names.
 fn predicted(verdict: &str) -> &str {
     let named = verdict
         .split_once("come from `")
@@ -287,8 +295,8 @@ fn predicted(verdict: &str) -> &str {
         .map_or("", |(name, _)| name)
 }
 
-/// A Pod with a machine of Karpenter's for itself.
-async fn machine(cluster: &Cluster, namespace: &Namespace) -> Pod {
+/// Creates a Pod that needs a whole machine of Karpenter, and waits until it has a node.
+async fn pod_on_its_machine(cluster: &Cluster, namespace: &Namespace) -> Pod {
     let mut pod = pod(&[&cluster.images.tag("multi")]);
     pod["spec"]["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});

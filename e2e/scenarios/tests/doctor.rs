@@ -1,4 +1,4 @@
-//! `tolerarch doctor` against the real API server: a right installation, and some that are broken.
+//! `tolerarch doctor` against the real API server: a sound installation, and broken ones.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
@@ -8,7 +8,7 @@ use scenarios::{Cluster, Namespace, Reaction, Stub, until_ok};
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-/// The checks that a right installation behind a URL passes.
+/// The checks that a sound installation behind a URL passes.
 const PASSED: &[&str] = &[
     "version",
     "webhook",
@@ -24,48 +24,49 @@ pub(crate) async fn doctor_accepts_a_sound_installation_and_names_faults(cluster
     let tolerarch = cluster.local().tolerarch(json!({})).await;
     let namespace = cluster.namespace_with("doctor", &tolerarch.url).await;
     cluster.until_called(&namespace).await;
-    let right = examined(cluster, &namespace, &json!({})).await;
-    assert_eq!(right.status, 0, "{:#}", right.report);
+    let sound = run_doctor(cluster, &namespace, &json!({})).await;
+    assert_eq!(sound.status, 0, "{:#}", sound.report);
     for check in PASSED {
-        assert!(right.finds(check, "ok", ""), "{check}: {:#}", right.report);
+        assert!(sound.finds(check, "ok", ""), "{check}: {:#}", sound.report);
     }
-    // Nodes of the cluster have the taint of the default pool, and none has this one's.
     assert!(
-        right.finds("pools", "ok", "pool multi-arch opens"),
+        sound.finds("pools", "ok", "pool multi-arch opens"),
         "{:#}",
-        right.report
+        sound.report
     );
+    // No node has the taint of this pool.
     let foreign = json!({"pools": [{
         "name": "foreign",
         "platforms": ["linux/amd64"],
         "tolerations": [{"key": "e2e.tolerarch.io/no-node", "operator": "Exists"}],
     }]});
-    let odd = examined(cluster, &namespace, &foreign).await;
-    assert_eq!(odd.status, 3);
+    let with_foreign_pool = run_doctor(cluster, &namespace, &foreign).await;
+    assert_eq!(with_foreign_pool.status, 3);
     assert!(
-        odd.finds("pools", "failed", "pool foreign opens nothing"),
+        with_foreign_pool.finds("pools", "failed", "pool foreign opens nothing"),
         "{:#}",
-        odd.report
+        with_foreign_pool.report
     );
 
-    breaks_the_configuration(cluster, &namespace).await;
-    breaks_the_namespace(cluster, &namespace).await;
-    a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster).await;
+    broken_configurations_are_named(cluster, &namespace).await;
+    other_webhooks_are_named(cluster, &namespace).await;
+    faults_of_the_namespace_are_named(cluster, &namespace).await;
+    hanging_webhook_is_distinguished_from_an_old_one(cluster).await;
 }
 
-/// Each change of the webhook, and what is found then.
-async fn breaks_the_configuration(cluster: &Cluster, namespace: &Namespace) {
+/// Changes one field of the webhook at a time.
+async fn broken_configurations_are_named(cluster: &Cluster, namespace: &Namespace) {
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
     let name = cluster.configuration_of(namespace);
-    let right = serde_json::to_value(webhooks.get(&name).await.unwrap()).unwrap();
+    let sound = serde_json::to_value(webhooks.get(&name).await.unwrap()).unwrap();
     let other_ca = k8s_openapi::ByteString(Pki::new().ca_pem().into_bytes());
     let service = |port: u16| json!({"service": {"namespace": "tolerarch", "name": "tolerarch", "path": "/mutate", "port": port}});
-    let bundle = right["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let bundle = sound["webhooks"][0]["clientConfig"]["caBundle"].clone();
     let with_bundle = |mut config: Value| {
         config["caBundle"] = bundle.clone();
         config
     };
-    let mut untrusted = right["webhooks"][0]["clientConfig"].clone();
+    let mut untrusted = sound["webhooks"][0]["clientConfig"].clone();
     untrusted["caBundle"] = json!(other_ca);
     for (key, value, expected) in [
         (
@@ -101,13 +102,13 @@ async fn breaks_the_configuration(cluster: &Cluster, namespace: &Namespace) {
         ),
         ("rules", json!([]), &[("webhook", "no rule covers it")]),
     ] {
-        let mut broken = right.clone();
+        let mut broken = sound.clone();
         broken["webhooks"][0][key] = value;
         replace(&webhooks, &name, &broken).await;
         until_found(cluster, namespace, expected).await;
-        // Nothing is ticked that only an answer would show.
+        // Without an answer, doctor must not report a sound CA bundle.
         if expected.iter().any(|(check, _)| *check == "dry-run") {
-            let broken = examined(cluster, namespace, &json!({})).await;
+            let broken = run_doctor(cluster, namespace, &json!({})).await;
             assert!(
                 !broken.finds("ca-bundle", "ok", ""),
                 "{key}: {:#}",
@@ -115,10 +116,15 @@ async fn breaks_the_configuration(cluster: &Cluster, namespace: &Namespace) {
             );
         }
     }
-    replace(&webhooks, &name, &right).await;
+    replace(&webhooks, &name, &sound).await;
+}
 
-    // Others, beside it.
-    let mut second = right.clone();
+/// Adds another installation of tolerarch, and then a webhook that changes Pods after it.
+async fn other_webhooks_are_named(cluster: &Cluster, namespace: &Namespace) {
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
+    let name = cluster.configuration_of(namespace);
+    let sound = serde_json::to_value(webhooks.get(&name).await.unwrap()).unwrap();
+    let mut second = sound.clone();
     second["metadata"] = json!({"name": format!("{name}-second")});
     let second: MutatingWebhookConfiguration = serde_json::from_value(second).unwrap();
     webhooks
@@ -134,7 +140,7 @@ async fn breaks_the_configuration(cluster: &Cluster, namespace: &Namespace) {
     cluster
         .intercept(namespace, "zzz-injector", &injector.url)
         .await;
-    let mut once = right.clone();
+    let mut once = sound.clone();
     once["webhooks"][0]["reinvocationPolicy"] = "Never".into();
     replace(&webhooks, &name, &once).await;
     until_found(cluster, namespace, &[("order", "zzz-injector")]).await;
@@ -145,12 +151,12 @@ async fn breaks_the_configuration(cluster: &Cluster, namespace: &Namespace) {
         )
         .await
         .unwrap();
-    replace(&webhooks, &name, &right).await;
-    until_right(cluster, namespace).await;
+    replace(&webhooks, &name, &sound).await;
+    until_sound(cluster, namespace).await;
 }
 
-/// What an administrator says of a namespace.
-async fn breaks_the_namespace(cluster: &Cluster, namespace: &Namespace) {
+/// A whitelist of tolerations, and a namespace that has opted out.
+async fn faults_of_the_namespace_are_named(cluster: &Cluster, namespace: &Namespace) {
     let namespaces = Api::<NamespaceObject>::all(cluster.client.clone());
     let annotate = async |listed: Value| {
         let annotations = json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": listed});
@@ -170,7 +176,7 @@ async fn breaks_the_namespace(cluster: &Cluster, namespace: &Namespace) {
     )
     .await;
     annotate(Value::Null).await;
-    until_right(cluster, namespace).await;
+    until_sound(cluster, namespace).await;
 
     let closed = cluster.namespace_opted_out("doctor-off").await;
     until_found(
@@ -181,7 +187,7 @@ async fn breaks_the_namespace(cluster: &Cluster, namespace: &Namespace) {
     .await;
 }
 
-async fn a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster: &Cluster) {
+async fn hanging_webhook_is_distinguished_from_an_old_one(cluster: &Cluster) {
     let pki = &cluster.local().pki;
     let hanging = Stub::start(pki, |_| Reaction::Hang).await;
     let briefly = |webhook: &mut Value| webhook["timeoutSeconds"] = 1.into();
@@ -209,66 +215,66 @@ async fn a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster: &
     .await;
 }
 
-/// Replaces it whatever its version.
-async fn replace(webhooks: &Api<MutatingWebhookConfiguration>, name: &str, wanted: &Value) {
-    let mut wanted = wanted.clone();
-    wanted["metadata"] = json!({"name": name, "resourceVersion": webhooks.get(name).await.unwrap().metadata.resource_version});
-    let wanted: MutatingWebhookConfiguration = serde_json::from_value(wanted).unwrap();
+/// Replaces the configuration, whatever its current version.
+async fn replace(webhooks: &Api<MutatingWebhookConfiguration>, name: &str, new: &Value) {
+    let current = webhooks.get(name).await.unwrap();
+    let version = current.metadata.resource_version;
+    let mut new = new.clone();
+    new["metadata"] = json!({"name": name, "resourceVersion": version});
+    let new: MutatingWebhookConfiguration = serde_json::from_value(new).unwrap();
     webhooks
-        .replace(name, &PostParams::default(), &wanted)
+        .replace(name, &PostParams::default(), &new)
         .await
         .unwrap();
 }
 
-/// Waits until all of these have failed with such messages: the API server takes up changes some time after they were made.
+/// Waits until these checks fail with messages that contain these texts: the API server applies changes only after some time.
 async fn until_found(cluster: &Cluster, namespace: &Namespace, expected: &[(&str, &str)]) {
     until_ok(&format!("doctor finds {expected:?}"), async || {
-        let examined = examined(cluster, namespace, &json!({})).await;
-        let found = expected
+        let run = run_doctor(cluster, namespace, &json!({})).await;
+        let finds_all = expected
             .iter()
-            .all(|(check, message)| examined.finds(check, "failed", message));
-        if examined.status == 3 && found {
+            .all(|(check, message)| run.finds(check, "failed", message));
+        if run.status == 3 && finds_all {
             Ok(())
         } else {
-            Err(examined.report.to_string())
+            Err(run.report.to_string())
         }
     })
     .await;
 }
 
-async fn until_right(cluster: &Cluster, namespace: &Namespace) {
+async fn until_sound(cluster: &Cluster, namespace: &Namespace) {
     until_ok("doctor finds nothing", async || {
-        let examined = examined(cluster, namespace, &json!({})).await;
-        if examined.status == 0 {
+        let run = run_doctor(cluster, namespace, &json!({})).await;
+        if run.status == 0 {
             Ok(())
         } else {
-            Err(examined.report.to_string())
+            Err(run.report.to_string())
         }
     })
     .await;
 }
 
-struct Examined {
+/// The exit status and the report of doctor.
+struct DoctorRun {
     status: i32,
     report: Value,
 }
 
-impl Examined {
+impl DoctorRun {
     fn finds(&self, check: &str, status: &str, message: &str) -> bool {
-        self.report["checks"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|finding| {
-                finding["check"] == check
-                    && finding["status"] == status
-                    && finding["message"].as_str().unwrap().contains(message)
-            })
+        let mut findings = self.report["checks"].as_array().unwrap().iter();
+        findings.any(|finding| {
+            finding["check"] == check
+                && finding["status"] == status
+                && finding["message"].as_str().unwrap().contains(message)
+        })
     }
 }
 
-/// What doctor says of a namespace, with this configuration.
-async fn examined(cluster: &Cluster, namespace: &Namespace, config: &Value) -> Examined {
+/// Runs doctor for a namespace, with this configuration.
+async fn run_doctor(cluster: &Cluster, namespace: &Namespace, config: &Value) -> DoctorRun {
     let file = cluster
         .local()
         .directory()
@@ -287,5 +293,5 @@ async fn examined(cluster: &Cluster, namespace: &Namespace, config: &Value) -> E
     let (status, output) = cluster.local().run_tolerarch(&arguments).await;
     let report =
         serde_json::from_str(&output).unwrap_or_else(|error| panic!("{status}: {error}: {output}"));
-    Examined { status, report }
+    DoctorRun { status, report }
 }

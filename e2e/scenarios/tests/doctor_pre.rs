@@ -1,5 +1,5 @@
-//! `tolerarch doctor --pre` against the real API server, with Karpenter and the definitions of its provider for AWS: what
-//! keeps the first node of another architecture away, and what would be broken by it, one fault after the other.
+//! `tolerarch doctor --pre` against the real API server, with Karpenter and the definitions of its provider for AWS: one
+//! fault after the other that keeps the first node of another architecture away, or that such a node would cause.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,19 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use scenarios::{Cluster, Karpenter, Namespace, POOL, Stub, deployment, node_pool, pod, until_ok};
 use serde_json::{Value, json};
 
-/// A fault: what brings it about, how it ends, and what the first line says then.
+/// A fault, and what doctor reports.
 struct Fault {
+    /// The objects that cause the fault.
     objects: Vec<Value>,
-    /// Objects that replace these again; what is not among them is deleted.
-    right: Vec<Value>,
+    /// NodePools that end the fault. Without any, its objects are deleted.
+    sound: Vec<Value>,
+    /// The exit status of doctor.
     status: i32,
+    /// A part of the first line.
     expected: &'static str,
 }
 
-struct World<'a> {
+struct TestCluster<'a> {
     cluster: &'a Cluster,
     karpenter: Karpenter,
     namespace: Namespace,
@@ -32,53 +35,56 @@ pub(crate) async fn doctor_names_first_what_keeps_the_first_node_away(cluster: &
     report_kubelet(&nodes, amd64, &version_before(cluster, 0).await).await;
     nodes.delete(arm64, &DeleteParams::default()).await.unwrap();
     let karpenter = Karpenter::start_with_overlays(cluster).await;
-    let world = World::of(cluster, karpenter).await;
+    let test_cluster = TestCluster::of(cluster, karpenter).await;
     let image = |tag: &str| cluster.images.tag(tag);
-    world
+    test_cluster
         .apply(&daemon_set("net", &image("multi"), "/etc/cni/net.d"))
         .await;
-    world
+    test_cluster
         .namespace
         .apply(&deployment("web", 1, &pod(&[&image("multi")])))
         .await;
-    world.until_healthy().await;
+    test_cluster.until_healthy().await;
 
-    for fault in agents(cluster) {
-        world.shows(fault).await;
+    let faults = [
+        agents(cluster),
+        node_pools(),
+        admission(),
+        workloads(cluster),
+    ];
+    for fault in faults.into_iter().flatten() {
+        test_cluster.assert_names(fault).await;
     }
-    for fault in node_pools() {
-        world.shows(fault).await;
-    }
-    for fault in admission() {
-        world.shows(fault).await;
-    }
-    for fault in workloads(cluster) {
-        world.shows(fault).await;
-    }
-    world.names_a_webhook_that_takes_tolerations_away().await;
-    world.names_a_kubelet_that_is_too_old(&nodes).await;
-    world.names_machine_images_of_one_architecture().await;
+    test_cluster
+        .assert_names_a_webhook_that_removes_tolerations()
+        .await;
+    test_cluster.assert_names_an_old_kubelet(&nodes).await;
+    test_cluster
+        .assert_names_machine_images_of_one_architecture()
+        .await;
 }
 
-/// The version that is older than the API server by this number of minor versions, such as `1.33`.
+/// Returns the version that is this many minor versions older than the API server, such as `1.33`.
 async fn version_before(cluster: &Cluster, minors: u32) -> String {
     let server = cluster.client.apiserver_version().await.unwrap();
     let minor: u32 = server.minor.trim_end_matches('+').parse().unwrap();
     format!("1.{}", minor - minors)
 }
 
-/// Writes the version and platform that a kubelet reports of its node.
+/// Writes the version and the platform that a kubelet reports in its node's status.
 async fn report_kubelet(nodes: &Api<Node>, name: &str, version: &str) {
     let patch = json!({"status": {"nodeInfo": {
         "kubeletVersion": format!("v{version}.0"), "architecture": "amd64", "operatingSystem": "linux", "machineID": "", "systemUUID": "",
         "bootID": "", "kernelVersion": "", "osImage": "", "containerRuntimeVersion": "", "kubeProxyVersion": "",
     }}});
-    let how = PatchParams::default();
-    let patched = nodes.patch_status(name, &how, &Patch::Merge(patch)).await;
-    patched.unwrap();
+    let parameters = PatchParams::default();
+    nodes
+        .patch_status(name, &parameters, &Patch::Merge(patch))
+        .await
+        .unwrap();
 }
 
-/// A DaemonSet whose Pods tolerate everything.
+/// Returns a DaemonSet whose Pods tolerate everything and mount this path of the host.
 fn daemon_set(name: &str, image: &str, path: &str) -> Value {
     let labels = json!({"app": name});
     let mut spec = pod(&[image])["spec"].clone();
@@ -123,16 +129,16 @@ fn taint() -> Value {
 }
 
 fn node_pools() -> Vec<Fault> {
-    let right = || node_pool("multi-arch", &["amd64", "arm64"], taint(), 100);
+    let sound = || node_pool("multi-arch", &["amd64", "arm64"], taint(), 100);
     let changed = |path: &str, value: Value| {
-        let mut pool = right();
+        let mut pool = sound();
         *pool.pointer_mut(path).unwrap() = value;
         pool
     };
-    let mut limited = right();
+    let mut limited = sound();
     limited["spec"]["limits"] = json!({"cpu": "0"});
     let replaced = |pool: Value, expected| Fault {
-        right: vec![right()],
+        sound: vec![sound()],
         ..Fault::of(pool, expected)
     };
     let class = "/spec/template/spec/nodeClassRef/name";
@@ -208,14 +214,14 @@ impl Fault {
     fn of(object: Value, expected: &'static str) -> Self {
         Self {
             objects: vec![object],
-            right: Vec::new(),
+            sound: Vec::new(),
             status: 3,
             expected,
         }
     }
 }
 
-impl<'a> World<'a> {
+impl<'a> TestCluster<'a> {
     async fn of(cluster: &'a Cluster, karpenter: Karpenter) -> Self {
         let directory = cluster.local().directory();
         let ca = directory.join("registry-ca.crt");
@@ -224,7 +230,7 @@ impl<'a> World<'a> {
         let settings = json!({
             "registries": {"hosts": {&cluster.images.registry: {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
-            // What is installed there is in no registry that could be asked.
+            // The images of the installation are in no registry that can be reached.
             "overrides": [{"match": "ghcr.io/tolerarch/*", "platforms": ["linux/amd64", "linux/arm64"]}],
         });
         std::fs::write(&config, settings.to_string()).unwrap();
@@ -237,7 +243,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The status and what is printed.
+    /// Returns the exit status and the output of `doctor --pre`.
     async fn pre(&self) -> (i32, String) {
         let config = self.config.display().to_string();
         let arguments = ["doctor", "--pre", "--config", &config];
@@ -245,23 +251,23 @@ impl<'a> World<'a> {
     }
 
     async fn until_healthy(&self) {
-        until_ok("nothing is left but ticks", async || {
+        until_ok("doctor prints only ticks", async || {
             let (status, text) = self.pre().await;
-            let is_fine = status == 0 && text.lines().all(|line| line.starts_with('✓'));
-            if is_fine { Ok(()) } else { Err(text) }
+            let is_healthy = status == 0 && text.lines().all(|line| line.starts_with('✓'));
+            if is_healthy { Ok(()) } else { Err(text) }
         })
         .await;
     }
 
     async fn until_first(&self, status: i32, expected: &str) {
         until_ok(&format!("{expected} comes first"), async || {
-            let (found, text) = self.pre().await;
+            let (actual_status, text) = self.pre().await;
             let first = text.lines().next().unwrap_or_default();
-            if found == status && first.contains(expected) {
+            if actual_status == status && first.contains(expected) {
                 eprintln!("{first}");
                 Ok(())
             } else {
-                Err(format!("{found}: {text}"))
+                Err(format!("{actual_status}: {text}"))
             }
         })
         .await;
@@ -271,22 +277,22 @@ impl<'a> World<'a> {
         self.kubectl("apply", object).await;
     }
 
-    /// Applies or deletes an object, in the namespace if its kind has one.
+    /// Applies or deletes an object, in the namespace if its kind is namespaced.
     async fn kubectl(&self, verb: &str, object: &Value) {
         let file = self.cluster.local().directory().join("object.json");
         std::fs::write(&file, object.to_string()).unwrap();
         let file = file.display().to_string();
-        let how = if verb == "apply" {
+        let flags = if verb == "apply" {
             &["--server-side", "--force-conflicts"][..]
         } else {
             &["--wait=true"]
         };
-        let arguments = [&[verb, "-n", &self.namespace.name, "-f", &file], how].concat();
+        let arguments = [&[verb, "-n", &self.namespace.name, "-f", &file], flags].concat();
         self.cluster.local().kubectl(&arguments).await;
     }
 
-    /// Brings a fault about, looks, and ends it.
-    async fn shows(&self, fault: Fault) {
+    /// Causes a fault, waits until doctor names it first, and ends the fault.
+    async fn assert_names(&self, fault: Fault) {
         for object in &fault.objects {
             if object["kind"] == "NodePool" {
                 self.karpenter.apply(object).await;
@@ -295,18 +301,18 @@ impl<'a> World<'a> {
             }
         }
         self.until_first(fault.status, fault.expected).await;
-        if fault.right.is_empty() {
+        if fault.sound.is_empty() {
             for object in fault.objects.iter().rev() {
                 self.kubectl("delete", object).await;
             }
         }
-        for object in &fault.right {
+        for object in &fault.sound {
             self.karpenter.apply(object).await;
         }
         self.until_healthy().await;
     }
 
-    async fn names_a_webhook_that_takes_tolerations_away(&self) {
+    async fn assert_names_a_webhook_that_removes_tolerations(&self) {
         let patch = json!([{"op": "replace", "path": "/spec/tolerations", "value": []}]);
         let stub = Stub::at_once(&self.cluster.local().pki, &patch).await;
         let namespace = self.cluster.namespace_opted_out("default-like").await;
@@ -322,7 +328,7 @@ impl<'a> World<'a> {
             "-n",
             &namespace.name,
         ];
-        until_ok("what takes tolerations away is named first", async || {
+        until_ok("the webhook is named first", async || {
             let (status, text) = self.cluster.local().run_tolerarch(&arguments).await;
             let first = text.lines().next().unwrap_or_default();
             let is_named = status == 3 && first.contains("✗ tolerations");
@@ -331,7 +337,7 @@ impl<'a> World<'a> {
         .await;
     }
 
-    async fn names_a_kubelet_that_is_too_old(&self, nodes: &Api<Node>) {
+    async fn assert_names_an_old_kubelet(&self, nodes: &Api<Node>) {
         let [plain, _] = self.cluster.node_names();
         let too_old = version_before(self.cluster, 4).await;
         report_kubelet(nodes, plain, &too_old).await;
@@ -341,8 +347,8 @@ impl<'a> World<'a> {
         self.until_healthy().await;
     }
 
-    /// EC2NodeClass, as Karpenter's provider for AWS defines and fills it in.
-    async fn names_machine_images_of_one_architecture(&self) {
+    /// Uses an EC2NodeClass with a status as Karpenter's provider for AWS writes it.
+    async fn assert_names_machine_images_of_one_architecture(&self) {
         scenarios::define_ec2_node_class(self.cluster).await;
         let mut class = json!({
             "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "fixed"},
@@ -364,7 +370,7 @@ impl<'a> World<'a> {
             "conditions": [ready],
         });
         self.set_status(&class).await;
-        // Karpenter's provider for tests does not know this class, and does not judge the NodePool.
+        // Karpenter's provider for tests has no such class, and sets no conditions of the NodePool.
         let mut pool = node_pool("fixed", &["amd64", "arm64"], taint(), 100);
         pool["spec"]["template"]["spec"]["nodeClassRef"] =
             json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "fixed"});

@@ -1,24 +1,25 @@
-//! `tolerarch doctor --pre` against the real API server, which refuses Pods in one way after the other.
+//! `tolerarch doctor --pre` against the real API server, which refuses Pods for one reason after the other.
 
 use scenarios::{Cluster, Namespace, until, until_ok};
 use serde_json::{Value, json};
 
 const KEY: &str = "tolerarch.io/multi-arch";
-const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
-/// Checks on whether Pods are admitted.
+const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+/// The checks of whether Pods are admitted.
 const CHECKS: [&str; 3] = ["tolerations", "toleration-restriction", "quotas"];
 
 pub(crate) async fn doctor_names_admission_faults_before_a_node_exists(cluster: &Cluster) {
     let namespace = cluster.namespace_opted_out("pre").await;
     assert_admitted(cluster, &namespace).await;
-    a_policy_refuses(cluster, &namespace).await;
-    a_policy_takes_away(cluster, &namespace).await;
-    a_white_list_refuses(cluster, &namespace).await;
-    quotas_refuse_the_pods_that_doctor_names(cluster, &namespace).await;
+    policy_that_refuses_is_named(cluster, &namespace).await;
+    policy_that_removes_tolerations_is_named(cluster, &namespace).await;
+    whitelist_that_refuses_is_named(cluster, &namespace).await;
+    quotas_that_refuse_are_named(cluster, &namespace).await;
+    command_is_printed_if_the_quota_is_full(cluster, &namespace).await;
     assert_admitted(cluster, &namespace).await;
 }
 
-async fn a_policy_refuses(cluster: &Cluster, namespace: &Namespace) {
+async fn policy_that_refuses_is_named(cluster: &Cluster, namespace: &Namespace) {
     let name = format!("{}-refuses", namespace.name);
     let validations = json!([{
         "expression": format!("!object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') == '{KEY}')"),
@@ -49,8 +50,8 @@ async fn a_policy_refuses(cluster: &Cluster, namespace: &Namespace) {
     until_found(cluster, namespace, "tolerations", "ok", &[]).await;
 }
 
-/// A policy that changes Pods, where the API server has such policies.
-async fn a_policy_takes_away(cluster: &Cluster, namespace: &Namespace) {
+/// Runs only if the API server serves mutating policies.
+async fn policy_that_removes_tolerations_is_named(cluster: &Cluster, namespace: &Namespace) {
     let served = cluster
         .local()
         .kubectl(&["api-resources", "-o", "name"])
@@ -83,13 +84,13 @@ async fn a_policy_takes_away(cluster: &Cluster, namespace: &Namespace) {
     until_found(cluster, namespace, "tolerations", "ok", &[]).await;
 }
 
-async fn a_white_list_refuses(cluster: &Cluster, namespace: &Namespace) {
-    // With what the API server itself adds to Pods: without it no Pod at all is admitted.
+async fn whitelist_that_refuses_is_named(cluster: &Cluster, namespace: &Namespace) {
+    // The tolerations that the API server itself adds to Pods; without them it admits no Pod.
     let list = json!([
         {"operator": "Exists", "effect": "NoExecute"},
         {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"},
     ]);
-    let list = format!("{WHITE_LIST}={list}");
+    let list = format!("{WHITELIST}={list}");
     let annotate = ["annotate", "namespace", &namespace.name];
     cluster
         .local()
@@ -100,7 +101,7 @@ async fn a_white_list_refuses(cluster: &Cluster, namespace: &Namespace) {
         namespace,
         "tolerations",
         "failed",
-        &["whitelist", WHITE_LIST],
+        &["whitelist", WHITELIST],
     )
     .await;
     until_found(
@@ -111,7 +112,7 @@ async fn a_white_list_refuses(cluster: &Cluster, namespace: &Namespace) {
         &[&namespace.name],
     )
     .await;
-    let removed = format!("{WHITE_LIST}-");
+    let removed = format!("{WHITELIST}-");
     cluster
         .local()
         .kubectl(&[&annotate[..], &[&removed]].concat())
@@ -119,60 +120,77 @@ async fn a_white_list_refuses(cluster: &Cluster, namespace: &Namespace) {
     until_found(cluster, namespace, "tolerations", "ok", &[]).await;
 }
 
-/// Compares what is said of a DaemonSet with what the API server says to a Pod of it, for each scope of a quota.
-async fn quotas_refuse_the_pods_that_doctor_names(cluster: &Cluster, namespace: &Namespace) {
-    let with = |operator: &str, values: &[&str]| {
+/// A quota, and Pods for which it may have room.
+struct QuotaCase {
+    hard: Value,
+    scopes: Value,
+    priority_class: &'static str,
+    resources: Value,
+}
+
+fn quota_cases() -> Vec<QuotaCase> {
+    let priority = |operator: &str, values: &[&str]| {
         let scope = json!({"scopeName": "PriorityClass", "operator": operator, "values": values});
         json!({"scopeSelector": {"matchExpressions": [scope]}})
     };
     let high = "system-node-critical";
     let low = "system-cluster-critical";
-    let none = json!({});
-    let requests = json!({"requests": {"cpu": "600m"}});
-    let limits = json!({"limits": {"cpu": "600m", "memory": "1Mi"}});
-    let pods = json!({"pods": "0"});
-    let cpu = json!({"requests.cpu": "500m"});
-    for (hard, scopes, class, resources) in [
-        (&pods, json!({}), "", &none),
-        (&json!({"count/pods": "0"}), json!({}), "", &none),
-        (&json!({"pods": "2"}), json!({}), "", &none),
-        (&cpu, json!({}), "", &requests),
-        (&cpu, json!({}), "", &limits),
-        (
-            &json!({"cpu": "1200m", "memory": "2Mi"}),
-            json!({}),
-            "",
-            &limits,
-        ),
-        (&json!({"memory": "1000Ki"}), json!({}), "", &limits),
-        (&pods, json!({"scopes": ["BestEffort"]}), "", &none),
-        (&pods, json!({"scopes": ["BestEffort"]}), "", &limits),
-        (&pods, json!({"scopes": ["NotBestEffort"]}), "", &none),
-        (&pods, json!({"scopes": ["NotBestEffort"]}), "", &limits),
-        (&pods, json!({"scopes": ["Terminating"]}), "", &none),
-        (&pods, json!({"scopes": ["NotTerminating"]}), "", &none),
-        (&pods, json!({"scopes": ["PriorityClass"]}), "", &none),
-        (&pods, json!({"scopes": ["PriorityClass"]}), low, &none),
-        (&pods, with("In", &[high]), high, &none),
-        (&pods, with("In", &[high]), low, &none),
-        (&pods, with("In", &[high]), "", &none),
-        (&pods, with("NotIn", &[high]), high, &none),
-        (&pods, with("NotIn", &[high]), low, &none),
-        (&pods, with("NotIn", &[high]), "", &none),
-        (&pods, with("DoesNotExist", &[]), "", &none),
-        (&pods, with("DoesNotExist", &[]), low, &none),
-        (
-            &pods,
-            json!({"scopes": ["CrossNamespacePodAffinity"]}),
-            "",
-            &none,
-        ),
-    ] {
-        // What is admitted leaves room for the Pod on the one node of the pool that is there. Other scenarios leave nodes of this
-        // architecture with other taints.
+    let scope = |name: &str| json!({"scopes": [name]});
+    let unscoped = || json!({});
+    let none = || json!({});
+    let requests = || json!({"requests": {"cpu": "600m"}});
+    let limits = || json!({"limits": {"cpu": "600m", "memory": "1Mi"}});
+    let pods = || json!({"pods": "0"});
+    let cpu = || json!({"requests.cpu": "500m"});
+    let cpu_and_memory = json!({"cpu": "1200m", "memory": "2Mi"});
+    let cases = [
+        (pods(), unscoped(), "", none()),
+        (json!({"count/pods": "0"}), unscoped(), "", none()),
+        (json!({"pods": "2"}), unscoped(), "", none()),
+        (cpu(), unscoped(), "", requests()),
+        (cpu(), unscoped(), "", limits()),
+        (cpu_and_memory, unscoped(), "", limits()),
+        (json!({"memory": "1000Ki"}), unscoped(), "", limits()),
+        (pods(), scope("BestEffort"), "", none()),
+        (pods(), scope("BestEffort"), "", limits()),
+        (pods(), scope("NotBestEffort"), "", none()),
+        (pods(), scope("NotBestEffort"), "", limits()),
+        (pods(), scope("Terminating"), "", none()),
+        (pods(), scope("NotTerminating"), "", none()),
+        (pods(), scope("PriorityClass"), "", none()),
+        (pods(), scope("PriorityClass"), low, none()),
+        (pods(), priority("In", &[high]), high, none()),
+        (pods(), priority("In", &[high]), low, none()),
+        (pods(), priority("In", &[high]), "", none()),
+        (pods(), priority("NotIn", &[high]), high, none()),
+        (pods(), priority("NotIn", &[high]), low, none()),
+        (pods(), priority("NotIn", &[high]), "", none()),
+        (pods(), priority("DoesNotExist", &[]), "", none()),
+        (pods(), priority("DoesNotExist", &[]), low, none()),
+        (pods(), scope("CrossNamespacePodAffinity"), "", none()),
+    ];
+    let case = |(hard, scopes, priority_class, resources)| QuotaCase {
+        hard,
+        scopes,
+        priority_class,
+        resources,
+    };
+    cases.into_iter().map(case).collect()
+}
+
+/// Compares what doctor reports of a DaemonSet with what the API server answers for a Pod of it, for each scope of a quota.
+async fn quotas_that_refuse_are_named(cluster: &Cluster, namespace: &Namespace) {
+    for QuotaCase {
+        hard,
+        scopes,
+        priority_class,
+        resources,
+    } in quota_cases()
+    {
+        // The Pod tolerates the pool's node only: other scenarios leave nodes of this architecture with other taints.
         let pod = json!({
             "nodeSelector": {"kubernetes.io/arch": "arm64"},
-            "priorityClassName": class,
+            "priorityClassName": priority_class,
             "tolerations": [{"key": KEY, "operator": "Exists"}],
             "containers": [{"name": "agent", "image": "registry.invalid/agent", "resources": resources}],
         });
@@ -197,7 +215,7 @@ async fn quotas_refuse_the_pods_that_doctor_names(cluster: &Cluster, namespace: 
                 "json",
             ];
             let quota: Value = serde_json::from_str(&cluster.local().kubectl(&get).await).ok()?;
-            (quota["status"]["hard"] == *hard && quota["status"]["used"].is_object()).then_some(())
+            (quota["status"]["hard"] == hard && quota["status"]["used"].is_object()).then_some(())
         })
         .await;
         let created = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "agent-"}, "spec": pod});
@@ -211,14 +229,11 @@ async fn quotas_refuse_the_pods_that_doctor_names(cluster: &Cluster, namespace: 
         }
         namespace.apply(&set).await;
         let status = if is_refused { "failed" } else { "ok" };
-        let report = examined(cluster, namespace).await;
-        let case = format!("{hard} {scopes} {class:?} {resources}: {report:#}");
+        let report = run_doctor(cluster, namespace).await;
+        let case = format!("{hard} {scopes} {priority_class:?} {resources}: {report:#}");
         assert!(finds(&report, "quotas", status, &[]), "{case}");
-        assert_eq!(
-            is_refused,
-            finds(&report, "quotas", "failed", &["tight", "agent"]),
-            "{case}"
-        );
+        let names_both = finds(&report, "quotas", "failed", &["tight", "agent"]);
+        assert_eq!(is_refused, names_both, "{case}");
         for kind in ["daemonset/agent", "resourcequota/tight"] {
             cluster
                 .local()
@@ -226,11 +241,10 @@ async fn quotas_refuse_the_pods_that_doctor_names(cluster: &Cluster, namespace: 
                 .await;
         }
     }
-    a_full_quota_leaves_a_command(cluster, namespace).await;
 }
 
-/// A dry run that is refused without tolerations, too, says nothing of these: the command is there to try it.
-async fn a_full_quota_leaves_a_command(cluster: &Cluster, namespace: &Namespace) {
+/// If the API server also refuses a Pod without tolerations, doctor cannot check them, and prints a command for it.
+async fn command_is_printed_if_the_quota_is_full(cluster: &Cluster, namespace: &Namespace) {
     let metadata = json!({"name": "full", "namespace": namespace.name});
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}});
     namespace.apply(&quota).await;
@@ -287,7 +301,7 @@ async fn assert_admitted(cluster: &Cluster, namespace: &Namespace) {
     }
 }
 
-/// Waits until a check has this result, with all of this in its message or advice, and returns the report.
+/// Waits until a check has this status, and its finding contains all these texts. Returns the report.
 async fn until_found(
     cluster: &Cluster,
     namespace: &Namespace,
@@ -296,7 +310,7 @@ async fn until_found(
     parts: &[&str],
 ) -> Value {
     until_ok(&format!("{check} is {status}: {parts:?}"), async || {
-        let report = examined(cluster, namespace).await;
+        let report = run_doctor(cluster, namespace).await;
         if finds(&report, check, status, parts) {
             Ok(report)
         } else {
@@ -306,7 +320,7 @@ async fn until_found(
     .await
 }
 
-async fn examined(cluster: &Cluster, namespace: &Namespace) -> Value {
+async fn run_doctor(cluster: &Cluster, namespace: &Namespace) -> Value {
     let platform = ["--platform", "linux/arm64"];
     let scope = ["-n", &namespace.name, "-o", "json"];
     let arguments = [&["doctor", "--pre"][..], &platform, &scope].concat();

@@ -1,5 +1,5 @@
-//! The commands that the documentation has for a cluster, as they are written there, with the real helm, kubectl and
-//! tolerarch. Those for developers are left out, as are sessions of tolerarch alone: `e2e/binary/cli/readme.rs` has these.
+//! Runs the documentation's commands for a cluster as they are written, with the real helm, kubectl and tolerarch. Commands
+//! for developers are left out. `e2e/binary/cli/readme.rs` runs sessions of tolerarch alone.
 
 mod other_tools;
 
@@ -13,26 +13,26 @@ use scenarios::{AdminCluster, Cluster, PodExt, Tolerarch, pod, until};
 use serde_json::{Value, json};
 use testregistry::{Fault, Pki, Registry};
 
-/// The published chart; the chart of this tree takes its place.
+/// The published chart, which [`CHART`] replaces.
 const PUBLISHED: &str = concat!(
     "oci://ghcr.io/tolerarch/charts/tolerarch --version ",
     env!("CARGO_PKG_VERSION")
 );
 const CHART: &str = "manifests/helm/tolerarch";
-/// By this name the pages call the registry.
+/// The name of the registry in the pages.
 const NAME: &str = "registry.example.com";
-/// Whose commands come last: they change the installation, and take it away.
+/// The pages whose commands run last: they change the installation, and remove it.
 const LAST: [&str; 4] = [
     "docs/controller.md",
     "docs/upgrade.md",
     "manifests/helm/tolerarch/README.md",
     "docs/uninstall.md",
 ];
-/// The page whose commands need what a release has published: `release/rehearsal` publishes it and runs them.
+/// The page whose commands need a published release. `release/rehearsal` publishes one and runs them.
 const REHEARSED: &str = "docs/releases.md";
-/// What is for developers, takes a container engine, runs in a Pod or asks one, as there is no kubelet, installs
-/// without Helm, as the scenarios on kind do, or takes a cluster-autoscaler, which this cluster lacks.
-const ELSEWHERE: [&str; 8] = [
+/// Parts of commands that are left out: they are for developers, need a container engine, a kubelet or a
+/// cluster-autoscaler, which are missing here, or install without Helm, which the scenarios on kind do.
+const LEFT_OUT: [&str; 8] = [
     "cargo ",
     "docker ",
     " exec ",
@@ -42,7 +42,7 @@ const ELSEWHERE: [&str; 8] = [
     "cluster-autoscaler-status",
     "deployment cluster-autoscaler",
 ];
-/// What the output of some commands has to contain.
+/// Parts of commands, and what their output must contain.
 const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
     ("grep web-7d4f9c", r#""reason":"tolerated""#),
@@ -65,22 +65,20 @@ pub(crate) async fn every_documented_command_works(cluster: &Cluster) {
     let last: Vec<Page> = LAST.map(|name| take(&mut pages, name)).into();
     let first = take(&mut pages, "README.md");
 
-    // The first command of the README installs it.
+    // The first command of the README installs tolerarch.
     let (install, rest) = first.commands.split_first().expect("commands");
     admin.run(install).await;
-    // It runs beside the cluster, which cannot reach it by the Service.
+    // tolerarch runs beside the cluster, so the API server calls it by a URL instead of the Service.
     let here = || serde_json::from_value(local.client_config(&tolerarch.url)).unwrap();
     let service = admin.exchange_client_config(here()).await;
     prepare(&admin, &registry, &limited, &local.pki).await;
-    go_wrong(&admin, &tolerarch, &limited, &local.pki).await;
+    fill_the_log(&admin, &tolerarch, &limited, &local.pki).await;
     let mut count = 1;
     let (others, pages): (Vec<Page>, Vec<Page>) = pages
         .into_iter()
         .partition(|page| page.name.starts_with("docs/from/"));
-    for command in rest
-        .iter()
-        .chain(pages.iter().flat_map(|page| &page.commands))
-    {
+    let of_pages = pages.iter().flat_map(|page| &page.commands);
+    for command in rest.iter().chain(of_pages) {
         run(&admin, command).await;
         if command.starts_with("helm upgrade") {
             admin.exchange_client_config(here()).await;
@@ -96,13 +94,12 @@ pub(crate) async fn every_documented_command_works(cluster: &Cluster) {
         }
     }
     other_tools::clean_up(&admin).await;
-    for command in last
-        .iter()
-        .flat_map(|page| &page.commands)
-        .filter(|command| *command != install)
-    {
+    for command in last.iter().flat_map(|page| &page.commands) {
+        if command == install {
+            continue;
+        }
         if command.starts_with("helm test") {
-            tokio::join!(run(&admin, command), succeed(&admin));
+            tokio::join!(run(&admin, command), end_test_pod(&admin));
         } else {
             run(&admin, command).await;
         }
@@ -110,7 +107,7 @@ pub(crate) async fn every_documented_command_works(cluster: &Cluster) {
     }
     assert!(count > 30, "{count}");
     let left = admin.run("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name | grep tolerarch || true");
-    assert_eq!(left.await, "", "uninstalling leaves nothing");
+    assert_eq!(left.await, "", "nothing is left after uninstalling");
 }
 
 /// A page of the documentation.
@@ -119,18 +116,18 @@ struct Page {
     commands: Vec<String>,
 }
 
-/// The commands of one page.
+/// Returns the commands of a page.
 pub(crate) fn commands_of(name: &str) -> Vec<String> {
     take(&mut pages(), name).commands
 }
 
-/// The commands of one page, with those that this cluster has nothing for.
+/// Returns the commands of a page, including those that are left out here.
 pub(crate) fn all_commands_of(name: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     commands(&fs::read_to_string(root.join(name)).unwrap())
 }
 
-/// README, docs, runbooks and the chart's README, in this order.
+/// Returns README, docs, runbooks and the chart's README, in this order.
 fn pages() -> Vec<Page> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = |folder: &str| {
@@ -154,7 +151,7 @@ fn pages() -> Vec<Page> {
     .concat();
     let page = |file: PathBuf| {
         let mut commands = commands(&fs::read_to_string(&file).unwrap());
-        commands.retain(|command| !ELSEWHERE.iter().any(|part| command.contains(part)));
+        commands.retain(|command| !LEFT_OUT.iter().any(|part| command.contains(part)));
         Page {
             name: file.strip_prefix(&root).unwrap().display().to_string(),
             commands,
@@ -164,17 +161,17 @@ fn pages() -> Vec<Page> {
     pages.filter(|page| page.name != REHEARSED).collect()
 }
 
-/// The lines of its blocks of `sh`; one that ends with a pipe goes on in the next one.
+/// Returns the lines of a page's `sh` blocks. A line that ends with a pipe continues on the next line.
 fn commands(page: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for block in page.split("```sh\n").skip(1) {
-        let mut goes_on = false;
+        let mut is_continued = false;
         for line in block.split("```").next().unwrap_or_default().lines() {
             match commands.last_mut() {
-                Some(command) if goes_on => *command += &format!("\n{line}"),
+                Some(command) if is_continued => *command += &format!("\n{line}"),
                 _ => commands.push(line.replace(PUBLISHED, CHART)),
             }
-            goes_on = line.ends_with('|');
+            is_continued = line.ends_with('|');
         }
     }
     commands.retain(|command| !command.starts_with('#'));
@@ -182,8 +179,8 @@ fn commands(page: &str) -> Vec<String> {
 }
 
 fn take(pages: &mut Vec<Page>, name: &str) -> Page {
-    let place = pages.iter().position(|page| page.name == name);
-    pages.remove(place.unwrap_or_else(|| panic!("{name}")))
+    let index = pages.iter().position(|page| page.name == name);
+    pages.remove(index.unwrap_or_else(|| panic!("no page {name}")))
 }
 
 async fn run(admin: &AdminCluster, command: &str) {
@@ -197,7 +194,7 @@ async fn run(admin: &AdminCluster, command: &str) {
     assert!(!output.is_empty() || command.contains(" >"), "{command}");
 }
 
-/// The registry under the names that the pages use, and one that limits requests.
+/// The settings for a registry with the names in the pages, and for one that limits requests.
 fn settings(registry: &Registry, limited: &Registry, ca: &Path) -> Value {
     let mirrored = json!({"mirrors": [registry.address()]});
     let mut hosts = json!({NAME: mirrored, "docker.io": mirrored, "ghcr.io": mirrored});
@@ -205,7 +202,7 @@ fn settings(registry: &Registry, limited: &Registry, ca: &Path) -> Value {
     json!({"registries": {"hosts": hosts}})
 }
 
-/// What the pages take for granted: images, namespaces, workloads, a chart of one's own.
+/// Creates what the pages expect: images, namespaces, workloads, a chart.
 async fn prepare(admin: &AdminCluster, registry: &Registry, limited: &Registry, pki: &Pki) {
     let both = ["linux/amd64", "linux/arm64"];
     for (repo, tag) in [
@@ -229,12 +226,12 @@ async fn prepare(admin: &AdminCluster, registry: &Registry, limited: &Registry, 
         "kubectl create namespace shop",
         "kubectl create namespace team-a",
         "kubectl create deployment web --namespace shop --image registry.example.com/shop/web:1.4",
-        // As the controller writes them where an image failed.
+        // The record of failed images, as the controller writes it.
         "kubectl --namespace tolerarch create configmap tolerarch-controller-failed-images --from-literal record.json=[]",
     ] {
         admin.run(command).await;
     }
-    // As the controller writes them: of Pods that failed, and of an owner whose Pods are left alone.
+    // Events as the controller writes them: for Pods that failed, and for an owner whose Pods stay unchanged.
     let event = |kind: &str, reason: &str| {
         json!({
             "apiVersion": "v1",
@@ -275,7 +272,7 @@ async fn prepare(admin: &AdminCluster, registry: &Registry, limited: &Registry, 
     });
     fs::write(admin.folder().join("template.json"), template.to_string()).unwrap();
     admin.run("kubectl apply -f template.json").await;
-    // As `tls.mode: files` has it.
+    // The certificate for `tls.mode: files`.
     pki.leaf(&["tolerarch.tolerarch.svc"])
         .write(&admin.folder())
         .unwrap();
@@ -283,9 +280,9 @@ async fn prepare(admin: &AdminCluster, registry: &Registry, limited: &Registry, 
         .await;
 }
 
-/// What the runbooks look for in the log: a Pod that is tolerated, registries that are away or limit requests, a
-/// certificate that cannot be used.
-async fn go_wrong(admin: &AdminCluster, tolerarch: &Tolerarch, limited: &Registry, pki: &Pki) {
+/// Causes what the runbooks look for in the log: a Pod that gets the toleration, registries that are down or limit requests,
+/// and a certificate that cannot be used.
+async fn fill_the_log(admin: &AdminCluster, tolerarch: &Tolerarch, limited: &Registry, pki: &Pki) {
     let pods = Api::<Pod>::namespaced(admin.client.clone(), "default");
     let create = async |name: &str, image: &str| {
         let mut pod = pod(&[image]);
@@ -310,7 +307,7 @@ async fn go_wrong(admin: &AdminCluster, tolerarch: &Tolerarch, limited: &Registr
     .await;
     create("limited", &format!("{}/team/app:v1", limited.address())).await;
     for number in 0..3 {
-        // Nothing listens there.
+        // Nothing listens at this port.
         create(
             &format!("away-{number}"),
             &format!("127.0.0.1:1/team/app-{number}:v1"),
@@ -334,8 +331,8 @@ async fn go_wrong(admin: &AdminCluster, tolerarch: &Tolerarch, limited: &Registr
     tolerarch.renew_certificate(pki);
 }
 
-/// Ends the Pod of `helm test` as if what runs in it had found nothing wrong: there is no kubelet that could run it.
-async fn succeed(admin: &AdminCluster) {
+/// Marks the Pod of `helm test` as succeeded: there is no kubelet that could run it.
+async fn end_test_pod(admin: &AdminCluster) {
     let pods = Api::<Pod>::namespaced(admin.client.clone(), "tolerarch");
     let tests = ListParams::default().labels("app.kubernetes.io/component=test");
     let name = until("the Pod of the test runs", async || {

@@ -1,4 +1,4 @@
-//! A real autoscaler makes the nodes that the tolerations ask for.
+//! Karpenter creates the nodes that Pods with and without the toleration need.
 
 use kube::ResourceExt;
 use scenarios::{Cluster, Karpenter, Namespace, POOL, PodExt, deployment, node_pool, pod};
@@ -10,14 +10,14 @@ pub(crate) async fn nodes_are_created_in_the_pool_that_the_images_allow(cluster:
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("karpenter").await;
 
-    // Nothing else has room for either of them.
+    // Only nodes of Karpenter have room for these Pods.
     scale(cluster, &namespace, "multi", 2).await;
-    runs_on(&karpenter, &namespace, "multi", ("multi-arch", "arm64")).await;
+    assert_runs_on(&karpenter, &namespace, "multi", ("multi-arch", "arm64")).await;
     scale(cluster, &namespace, "amd64", 2).await;
-    runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
+    assert_runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
 }
 
-/// To zero and back, both at once. Karpenter takes its time to remove a node.
+/// Scales both Deployments to zero and back.
 pub(crate) async fn nodes_are_removed_with_their_pods_and_created_again(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
@@ -37,14 +37,14 @@ pub(crate) async fn nodes_are_removed_with_their_pods_and_created_again(cluster:
         scale(cluster, &namespace, tag, 2).await;
     }
     karpenter.until_node("multi-arch", "arm64").await;
-    runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
-    // A toleration allows, and does not attract: these may take the place of others on a plain node.
+    assert_runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
+    // A toleration does not attract: these Pods may run on a plain node that was created for the others.
     namespace
         .until_pods("multi", 2, |pod| pod.node().is_some())
         .await;
 }
 
-/// Where no machine for arm64 is to be had, Pods that may run there, or prefer to, run on amd64 all the same.
+/// No machine for arm64 is available. Pods that prefer arm64 run on amd64.
 pub(crate) async fn pods_run_on_amd64_if_the_preferred_arm64_is_out_of_stock(cluster: &Cluster) {
     let arm64 = json!({"prefer": [{"platform": "linux/arm64", "weight": 80}]});
     let pool = json!({
@@ -58,7 +58,7 @@ pub(crate) async fn pods_run_on_amd64_if_the_preferred_arm64_is_out_of_stock(clu
     ] {
         let cluster = &cluster.another().await;
         let karpenter = Karpenter::start_without(cluster, "arm64").await;
-        // Karpenter tries it first: of the heaviest it has the last name.
+        // Karpenter tries this one first: it has the largest weight and the last name.
         let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
         karpenter
             .apply(&node_pool("only-arm64", &["arm64"], taint, 100))
@@ -66,7 +66,7 @@ pub(crate) async fn pods_run_on_amd64_if_the_preferred_arm64_is_out_of_stock(clu
         let tolerarch = cluster.local().tolerarch(settings).await;
         let namespace = cluster.namespace_with("karpenter", &tolerarch.url).await;
         cluster.until_called(&namespace).await;
-        // The first one finds out; for three minutes Karpenter knows.
+        // The first Deployment finds that arm64 is out of stock; Karpenter remembers this for three minutes.
         for (app, mode) in [
             ("first", "enforce"),
             ("second", "enforce"),
@@ -82,9 +82,9 @@ pub(crate) async fn pods_run_on_amd64_if_the_preferred_arm64_is_out_of_stock(clu
             {
                 let (pool, architecture) = karpenter.node(pod.node().unwrap()).await;
                 let is_preferred = pod.annotations().contains_key("tolerarch.io/preferred");
-                let seen = (architecture.as_str(), pod.tolerates_pool(), is_preferred);
+                let actual = (architecture.as_str(), pod.tolerates_pool(), is_preferred);
                 assert_eq!(
-                    seen,
+                    actual,
                     ("amd64", mode != "off", mode != "off"),
                     "{what}: {app} {pool}"
                 );
@@ -95,17 +95,12 @@ pub(crate) async fn pods_run_on_amd64_if_the_preferred_arm64_is_out_of_stock(clu
 }
 
 async fn scale(cluster: &Cluster, namespace: &Namespace, tag: &str, replicas: u32) {
-    namespace
-        .apply(&deployment(
-            tag,
-            replicas,
-            &machine_pod(&cluster.images.tag(tag)),
-        ))
-        .await;
+    let pod = machine_pod(&cluster.images.tag(tag));
+    namespace.apply(&deployment(tag, replicas, &pod)).await;
 }
 
-/// A Pod that needs a machine of Karpenter's for itself: with room to spare Karpenter would put tolerated Pods also on
-/// a plain node that another Pod made it buy.
+/// Returns a Pod that needs a whole machine of Karpenter. With spare room, Pods with the toleration would also run on a plain
+/// node that was created for another Pod.
 fn machine_pod(image: &str) -> Value {
     let mut pod = pod(&[image]);
     pod["spec"]["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});
@@ -113,8 +108,13 @@ fn machine_pod(image: &str) -> Value {
     pod
 }
 
-/// Waits until the Pods run, and looks at the pool and the architecture of their nodes.
-async fn runs_on(karpenter: &Karpenter, namespace: &Namespace, app: &str, expected: (&str, &str)) {
+/// Waits until the Pods have nodes, and checks the pool and the architecture of these.
+async fn assert_runs_on(
+    karpenter: &Karpenter,
+    namespace: &Namespace,
+    app: &str,
+    expected: (&str, &str),
+) {
     for pod in namespace
         .until_pods(app, 2, |pod| pod.node().is_some())
         .await

@@ -1,4 +1,4 @@
-//! Pods are created all the time while everything around tolerarch changes.
+//! Pods are created continuously while everything around tolerarch changes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::creations::{Creation, Times, failures, tolerated};
 
-/// How long a Pod may wait for tolerarch.
+/// How long a Pod waits for a lookup.
 const BUDGET: Duration = Duration::from_secs(1);
-/// How many times as long nearly all of them may take as that and the slowest Pod that tolerarch did not see.
-const AT_MOST: u32 = 5;
-/// Pods in a second.
+/// The 99th percentile may be this many times the sum of [`BUDGET`] and the slowest Pod without tolerarch.
+const MAXIMUM_RATIO: u32 = 5;
+/// Pods a second.
 const RATE: u32 = 50;
-/// Pods in a second that tolerarch does not see: they show how slow the machine itself is.
+/// Pods a second for which tolerarch is not called. They show how slow the machine is.
 const UNSEEN_RATE: u32 = 10;
 const SECONDS: u32 = 60;
 
@@ -42,16 +42,16 @@ pub(crate) async fn no_creation_fails_or_waits_while_everything_restarts(cluster
     images.until_tolerated(&namespace, "start").await;
 
     let opted_out = cluster.namespace_opted_out("unseen").await;
-    let (creations, unseen, _parts) = tokio::join!(
-        create_all_the_time(&namespace, RATE, &images),
-        create_all_the_time(&opted_out, UNSEEN_RATE, &images),
-        make_trouble(cluster, &service, replicas, registry),
+    let (creations, unseen, _running) = tokio::join!(
+        create_continuously(&namespace, RATE, &images),
+        create_continuously(&opted_out, UNSEEN_RATE, &images),
+        disrupt(cluster, &service, replicas, registry),
     );
-    judge(&creations, &unseen);
+    assert_load_was_handled(&creations, &unseen);
     images.until_tolerated(&namespace, "end").await;
 }
 
-/// One image that is known, and a new one every second.
+/// Starts a registry with one image that is in the cache, and a new one for every second.
 async fn start_registry(builder: Builder) -> Registry {
     let registry = builder.start().await;
     let seconds = (0..SECONDS).map(|second| second.to_string());
@@ -73,20 +73,16 @@ impl Images {
     }
 
     async fn until_tolerated(&self, namespace: &Namespace, tag: &str) {
-        scenarios::until("the Pod is tolerated", async || {
-            namespace
-                .dry_run(&self.pod(tag))
-                .await
-                .unwrap()
-                .tolerates_pool()
-                .then_some(())
+        scenarios::until("the Pod gets the toleration", async || {
+            let created = namespace.dry_run(&self.pod(tag)).await.unwrap();
+            created.tolerates_pool().then_some(())
         })
         .await;
     }
 }
 
-/// Creates Pods at a rate, however long each takes.
-async fn create_all_the_time(namespace: &Namespace, rate: u32, images: &Images) -> Vec<Creation> {
+/// Creates Pods at a rate, without waiting for each.
+async fn create_continuously(namespace: &Namespace, rate: u32, images: &Images) -> Vec<Creation> {
     let mut times = interval(Duration::from_secs(1) / rate);
     times.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut creations = Vec::new();
@@ -99,15 +95,12 @@ async fn create_all_the_time(namespace: &Namespace, rate: u32, images: &Images) 
         };
         creations.push(Creation::begin(namespace, images.pod(&tag)));
     }
-    join_all(creations)
-        .await
-        .into_iter()
-        .map(Result::unwrap)
-        .collect()
+    let results = join_all(creations).await;
+    results.into_iter().map(Result::unwrap).collect()
 }
 
-/// What happens to tolerarch and its registry meanwhile; gives what runs in the end.
-async fn make_trouble(
+/// Disrupts tolerarch and its registry, one step after the other. Returns what runs at the end.
+async fn disrupt(
     cluster: &Cluster,
     service: &Forwarder,
     mut replicas: [Tolerarch; 2],
@@ -128,7 +121,7 @@ async fn make_trouble(
         roll(service, &mut replicas, turn).await;
     }
     steps.tick().await;
-    // The Service does not learn of it.
+    // The Service is not updated.
     replicas[0].process.kill().await;
     steps.tick().await;
     replicas[0].start_again().await;
@@ -139,7 +132,7 @@ async fn make_trouble(
     (replicas, registry)
 }
 
-/// Restarts one replica as a rollout does: it is taken out of the Service, ends in its own time, and comes back.
+/// Restarts one replica as a rollout does: removes it from the Service, ends it, and adds it again.
 async fn roll(service: &Forwarder, replicas: &mut [Tolerarch; 2], turn: usize) {
     let ports = replicas.each_ref().map(|replica| replica.port);
     service.only(&[ports[1 - turn]]);
@@ -149,7 +142,7 @@ async fn roll(service: &Forwarder, replicas: &mut [Tolerarch; 2], turn: usize) {
     service.only(&ports);
 }
 
-fn judge(creations: &[Creation], unseen: &[Creation]) {
+fn assert_load_was_handled(creations: &[Creation], unseen: &[Creation]) {
     let failures = [failures(creations), failures(unseen)].concat();
     let tolerated = tolerated(creations);
     let times = Times::of(creations);
@@ -161,9 +154,9 @@ fn judge(creations: &[Creation], unseen: &[Creation]) {
     );
     assert!(failures.is_empty(), "{failures:?}");
     assert!(
-        times.percentile(99) < AT_MOST * (BUDGET + unseen.percentile(100)),
+        times.percentile(99) < MAXIMUM_RATIO * (BUDGET + unseen.percentile(100)),
         "{times}"
     );
-    // Otherwise tolerarch was away all the time.
+    // tolerarch was called.
     assert!(tolerated > creations.len() / 5, "{tolerated}");
 }

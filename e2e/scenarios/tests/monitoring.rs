@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes tolerarch and the API server. `e2e/binary/monitoring.rs` has the alerts that need no API
+//! A real Prometheus scrapes tolerarch and the API server. `e2e/binary/monitoring.rs` tests the alerts that need no API
 //! server.
 
 mod picture;
@@ -14,23 +14,23 @@ use tokio::time::interval;
 use self::picture::{Line, Panel, svg};
 use crate::prometheus::{Prometheus, dashboard, encoded, filled};
 
-/// How long a picture for people is watched.
-const STORY: Duration = Duration::from_secs(180);
+/// The time span of a picture for documentation.
+const PICTURE_SPAN: Duration = Duration::from_secs(180);
 
 pub(crate) async fn alerts_fire_while_tolerarch_is_not_called(cluster: &Cluster) {
     let local = cluster.local();
     let mut tolerarch = local.tolerarch(json!({})).await;
     let called = cluster.namespace_with("alerts", &tolerarch.url).await;
     cluster.until_called(&called).await;
-    let elsewhere = cluster.namespace_opted_out("alerts-elsewhere").await;
+    let not_called = cluster.namespace_opted_out("alerts-not-called").await;
     let Some(prometheus) = Prometheus::start(local.scrape_configs(&[&tolerarch])).await else {
         return;
     };
     let web = pod(&[&cluster.images.tag("multi")]);
-    // While Pods are created there, some at a time.
-    let until_it = async |alert: &str, fires: bool, (namespace, some): (&Namespace, usize)| {
+    // Creates so many Pods at a time in a namespace, until an alert fires or fires no longer.
+    let until_alert = async |alert: &str, fires: bool, namespace: &Namespace, pods: usize| {
         until(&format!("{alert} fires: {fires}"), async || {
-            for _ in 0..some {
+            for _ in 0..pods {
                 namespace.dry_run(&web).await.unwrap();
             }
             (prometheus.fires(alert).await == fires).then_some(())
@@ -39,15 +39,15 @@ pub(crate) async fn alerts_fire_while_tolerarch_is_not_called(cluster: &Cluster)
     };
     assert!(!prometheus.fires("TolerarchFailsOpen").await);
     tolerarch.process.kill().await;
-    until_it("TolerarchFailsOpen", true, (&called, 1)).await;
+    until_alert("TolerarchFailsOpen", true, &called, 1).await;
     tolerarch.start_again().await;
-    until_it("TolerarchFailsOpen", false, (&called, 1)).await;
+    until_alert("TolerarchFailsOpen", false, &called, 1).await;
 
-    until_it("TolerarchNotCalled", true, (&elsewhere, 10)).await;
-    until_it("TolerarchNotCalled", false, (&called, 1)).await;
+    until_alert("TolerarchNotCalled", true, &not_called, 10).await;
+    until_alert("TolerarchNotCalled", false, &called, 1).await;
 }
 
-/// With a file in `E2E_DASHBOARD` some minutes of a cluster go there as a picture.
+/// If `E2E_DASHBOARD` names a file, writes a picture of some minutes there.
 pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Cluster) {
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
@@ -62,7 +62,7 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
     let controller = local
         .controller_as(local.kubeconfig(), &address, settings)
         .await;
-    // Of a configuration that is not there: those of others stay as they are.
+    // It manages a configuration that does not exist, so that it changes no other.
     let managed = json!({"tls": {"mode": "managed", "webhookConfigurations": ["nothing"]}});
     let issuer = local.issuer_as(local.kubeconfig(), managed).await;
     let jobs = local.scrape_configs(&[&tolerarch, &controller, &issuer]);
@@ -89,21 +89,18 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
     let panels = async {
         fail_open(&prometheus, &mut tolerarch, &namespace).await;
         let dashboard = dashboard();
-        for (_, query, _) in panels_of(&dashboard).flat_map(queries_of) {
-            until(&query, async || {
-                (!prometheus.query(&query).await.is_empty()).then_some(())
+        for query in panels_of(&dashboard).flat_map(queries_of) {
+            until(&query.text, async || {
+                (!prometheus.query(&query.text).await.is_empty()).then_some(())
             })
             .await;
         }
         let file = std::env::var_os("E2E_DASHBOARD");
+        let mut span = Duration::from_secs(10);
         if file.is_some() {
-            go_through_a_story(&registry, &prometheus, &mut tolerarch, &namespace).await;
+            cause_incidents(&registry, &prometheus, &mut tolerarch, &namespace).await;
+            span = PICTURE_SPAN;
         }
-        let span = if file.is_some() {
-            STORY
-        } else {
-            Duration::from_secs(10)
-        };
         let picture = picture(&prometheus, &dashboard, span).await;
         assert!(picture.matches("<polyline").count() > 30, "{picture}");
         if let Some(file) = file {
@@ -116,7 +113,7 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
     }
 }
 
-/// Pods use some images again and again, and now and then one that is new, or for one architecture.
+/// Returns an image for a turn: mostly one of a few, sometimes a new one, or one for one architecture.
 fn image(registry: &Registry, turn: usize) -> String {
     let (repo, tag, platforms) = match turn % 10 {
         5 => (
@@ -145,7 +142,7 @@ fn image(registry: &Registry, turn: usize) -> String {
     repo.reference(&tag)
 }
 
-/// The API server counts by a metric only what was there before, so it takes more than one failure.
+/// Stops tolerarch until Prometheus sees failed calls. The first failure creates the series, so it takes more than one.
 async fn fail_open(prometheus: &Prometheus, tolerarch: &mut Tolerarch, namespace: &Namespace) {
     tolerarch.process.kill().await;
     let name = &namespace.name;
@@ -159,27 +156,24 @@ async fn fail_open(prometheus: &Prometheus, tolerarch: &mut Tolerarch, namespace
     tolerarch.start_again().await;
 }
 
-/// What happens in a cluster: a registry fails for a while, and a replica is gone for a moment.
-async fn go_through_a_story(
+/// Lets a registry fail for a while, and a replica stop for a moment.
+async fn cause_incidents(
     registry: &Registry,
     prometheus: &Prometheus,
     tolerarch: &mut Tolerarch,
     namespace: &Namespace,
 ) {
-    let mut parts = interval(STORY / 6);
-    parts.tick().await;
-    for part in 0..6 {
-        let fails = part == 2;
-        registry
-            .repo("team/build")
-            .fault(fails.then(|| Fault::status(503)));
-        registry
-            .repo("team/web")
-            .fault(fails.then(|| Fault::status(503)));
-        if part == 4 {
+    let mut steps = interval(PICTURE_SPAN / 6);
+    steps.tick().await;
+    for step in 0..6 {
+        for repo in ["team/build", "team/web"] {
+            let fault = (step == 2).then(|| Fault::status(503));
+            registry.repo(repo).fault(fault);
+        }
+        if step == 4 {
             fail_open(prometheus, tolerarch, namespace).await;
         }
-        parts.tick().await;
+        steps.tick().await;
     }
 }
 
@@ -187,28 +181,32 @@ fn panels_of(dashboard: &Value) -> impl Iterator<Item = &Value> {
     dashboard["panels"].as_array().expect("panels").iter()
 }
 
-/// The queries of a panel, as Grafana fills them in, what their lines are called, and the panel.
-fn queries_of(panel: &Value) -> impl Iterator<Item = (&Value, String, &str)> {
+/// A query of a panel.
+struct Query<'p> {
+    /// The query with Grafana's variables replaced.
+    text: String,
+    /// How its lines are named.
+    legend: &'p str,
+}
+
+fn queries_of(panel: &Value) -> impl Iterator<Item = Query<'_>> {
     let targets = panel["targets"].as_array().into_iter().flatten();
-    targets.map(move |target| {
-        let text = |key: &str| target[key].as_str().unwrap_or_default();
-        (panel, filled(text("expr")), text("legendFormat"))
+    targets.map(|target| Query {
+        text: filled(target["expr"].as_str().unwrap_or_default()),
+        legend: target["legendFormat"].as_str().unwrap_or_default(),
     })
 }
 
-/// The dashboard over this last time.
+/// Draws the dashboard over the last `span`.
 async fn picture(prometheus: &Prometheus, dashboard: &Value, span: Duration) -> String {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap()
-        .as_secs();
-    let from = now - span.as_secs();
-    let to = now;
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let to = since_epoch.unwrap().as_secs();
+    let from = to - span.as_secs();
     let mut panels = Vec::new();
     for panel in panels_of(dashboard) {
         let mut lines = Vec::new();
-        for (_, query, legend) in queries_of(panel) {
-            let query = encoded(&query);
+        for Query { text, legend } in queries_of(panel) {
+            let query = encoded(&text);
             let path = format!("/api/v1/query_range?query={query}&start={from}&end={to}&step=2");
             let series = prometheus.ask(&query, &path).await;
             lines.extend(series.iter().map(|series| Line::of(series, legend)));

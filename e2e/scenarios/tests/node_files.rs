@@ -1,5 +1,5 @@
-//! What nodes have for their registries, and tolerarch takes over as it is: `hosts.toml` with a mirror and a private authority,
-//! and a credential plugin of the kubelet. Each once right and once wrong.
+//! Files of nodes that tolerarch uses as they are: `hosts.toml` with a mirror and a private authority, and a credential plugin
+//! of the kubelet. Each is tested with a right and a wrong configuration.
 
 use std::fs;
 use std::path::Path;
@@ -10,28 +10,29 @@ use testregistry::Pki;
 
 use crate::nodes::{container, is_not_pulled, runs};
 
-/// The values by which the chart takes them over.
+/// The values of the chart that mount these files.
 const VALUES: &str = "--set hostMounts.containerdCertsDir=/etc/containerd/certs.d \
     --set hostMounts.credentialProviderConfig=/etc/providers/config/providers.yaml \
     --set hostMounts.credentialProviderBinDir=/etc/providers/bin";
-/// For the kubelet.
+/// The flags of the kubelet.
 const FLAGS: &str = "--image-credential-provider-config=/etc/providers/config/providers.yaml \
     --image-credential-provider-bin-dir=/etc/providers/bin";
-/// The registry with the private authority, by its two names: what is trusted is a setting of a host.
+/// Two names of the registry with the private authority. Trust is a setting of a host.
 const MIRRORS: [&str; 2] = ["tolerarch-e2e-mirror", "tolerarch-e2e-mirror-too"];
-/// Registries that only `hosts.toml` leads to: by the mirror, and by the other name of it without its authority.
+/// A registry for which `hosts.toml` names the mirror and its authority.
 const TRUSTED: &str = "trusted.example.invalid";
+/// A registry for which `hosts.toml` names the mirror's other name, without the authority.
 const DISTRUSTED: &str = "distrusted.example.invalid";
-/// The private registry by another name, for which the plugin has a wrong password.
+/// Another name of the private registry, for which the plugin has a wrong password.
 const WRONG: &str = "tolerarch-e2e-private:443";
 
-/// They are read; a password goes to a registry without TLS only where tolerarch is told so itself.
+/// Returns the values of the chart. tolerarch sends a password without TLS only if its own configuration allows it.
 pub(crate) fn values(kind: &Kind) -> String {
     let plain = json!({&kind.private_registry: {"plainHttp": true}, WRONG: {"plainHttp": true}});
     format!("{VALUES} --set-json 'config.registries.hosts={plain}'")
 }
 
-/// Writes them to the nodes, and starts what they lead to.
+/// Writes the files to the nodes, and starts the registry that they name.
 pub(crate) async fn write(cluster: &Cluster) {
     let kind = cluster.kind();
     let pki = Pki::new();
@@ -45,7 +46,7 @@ pub(crate) async fn write(cluster: &Cluster) {
         (TRUSTED, MIRRORS[0], "ca = \"ca.crt\"\n"),
         (DISTRUSTED, MIRRORS[1], ""),
     ] {
-        // Both, as its own name leads nowhere, which takes a resolver a minute to find out.
+        // Also as `server`: a resolver would take a minute to find that the registry's own name does not exist.
         let hosts = format!(
             "server = \"https://{mirror}\"\n[host.\"https://{mirror}\"]\n\
              capabilities = [\"pull\", \"resolve\"]\n{authority}"
@@ -74,12 +75,12 @@ pub(crate) async fn write(cluster: &Cluster) {
         fs::copy(kind.program().await, to).expect("the program");
     }
     for node in cluster.node_names() {
-        give(kind, node, &directory.path().join("etc")).await;
+        copy_to_node(kind, node, &directory.path().join("etc")).await;
     }
     kind.start_registry(MIRRORS, &pki).await;
 }
 
-/// An answer of the program for one registry.
+/// Returns a credential provider that runs the program with its answer for one registry.
 fn provider(name: &str, registry: &str, password: &str) -> Value {
     let version = "credentialprovider.kubelet.k8s.io/v1";
     let answer = json!({
@@ -97,7 +98,8 @@ fn provider(name: &str, registry: &str, password: &str) -> Value {
     })
 }
 
-async fn give(kind: &Kind, node: &str, etc: &Path) {
+/// Copies the files to a node, and makes its kubelet use the plugin.
+async fn copy_to_node(kind: &Kind, node: &str, etc: &Path) {
     kind.docker(&[
         "cp",
         &format!("{}/.", etc.display()),
@@ -107,8 +109,8 @@ async fn give(kind: &Kind, node: &str, etc: &Path) {
     set_flags(kind, node, &format!("s|^KUBELET_EXTRA_ARGS=|&{FLAGS} |")).await;
 }
 
-/// Takes the plugin away from the kubelets again: it would open the private registry to whoever comes next.
-pub(crate) async fn take_away(cluster: &Cluster) {
+/// Removes the plugin from the kubelets: it would give later scenarios access to the private registry.
+pub(crate) async fn remove_plugin(cluster: &Cluster) {
     for node in cluster.node_names() {
         set_flags(cluster.kind(), node, &format!("s|{FLAGS} ||g")).await;
     }
@@ -119,11 +121,11 @@ async fn set_flags(kind: &Kind, node: &str, edit: &str) {
     kind.docker(&["exec", node, "bash", "-euc", &set]).await;
 }
 
-/// Where the kubelet pulls, tolerarch decides; where it does not, tolerarch does not either.
-pub(crate) async fn are_taken_over(cluster: &Cluster) {
+/// Asserts that tolerarch can look up exactly the images that the kubelet can pull.
+pub(crate) async fn assert_files_are_used(cluster: &Cluster) {
     let kind = cluster.kind();
-    let namespace = cluster.namespace("taken-over").await;
-    let run = async |name: &str, image: &str, node: &str| {
+    let namespace = cluster.namespace("node-files").await;
+    let deploy = async |name: &str, image: &str, node: &str| {
         let mut pod = pod(&[image]);
         pod["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": node});
         namespace.apply(&deployment(name, 1, &pod)).await;
@@ -132,20 +134,19 @@ pub(crate) async fn are_taken_over(cluster: &Cluster) {
     let right = [TRUSTED, &kind.private_registry];
     let wrong = [DISTRUSTED, WRONG];
     for (number, registry) in right.into_iter().enumerate() {
-        run(&format!("right-{number}"), &at(registry), "multi-arch").await;
+        deploy(&format!("right-{number}"), &at(registry), "multi-arch").await;
     }
     for (number, registry) in wrong.into_iter().enumerate() {
-        run(&format!("wrong-{number}"), &at(registry), "plain").await;
+        deploy(&format!("wrong-{number}"), &at(registry), "plain").await;
     }
     for (number, registry) in right.into_iter().enumerate() {
         let pods = namespace
             .until_pods(&format!("right-{number}"), 1, runs)
             .await;
-        assert!(
-            pods.iter()
-                .all(|pod| pod.tolerates_pool() && namespace.is_in_pool(pod)),
-            "{registry}"
-        );
+        for pod in &pods {
+            let is_in_pool = pod.tolerates_pool() && namespace.is_in_pool(pod);
+            assert!(is_in_pool, "{registry}");
+        }
     }
     for (number, registry) in wrong.into_iter().enumerate() {
         let fails = |pod: &_| container(pod).is_some_and(is_not_pulled);

@@ -1,5 +1,5 @@
-//! Taints of nodes that the controller sets, on Karpenter's nodes and on others, against another controller, and within
-//! the fences of the chart.
+//! Taints that the controller sets on nodes: on Karpenter's nodes and on others, against another controller, and within the
+//! admission policies of the chart.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use tokio::time::Instant;
 
 use crate::certificates::{RELEASE, apply, documents, kubeconfig_of};
 
-/// The label of the nodes that are meant, and the key of their taint.
+/// The label of the configured nodes, and the key of their taint.
 const TEAM: &str = "example.com/team";
-const MARK: &str = "tolerarch.io/node-taints";
-const OWN: &str = "example.com/team:NoSchedule";
-const OTHERS: &str = "example.com/others=x:NoSchedule";
+/// The annotation that names the managed taints of a node.
+const ANNOTATION: &str = "tolerarch.io/node-taints";
+const MANAGED: &str = "example.com/team:NoSchedule";
+const FOREIGN: &str = "example.com/others=x:NoSchedule";
 
 pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cluster) {
     let cluster = &cluster.another().await;
@@ -41,7 +42,7 @@ pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cl
             .await
     };
     let nodes = Api::<Node>::all(cluster.client.clone());
-    created_by_kubelets(cluster, &nodes).await;
+    kubelet_cannot_create_its_node_with_the_annotation(cluster, &nodes).await;
     let node = json!({
         "metadata": {"name": "taints-a", "labels": {TEAM: "a"}},
         "spec": {"unschedulable": true, "taints": [{"key": "example.com/others", "value": "x", "effect": "NoSchedule"}]},
@@ -57,36 +58,36 @@ pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cl
     let taint = json!({"key": TEAM, "effect": "NoSchedule"});
     let mut controller = start(json!([{"selector": {TEAM: "a"}, "taint": taint}])).await;
     until_tainted(&nodes, "taints-a", true).await;
-    fence(&account, &nodes).await;
-    kubelets(cluster).await;
+    policies_refuse_other_changes(&account, &nodes).await;
+    kubelet_cannot_change_the_annotation(cluster).await;
 
-    // Another controller that wants its own list, and nothing else.
-    let own = json!({"spec": {"taints": [{"key": "example.com/others", "value": "x", "effect": "NoSchedule"}]}});
+    // Another controller replaces the list of taints.
+    let foreign = json!({"spec": {"taints": [{"key": "example.com/others", "value": "x", "effect": "NoSchedule"}]}});
     let begun = Instant::now();
     for _ in 0..3 {
         nodes
-            .patch("taints-a", &PatchParams::default(), &Patch::Merge(&own))
+            .patch("taints-a", &PatchParams::default(), &Patch::Merge(&foreign))
             .await
             .unwrap();
         until_tainted(&nodes, "taints-a", true).await;
     }
-    let fought = begun.elapsed();
+    let took = begun.elapsed();
     assert!(
-        fought > Duration::from_secs(6),
-        "1, 2 and 4 s later: {fought:?}"
+        took > Duration::from_secs(6),
+        "1, 2 and 4 s later: {took:?}"
     );
-    // The API server shows the fourth change before the controller has its answer.
-    let told = || {
-        controller
-            .process
-            .log()
-            .matches("another controller changes the taints")
-            .count()
+    // The taint can be seen before the controller has the answer to its request.
+    let logged_conflicts = || {
+        let log = controller.process.log();
+        log.matches("another controller changes the taints").count()
     };
-    until("the fight is logged", async || (told() > 0).then_some(())).await;
-    assert_eq!(told(), 1);
+    until("the conflict is logged", async || {
+        (logged_conflicts() > 0).then_some(())
+    })
+    .await;
+    assert_eq!(logged_conflicts(), 1);
 
-    // Karpenter's nodes come with their labels, and with startup taints that go.
+    // Karpenter's nodes begin with their labels, and with startup taints that are removed.
     let mut pool = node_pool("team-a", &["amd64"], json!([]), 0);
     pool["spec"]["template"]["metadata"] = json!({"labels": {TEAM: "a"}});
     karpenter.apply(&pool).await;
@@ -103,30 +104,23 @@ pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cl
     until_tainted(&nodes, &name, true).await;
     let labels =
         ListParams::default().labels("karpenter.sh/nodepool,karpenter.sh/nodepool!=team-a");
-    assert!(
-        nodes
-            .list(&labels)
-            .await
-            .unwrap()
-            .items
-            .iter()
-            .all(|node| !texts(node).contains(&OWN.to_owned()))
-    );
+    for node in nodes.list(&labels).await.unwrap() {
+        assert!(!texts(&node).contains(&MANAGED.to_owned()), "{node:?}");
+    }
 
-    // The entry is deleted while no controller runs.
     controller.process.kill().await;
-    an_entry_that_the_fence_does_not_know(
-        &mut start(json!([
-            {"selector": {TEAM: "a"}, "taint": taint},
-            {"selector": {TEAM: "a"}, "taint": {"key": "example.com/unknown", "effect": "NoSchedule"}},
-        ]))
-        .await,
-    )
+    let unknown = json!({"key": "example.com/unknown", "effect": "NoSchedule"});
+    let mut controller = start(json!([
+        {"selector": {TEAM: "a"}, "taint": taint},
+        {"selector": {TEAM: "a"}, "taint": unknown},
+    ]))
     .await;
+    entry_unknown_to_the_policy_is_retried(&mut controller).await;
+    // The entry is removed from the configuration while no controller runs.
     let _controller = start(json!([])).await;
     until_tainted(&nodes, "taints-a", false).await;
     until_tainted(&nodes, &name, false).await;
-    print!("node_taints: fought for {fought:.1?}; ");
+    print!("node_taints: another controller was answered for {took:.1?}; ");
     nodes
         .delete("taints-a", &DeleteParams::default())
         .await
@@ -134,6 +128,7 @@ pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cl
     karpenter.remove_node_pools().await;
 }
 
+/// Returns the taints of a node as text.
 fn texts(node: &Node) -> Vec<String> {
     let taints = node
         .spec
@@ -146,7 +141,7 @@ fn texts(node: &Node) -> Vec<String> {
     taints.map(text).collect()
 }
 
-/// Waits until our taint is there, with its mark, or neither; those of others stay.
+/// Waits until a node has the managed taint and the annotation, or neither. Asserts that foreign taints stay.
 async fn until_tainted(nodes: &Api<Node>, name: &str, is_tainted: bool) {
     until(
         &format!("node {name} is tainted: {is_tainted}"),
@@ -154,64 +149,58 @@ async fn until_tainted(nodes: &Api<Node>, name: &str, is_tainted: bool) {
             let node = nodes.get(name).await.ok()?;
             let texts = texts(&node);
             assert!(
-                name != "taints-a" || texts.iter().any(|text| text == OTHERS),
+                name != "taints-a" || texts.iter().any(|text| text == FOREIGN),
                 "{texts:?}"
             );
-            let mark = node.annotations().get(MARK).map(String::as_str);
-            let found = (texts.iter().any(|text| text == OWN), mark);
-            (found
-                == if is_tainted {
-                    (true, Some(OWN))
-                } else {
-                    (false, None)
-                })
-            .then_some(())
+            let annotation = node.annotations().get(ANNOTATION).map(String::as_str);
+            let has_taint = texts.iter().any(|text| text == MANAGED);
+            let expected_annotation = is_tainted.then_some(MANAGED);
+            (has_taint == is_tainted && annotation == expected_annotation).then_some(())
         },
     )
     .await;
 }
 
-/// All else that its rights would let the controller do with a node.
-async fn fence(account: &Path, nodes: &Api<Node>) {
+/// Tries every other change of a node that the controller's rights would allow.
+async fn policies_refuse_other_changes(account: &Path, nodes: &Api<Node>) {
     let config = Kubeconfig::read_from(account).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .unwrap();
-    let own = Api::<Node>::all(Client::try_from(config).unwrap());
+    let as_controller = Api::<Node>::all(Client::try_from(config).unwrap());
     let patch = async |patch: &Value| {
-        own.patch("taints-a", &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map(drop)
+        let patched = as_controller
+            .patch("taints-a", &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        patched.map(drop)
     };
     let cordoned = "node.kubernetes.io/unschedulable:NoSchedule";
-    let there = until("the cordoned node has its taint", async || {
+    let current_taints = until("the cordoned node has its taint", async || {
         let node = nodes.get("taints-a").await.ok()?;
-        let is_cordoned = texts(&node).iter().any(|text| text == cordoned);
-        if is_cordoned {
-            serde_json::to_value(node.spec?.taints).ok()
-        } else {
-            None
+        if !texts(&node).iter().any(|text| text == cordoned) {
+            return None;
         }
+        serde_json::to_value(node.spec?.taints).ok()
     })
     .await;
     let with = |taint: Value| {
-        let mut taints = there.clone();
+        let mut taints = current_taints.clone();
         taints.as_array_mut().unwrap().push(taint);
         taints
     };
     let new = with(json!({"key": "example.com/new", "effect": "NoExecute"}));
-    let only_own = json!([{"key": TEAM, "effect": "NoSchedule"}]);
-    let mark = |text: &str| json!({"annotations": {MARK: text}});
+    let only_managed = json!([{"key": TEAM, "effect": "NoSchedule"}]);
+    let annotated = |text: &str| json!({"annotations": {ANNOTATION: text}});
     for refused in [
         json!({"metadata": {"labels": {"own": "x"}}}),
         json!({"metadata": {"annotations": {"example.com/own": "x"}}}),
         json!({"metadata": {"finalizers": ["example.com/own"]}}),
         json!({"spec": {"unschedulable": false}}),
         json!({"spec": {"taints": new}}),
-        json!({"spec": {"taints": new}, "metadata": mark(&format!("{OWN},example.com/new:NoExecute"))}),
-        json!({"spec": {"taints": only_own}}),
-        json!({"metadata": mark(&format!("{OWN},{OTHERS}"))}),
-        json!({"spec": {"taints": only_own}, "metadata": mark(&format!("{OWN},{OTHERS}"))}),
+        json!({"spec": {"taints": new}, "metadata": annotated(&format!("{MANAGED},example.com/new:NoExecute"))}),
+        json!({"spec": {"taints": only_managed}}),
+        json!({"metadata": annotated(&format!("{MANAGED},{FOREIGN}"))}),
+        json!({"spec": {"taints": only_managed}, "metadata": annotated(&format!("{MANAGED},{FOREIGN}"))}),
     ] {
         let error = patch(&refused)
             .await
@@ -225,16 +214,20 @@ async fn fence(account: &Path, nodes: &Api<Node>) {
         );
         assert!(is_forbidden(&error), "{error:?}");
     }
-    // Nor a key that no configuration has, where an administrator wrote the mark.
-    let none = PatchParams::default();
-    let marked = Patch::Merge(json!({"metadata": mark(&format!("{OWN},{cordoned}"))}));
-    nodes.patch("taints-a", &none, &marked).await.unwrap();
-    let mut kept = there.clone();
-    kept.as_array_mut()
+    // A taint that no configuration has, although an administrator wrote it into the annotation.
+    let parameters = PatchParams::default();
+    let annotation = Patch::Merge(json!({"metadata": annotated(&format!("{MANAGED},{cordoned}"))}));
+    nodes
+        .patch("taints-a", &parameters, &annotation)
+        .await
+        .unwrap();
+    let mut others = current_taints.clone();
+    others
+        .as_array_mut()
         .unwrap()
         .retain(|taint| taint["key"] != "node.kubernetes.io/unschedulable");
-    assert_ne!(kept, there, "the node is cordoned");
-    let error = patch(&json!({"spec": {"taints": kept}, "metadata": mark(OWN)}))
+    assert_ne!(others, current_taints, "the node is cordoned");
+    let error = patch(&json!({"spec": {"taints": others}, "metadata": annotated(MANAGED)}))
         .await
         .expect_err("refused");
     assert!(
@@ -243,26 +236,29 @@ async fn fence(account: &Path, nodes: &Api<Node>) {
             .contains("may only remove taints that it has set"),
         "{error}"
     );
-    until("the controller drops what it cannot have set", async || {
-        let node = nodes.get("taints-a").await.ok()?;
-        assert!(texts(&node).iter().any(|text| text == cordoned));
-        (node.annotations().get(MARK)? == OWN).then_some(())
-    })
+    until(
+        "the controller removes the entry from the annotation",
+        async || {
+            let node = nodes.get("taints-a").await.ok()?;
+            assert!(texts(&node).iter().any(|text| text == cordoned));
+            (node.annotations().get(ANNOTATION)? == MANAGED).then_some(())
+        },
+    )
     .await;
 }
 
-/// The API server says by its status that this is not allowed, and not that the change is wrong.
+/// Whether the API server refused a request as forbidden, not as invalid.
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-/// What the fence refuses is forbidden: it is tried again for as long as it is configured, and shown.
-async fn an_entry_that_the_fence_does_not_know(controller: &mut scenarios::Tolerarch) {
+/// The controller retries what the policy forbids as long as it is configured, and is degraded meanwhile.
+async fn entry_unknown_to_the_policy_is_retried(controller: &mut scenarios::Tolerarch) {
     let counted = async |result: &str| {
         let name = format!("tolerarch_controller_node_taints_total{{result=\"{result}\"}}");
         controller.metric(&name).await
     };
-    until("the fence has refused it again and again", async || {
+    until("the policy has refused it several times", async || {
         (counted("forbidden").await >= 4).then_some(())
     })
     .await;
@@ -274,18 +270,17 @@ async fn an_entry_that_the_fence_does_not_know(controller: &mut scenarios::Toler
     controller.process.kill().await;
 }
 
-/// A kubelet creates its node without the mark, or not at all: whose a taint is, it does not say.
-async fn created_by_kubelets(cluster: &Cluster, nodes: &Api<Node>) {
-    let own = kubelet(cluster, "taints-b").await;
+async fn kubelet_cannot_create_its_node_with_the_annotation(cluster: &Cluster, nodes: &Api<Node>) {
+    let as_kubelet = nodes_as_kubelet(cluster, "taints-b").await;
     let node = |annotations: Value| {
         let taints = json!([{"key": "dedicated", "value": "payments", "effect": "NoSchedule"}]);
         let metadata = json!({"name": "taints-b", "annotations": annotations});
         serde_json::from_value::<Node>(json!({"metadata": metadata, "spec": {"taints": taints}}))
             .unwrap()
     };
-    let marked = node(json!({MARK: "dedicated=payments:NoSchedule"}));
-    let error = own
-        .create(&PostParams::default(), &marked)
+    let annotated = node(json!({ANNOTATION: "dedicated=payments:NoSchedule"}));
+    let error = as_kubelet
+        .create(&PostParams::default(), &annotated)
         .await
         .map(drop)
         .expect_err("refused");
@@ -296,27 +291,28 @@ async fn created_by_kubelets(cluster: &Cluster, nodes: &Api<Node>) {
         "{error}"
     );
     assert!(is_forbidden(&error), "{error:?}");
-    own.create(
-        &PostParams::default(),
-        &node(json!({"example.com/own": "x"})),
-    )
-    .await
-    .unwrap();
+    let other = node(json!({"example.com/own": "x"}));
+    as_kubelet
+        .create(&PostParams::default(), &other)
+        .await
+        .unwrap();
     nodes
         .delete("taints-b", &DeleteParams::default())
         .await
         .unwrap();
 }
 
-/// A kubelet changes other annotations of its node, and not the one that says whose a taint is.
-async fn kubelets(cluster: &Cluster) {
-    let own = kubelet(cluster, "taints-a").await;
-    let mark = json!({"metadata": {"annotations": {MARK: format!("{OWN},{OTHERS}")}}});
-    let how = PatchParams::default();
-    let mark = Patch::Merge(mark);
+/// A kubelet may change the other annotations of its node.
+async fn kubelet_cannot_change_the_annotation(cluster: &Cluster) {
+    let as_kubelet = nodes_as_kubelet(cluster, "taints-a").await;
+    let forged = json!({"metadata": {"annotations": {ANNOTATION: format!("{MANAGED},{FOREIGN}")}}});
+    let parameters = PatchParams::default();
+    let forged = Patch::Merge(forged);
     for error in [
-        own.patch("taints-a", &how, &mark).await,
-        own.patch_status("taints-a", &how, &mark).await,
+        as_kubelet.patch("taints-a", &parameters, &forged).await,
+        as_kubelet
+            .patch_status("taints-a", &parameters, &forged)
+            .await,
     ] {
         let error = error.map(drop).expect_err("refused");
         assert!(
@@ -327,11 +323,14 @@ async fn kubelets(cluster: &Cluster) {
         );
     }
     let other = Patch::Merge(json!({"metadata": {"annotations": {"example.com/own": "x"}}}));
-    own.patch("taints-a", &how, &other).await.unwrap();
+    as_kubelet
+        .patch("taints-a", &parameters, &other)
+        .await
+        .unwrap();
 }
 
-/// What the kubelet of this node does.
-async fn kubelet(cluster: &Cluster, node: &str) -> Api<Node> {
+/// Returns the API of nodes as the kubelet of a node uses it.
+async fn nodes_as_kubelet(cluster: &Cluster, node: &str) -> Api<Node> {
     let config = Kubeconfig::read_from(cluster.local().kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
@@ -341,38 +340,37 @@ async fn kubelet(cluster: &Cluster, node: &str) -> Api<Node> {
     Api::all(Client::try_from(config).unwrap())
 }
 
-/// Applies the service account, its rights and the fences as the chart renders them.
+/// Applies the service account, its rights and the admission policies, as the chart renders them.
 async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> std::path::PathBuf {
     let account = ["ServiceAccount"];
-    // Of the controller and of the webhook, which reads what the controller records.
+    // The rights of the controller, and of the webhook, which reads the controller's record.
     let roles = ["Role", "RoleBinding"].repeat(2);
     let of_both = ["ClusterRole", "ClusterRoleBinding"].repeat(2);
-    let fences = [
+    let policies = [
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     ]
     .repeat(3);
-    let kinds = [&account[..], &roles, &of_both, &fences].concat();
+    let kinds = [&account[..], &roles, &of_both, &policies].concat();
     apply(cluster, namespace, &documents("node-taints", &kinds)).await;
     let account = kubeconfig_of(cluster, namespace, &format!("{RELEASE}-controller")).await;
-    // A policy counts a moment after it is there.
+    // The API server enforces a policy a moment after its creation.
     let config = Kubeconfig::read_from(&account).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .unwrap();
-    let own = Api::<Node>::all(Client::try_from(config).unwrap());
-    let name = Api::<Node>::all(cluster.client.clone())
-        .list(&ListParams::default().limit(1))
-        .await
-        .unwrap();
-    let name = name.items[0].name_any();
-    until("the fence is in force", async || {
+    let as_controller = Api::<Node>::all(Client::try_from(config).unwrap());
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    let first = nodes.list(&ListParams::default().limit(1)).await.unwrap();
+    let name = first.items[0].name_any();
+    until("the policy is enforced", async || {
         let forbidden = Patch::Merge(json!({"metadata": {"labels": {"example.com/probe": "x"}}}));
         let dry_run = PatchParams {
             dry_run: true,
             ..PatchParams::default()
         };
-        let error = own.patch(&name, &dry_run, &forbidden).await.err()?;
+        let patched = as_controller.patch(&name, &dry_run, &forbidden).await;
+        let error = patched.err()?;
         error
             .to_string()
             .contains("the controller of tolerarch may")

@@ -1,4 +1,4 @@
-//! On real nodes: kubelets pull the images, containers run or die, nodes are drained.
+//! Real nodes: kubelets pull the images, containers run or fail, nodes are drained.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::creations::{Creation, PATIENCE, Times, failures, tolerated, unchanged};
 
-/// Pods in a second.
+/// Pods a second.
 const RATE: u32 = 10;
-/// One of so many is not seen by tolerarch.
+/// For one Pod of so many, tolerarch is not called.
 const UNSEEN: usize = 5;
-/// The longest that one creation may take, beyond what it takes without tolerarch: far more than it does on a busy machine, where
-/// replicas and nodes are away for minutes.
+/// The maximum duration of a creation, beyond what it takes without tolerarch: far more than it takes even on a busy machine,
+/// where replicas and nodes are down for minutes.
 pub(crate) const LONGEST: Duration = Duration::from_secs(20);
-/// What the webhook configuration gives a call.
+/// The timeout in the webhook configuration.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pods that may stay unchanged as they were sent to a replica that is no more: one or two where the machine is not busy, and all of
-/// some hundred where each call were sent there.
+/// How many Pods may stay unchanged because they were sent to a replica that had ended. On an idle machine it is one or two;
+/// if every call went there, it would be some hundred.
 pub(crate) const HELD_UP: usize = 50;
-/// Where it is installed.
+/// The namespace and the name of the installation.
 pub(crate) const TOLERARCH: &str = "tolerarch";
 pub(crate) const ROLLED_OUT: [&str; 6] = [
     "--namespace",
@@ -39,60 +39,55 @@ pub(crate) const ROLLED_OUT: [&str; 6] = [
 
 pub(crate) async fn pods_run_only_where_their_images_run(cluster: &Cluster) {
     let namespace = cluster.namespace("run").await;
-    let run = async |name: &str, image: &str, node: &str| {
+    let deploy = async |name: &str, image: &str, node: &str| {
         let mut pod = pod(&[&cluster.images.program(image)]);
         pod["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": node});
         namespace.apply(&deployment(name, 2, &pod)).await;
     };
-    run("in-pool", "multi", "multi-arch").await;
-    run("on-plain", "amd64", "plain").await;
-    run("kept-out", "amd64", "multi-arch").await;
+    deploy("in-pool", "multi", "multi-arch").await;
+    deploy("on-plain", "amd64", "plain").await;
+    deploy("kept-out", "amd64", "multi-arch").await;
     let pods = namespace.until_pods("in-pool", 2, runs).await;
-    assert!(
-        pods.iter()
-            .all(|pod| namespace.is_in_pool(pod) && pod.pools() == Some("multi-arch"))
-    );
+    for pod in &pods {
+        assert!(namespace.is_in_pool(pod), "{pod:?}");
+        assert_eq!(pod.pools(), Some("multi-arch"));
+    }
     let pods = namespace.until_pods("on-plain", 2, runs).await;
-    assert!(
-        pods.iter()
-            .all(|pod| namespace.is_on_plain_node(pod) && !pod.tolerates_pool())
-    );
+    for pod in &pods {
+        assert!(namespace.is_on_plain_node(pod), "{pod:?}");
+        assert!(!pod.tolerates_pool(), "{pod:?}");
+    }
     namespace
         .until_pods("kept-out", 2, PodExt::is_unschedulable)
         .await;
 }
 
-/// As containerd and runc tell it today: a program of another architecture, and an index without the node's.
+/// A program of another architecture, and an index without the node's, as today's containerd and runc report them.
 pub(crate) async fn events_name_containers_that_fail_on_a_wrong_node(cluster: &Cluster) {
     let namespace = cluster.namespace("wrong").await;
     for image in ["lies", "arm64"] {
         let mut pod = pod(&[&cluster.images.program(image)]);
         pod["metadata"] = json!({"name": image, "labels": {"app": image}});
         pod["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": "plain"});
-        // Without this the status has the exit code alone, and the controller would need the right to read logs.
+        // Without this the status has only the exit code, and the controller would need the right to read logs.
         pod["spec"]["containers"][0]["terminationMessagePolicy"] = "FallbackToLogsOnError".into();
         namespace.apply(&pod).await;
     }
     for image in ["lies", "arm64"] {
-        let note = event(&namespace, image, "WrongArchitecture").await;
+        let note = until_event(&namespace, image, "WrongArchitecture").await;
         assert!(note.contains(&cluster.images.program(image)), "{note}");
     }
     let lies = namespace
-        .until_pods("lies", 1, |pod| container(pod).is_some_and(has_died))
+        .until_pods("lies", 1, |pod| container(pod).is_some_and(has_failed))
         .await;
-    let exit = container(&lies[0]).and_then(|status| {
-        let ended = status
-            .last_state
-            .as_ref()
-            .or(status.state.as_ref())?
-            .terminated
-            .as_ref()?;
-        Some(ended.exit_code)
-    });
-    println!("nodes: a program of another architecture ends with {exit:?}");
+    let status = container(&lies[0]).expect("a status");
+    let state = status.last_state.as_ref().or(status.state.as_ref());
+    let ended = state.and_then(|state| state.terminated.as_ref());
+    let exit_code = ended.map(|ended| ended.exit_code);
+    println!("nodes: a program of another architecture ends with {exit_code:?}");
 }
 
-/// The same secret opens the registry to both; without it, and with a wrong one, neither gets in.
+/// The same secret gives both access to the registry. Without it, and with a wrong one, neither has access.
 pub(crate) async fn pull_secrets_work_for_kubelet_and_webhook_alike(cluster: &Cluster) {
     let kind = cluster.kind();
     let namespace = cluster.namespace("secrets").await;
@@ -145,15 +140,13 @@ pub(crate) async fn pull_secrets_work_for_kubelet_and_webhook_alike(cluster: &Cl
         .await;
     for name in ["secret", "account"] {
         let pods = namespace.until_pods(name, 1, runs).await;
-        assert!(
-            pods.iter()
-                .all(|pod| pod.tolerates_pool() && namespace.is_in_pool(pod)),
-            "{name}"
-        );
+        for pod in &pods {
+            assert!(pod.tolerates_pool() && namespace.is_in_pool(pod), "{name}");
+        }
     }
     for (name, change) in [("wrong", secret("wrong")), ("none", json!({}))] {
         let mut pod = with(change);
-        // Where the kubelet can try it, too.
+        // On a node to which the Pod can be scheduled, so that the kubelet tries to pull.
         pod["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": "plain"});
         namespace.apply(&deployment(name, 1, &pod)).await;
         let pods = namespace
@@ -177,10 +170,10 @@ pub(crate) async fn doctor_finds_no_fault(cluster: &Cluster) {
     );
 }
 
-/// Nodes here have no label of a zone, as with kind and on bare metal.
+/// The nodes have no zone labels, as on bare metal.
 pub(crate) async fn rollout_spreads_the_replicas_without_warnings(cluster: &Cluster) {
     let mut warnings = Vec::new();
-    // A start that takes a second, on a machine that is busy with something else, would leave one.
+    // On a busy machine, a start that takes a second would cause a warning.
     for _ in 0..3 {
         roll_out(cluster).await;
         let replicas = replicas(cluster).await;
@@ -206,10 +199,8 @@ async fn warnings_of(cluster: &Cluster, pods: &[Pod]) -> Vec<Event> {
         .unwrap()
         .items;
     warnings.retain(|event| {
-        let uid = event
-            .regarding
-            .as_ref()
-            .and_then(|regarding| regarding.uid.as_ref());
+        let object = event.regarding.as_ref();
+        let uid = object.and_then(|object| object.uid.as_ref());
         pods.iter().any(|pod| pod.metadata.uid.as_ref() == uid)
     });
     warnings
@@ -221,24 +212,24 @@ pub(crate) async fn pods_are_created_while_replicas_and_nodes_are_replaced(clust
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 }
 
-/// A rollout, and then each node on which a replica may run is emptied.
+/// Rolls the Deployment out, and then drains each node on which a replica may run.
 async fn replace(cluster: &Cluster) {
     let kubectl = async |arguments: &[&str]| drop(cluster.kind().kubectl(arguments).await);
     roll_out(cluster).await;
-    let ways = [
+    let flags = [
         "--ignore-daemonsets",
         "--delete-emptydir-data",
         "--force",
         "--timeout=240s",
     ];
     for node in cluster.node_names() {
-        kubectl(&[&["drain", node], &ways[..]].concat()).await;
+        kubectl(&[&["drain", node], &flags[..]].concat()).await;
         kubectl(&ROLLED_OUT).await;
         kubectl(&["uncordon", node]).await;
     }
 }
 
-/// Its replica, and what the API server has open to it, are gone without a word.
+/// The node's replica and the API server's connections to it end without notice.
 pub(crate) async fn dead_node_delays_few_pods_and_fails_none(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();
@@ -250,7 +241,7 @@ pub(crate) async fn dead_node_delays_few_pods_and_fails_none(cluster: &Cluster) 
         "none on {node}"
     );
     let nodes: Api<Node> = Api::all(cluster.client.clone());
-    let ready = async |wanted: bool| {
+    let until_ready = async |wanted: bool| {
         until(&format!("{node} is ready: {wanted}"), async || {
             let conditions = nodes.get(node).await.ok()?.status?.conditions?;
             let ready = conditions
@@ -260,30 +251,30 @@ pub(crate) async fn dead_node_delays_few_pods_and_fails_none(cluster: &Cluster) 
         })
         .await;
     };
-    let dies = async {
+    let restart = async {
         cluster.kind().docker(&["kill", node]).await;
-        ready(false).await;
+        until_ready(false).await;
         cluster.kind().docker(&["start", node]).await;
-        ready(true).await;
+        until_ready(true).await;
     };
-    let (creations, longest) = create_during(cluster, dies).await;
+    let (creations, longest) = create_during(cluster, restart).await;
     let unchanged = unchanged(&creations, longest, PATIENCE);
     assert!(unchanged <= HELD_UP, "{unchanged}");
     assert!(Times::of(&creations).percentile(100) < TIMEOUT + LONGEST + longest);
     cluster.kind().kubectl(&ROLLED_OUT).await;
 }
 
-/// Creates [`RATE`] Pods a second, see [`create_so_many_during`].
+/// Calls [`create_at_rate_during`] with [`RATE`].
 pub(crate) async fn create_during(
     cluster: &Cluster,
     event: impl Future<Output = ()>,
 ) -> (Vec<Creation>, Duration) {
-    create_so_many_during(cluster, RATE, event).await
+    create_at_rate_during(cluster, RATE, event).await
 }
 
-/// Creates so many Pods a second all the time, and some that tolerarch does not see; they show how slow the cluster itself is. None may
-/// fail. Gives what became of the former, and how long the slowest of the latter took.
-pub(crate) async fn create_so_many_during(
+/// Creates Pods at a rate until `event` is over, and some for which tolerarch is not called, which show how slow the cluster
+/// is. Asserts that no creation fails. Returns the creations with tolerarch, and the longest duration without it.
+pub(crate) async fn create_at_rate_during(
     cluster: &Cluster,
     rate: u32,
     event: impl Future<Output = ()>,
@@ -306,19 +297,16 @@ pub(crate) async fn create_so_many_during(
             unseen.push(Creation::begin(&opted_out, pod.clone()));
         }
     }
-    let done = async |creations| -> Vec<Creation> {
-        join_all(creations)
-            .await
-            .into_iter()
-            .map(Result::unwrap)
-            .collect()
+    let until_done = async |creations| -> Vec<Creation> {
+        let results = join_all(creations).await;
+        results.into_iter().map(Result::unwrap).collect()
     };
-    let creations = done(creations).await;
-    let unseen = done(unseen).await;
-    let taken = Times::of(&creations);
+    let creations = until_done(creations).await;
+    let unseen = until_done(unseen).await;
+    let with = Times::of(&creations);
     let without = Times::of(&unseen);
     println!(
-        "nodes: {} creations, {} tolerated, {taken}; without tolerarch {without}",
+        "nodes: {} creations, {} tolerated, {with}; without tolerarch {without}",
         creations.len(),
         tolerated(&creations)
     );
@@ -340,41 +328,31 @@ pub(crate) async fn roll_out(cluster: &Cluster) {
     }
 }
 
-/// The Pods of the webhook that are there to stay.
+/// Returns the webhook's Pods that are neither being deleted nor failed.
 pub(crate) async fn replicas(cluster: &Cluster) -> Vec<Pod> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), TOLERARCH);
     let webhook = ListParams::default().labels("app.kubernetes.io/component=webhook");
-    // A Pod that a node has evicted stays behind until somebody deletes it.
-    let ends = |pod: &Pod| {
-        pod.metadata.deletion_timestamp.is_some()
-            || pod
-                .status
-                .as_ref()
-                .is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+    // An evicted Pod stays until somebody deletes it.
+    let has_failed = |pod: &Pod| {
+        let status = pod.status.as_ref();
+        status.is_some_and(|status| status.phase.as_deref() == Some("Failed"))
     };
-    pods.list(&webhook)
-        .await
-        .unwrap()
-        .items
-        .into_iter()
-        .filter(|pod| !ends(pod))
-        .collect()
+    let mut replicas = pods.list(&webhook).await.unwrap().items;
+    replicas.retain(|pod| pod.metadata.deletion_timestamp.is_none() && !has_failed(pod));
+    replicas
 }
 
-/// Waits for an event of tolerarch about a Pod. Gives its text.
-async fn event(namespace: &Namespace, pod: &str, reason: &str) -> String {
+/// Waits for an event of tolerarch about a Pod. Returns its text.
+async fn until_event(namespace: &Namespace, pod: &str, reason: &str) -> String {
     let events: Api<Event> = namespace.api();
-    let is_it = |event: &Event| {
-        event.reason.as_deref() == Some(reason)
-            && event
-                .regarding
-                .as_ref()
-                .and_then(|regarding| regarding.name.as_deref())
-                == Some(pod)
+    let is_wanted = |event: &Event| {
+        let object = event.regarding.as_ref();
+        let name = object.and_then(|object| object.name.as_deref());
+        event.reason.as_deref() == Some(reason) && name == Some(pod)
     };
     until(&format!("{reason} of {pod}"), async || {
         let events = events.list(&ListParams::default()).await.ok()?;
-        events.items.into_iter().find(is_it)?.note
+        events.items.into_iter().find(is_wanted)?.note
     })
     .await
 }
@@ -387,16 +365,15 @@ pub(crate) fn runs(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && container(pod).is_some_and(|status| status.ready)
 }
 
-fn has_died(status: &ContainerStatus) -> bool {
-    [&status.state, &status.last_state]
-        .into_iter()
-        .flatten()
-        .any(|state| {
-            state
-                .terminated
-                .as_ref()
-                .is_some_and(|ended| ended.exit_code != 0)
-        })
+fn has_failed(status: &ContainerStatus) -> bool {
+    for state in [&status.state, &status.last_state].into_iter().flatten() {
+        if let Some(ended) = &state.terminated
+            && ended.exit_code != 0
+        {
+            return true;
+        }
+    }
+    false
 }
 
 pub(crate) fn is_not_pulled(status: &ContainerStatus) -> bool {

@@ -1,4 +1,4 @@
-//! Replicas that hang, run out of memory, or have no disk, on real nodes.
+//! Real nodes on which replicas hang, run out of memory, or have a full disk.
 
 use std::time::Duration;
 
@@ -16,18 +16,19 @@ use crate::nodes::{
     runs,
 };
 
-/// What a webhook configuration may give a call; tolerarch then looks images up for a second at most.
+/// A shorter timeout for a webhook configuration, with which tolerarch looks up images for at most a second.
 const SHORTER: Duration = Duration::from_secs(2);
-/// Half of what is shipped.
+/// Half of the shipped memory limit.
 const HALF: &str = "256Mi";
+/// The shipped memory limit.
 const SHIPPED: &str = "512Mi";
-/// A kubelet looks at its Pods every minute or minute and a half, and at its disks every ten seconds, for one Pod each.
+/// How long to wait for a kubelet: it syncs a Pod every 60 to 90 s, and evicts one Pod every ten seconds if a disk is full.
 const SYNC: Duration = Duration::from_secs(600);
-/// Creations that all replicas have a share in, as far as chance goes.
+/// So many creations probably reach all replicas.
 const REPLIES: usize = 20;
 
-/// Its process stops: what is open to it stays open, and nothing answers. The API server waits once for each connection that it
-/// has to it, as long as the configuration says. Each of the two hangs in turn, as there may be no connection to one.
+/// A replica's process is stopped: its connections stay open, and nothing answers. The API server waits once for each of its
+/// connections, as long as the configuration says. Both replicas hang in turn, as one may have no connections.
 pub(crate) async fn hanging_replica_delays_few_pods_and_fails_none(cluster: &Cluster) {
     roll_out(cluster).await;
     for (node, timeout) in cluster.node_names().into_iter().zip([SHORTER, TIMEOUT]) {
@@ -54,7 +55,7 @@ async fn set_timeout(cluster: &Cluster, timeout: Duration) {
         .await;
 }
 
-/// Until it takes no Pods any more; then it goes on.
+/// Stops the replica on a node until it is not ready, and then continues it.
 async fn hang(cluster: &Cluster, node: &str) {
     let signal = async |name: &str| {
         cluster
@@ -62,33 +63,29 @@ async fn hang(cluster: &Cluster, node: &str) {
             .docker(&["exec", node, "pkill", name, "-f", "tolerarch serve"])
             .await;
     };
-    let ready = async |wanted: usize| {
+    let until_ready = async |wanted: usize| {
         until(
-            &format!("{wanted} replicas are ready with that of {node}"),
+            &format!("{wanted} replicas are ready with the one on {node}"),
             async || {
-                (replicas(cluster)
-                    .await
-                    .iter()
-                    .filter(|pod| runs(pod))
-                    .count()
-                    == wanted)
-                    .then_some(())
+                let mut ready = replicas(cluster).await;
+                ready.retain(runs);
+                (ready.len() == wanted).then_some(())
             },
         )
         .await;
     };
     let begun = Instant::now();
     signal("-STOP").await;
-    ready(1).await;
+    until_ready(1).await;
     println!(
-        "outages: what hangs on {node} is not ready after {:.1?}",
+        "outages: the replica on {node} is not ready after {:.1?}",
         begun.elapsed()
     );
     signal("-CONT").await;
-    ready(2).await;
+    until_ready(2).await;
 }
 
-/// Something in the cgroups of both takes what is left, and the kernel kills them: first the replica, as it is told, and then the other.
+/// A process in the cgroup of each replica takes the remaining memory, and the kernel kills the replica first, then the process.
 pub(crate) async fn pods_are_created_while_replicas_run_out_of_memory(cluster: &Cluster) {
     limit(cluster, HALF).await;
     let replicas_before = replicas(cluster).await;
@@ -96,8 +93,8 @@ pub(crate) async fn pods_are_created_while_replicas_run_out_of_memory(cluster: &
         join_all(replicas_before.iter().map(|pod| exhaust(cluster, pod))).await;
         until("both were killed and run again", async || {
             let replicas = replicas(cluster).await;
-            let again = |pod: &Pod| runs(pod) && was_killed(pod);
-            (replicas.len() == 2 && replicas.iter().all(again)).then_some(())
+            let runs_again = |pod: &Pod| runs(pod) && was_killed(pod);
+            (replicas.len() == 2 && replicas.iter().all(runs_again)).then_some(())
         })
         .await;
     };
@@ -121,8 +118,8 @@ async fn limit(cluster: &Cluster, memory: &str) {
     }
 }
 
-/// Takes memory in the cgroup of a replica, until it is killed, too. Which of two the kernel kills first is otherwise a matter of their sizes, and of
-/// what a container runtime has said of them, which takes a capability that it may not have; everyone may be given up sooner.
+/// Takes memory in the cgroup of a replica until the process is killed, too. Raises `oom_score_adj` of the replica, so that the
+/// kernel kills it first: otherwise their sizes and the runtime's setting would decide. Raising it needs no capability.
 async fn exhaust(cluster: &Cluster, replica: &Pod) {
     let status = replica
         .status
@@ -150,7 +147,7 @@ async fn exhaust(cluster: &Cluster, replica: &Pod) {
         .await;
 }
 
-/// Whether the container that ran before was killed; a runtime that learns of the end before the reason says no more.
+/// Whether the previous container was killed. A runtime that notices the end before the reason reports only the exit code.
 fn was_killed(replica: &Pod) -> bool {
     let ended =
         container(replica).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
@@ -159,9 +156,9 @@ fn was_killed(replica: &Pod) -> bool {
     })
 }
 
-/// What a kubelet does about a full disk: it evicts Pods and takes no more. Here it is told that a disk is full with anything on it.
-/// Pods get one second to end (`immediateEvictionGracePeriodSeconds` in kubelet's eviction_manager.go), and a kube-proxy takes up
-/// what has changed once a second: on a busy machine the API server may still call a replica that is gone.
+/// With a full disk, a kubelet evicts Pods and accepts no new ones. Here its threshold says that the disk is full. Pods have
+/// one second to end (`immediateEvictionGracePeriodSeconds` in kubelet's eviction_manager.go), and kube-proxy applies changes
+/// once a second: on a busy machine the API server may still call a replica that has ended.
 pub(crate) async fn pods_are_created_while_the_disk_of_a_node_is_full(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();
@@ -201,7 +198,7 @@ pub(crate) async fn pods_are_created_while_the_disk_of_a_node_is_full(cluster: &
         )
         .await;
         println!(
-            "outages: its replica runs elsewhere after {:.1?}",
+            "outages: its replica runs on another node after {:.1?}",
             begun.elapsed()
         );
         set("0%").await;
@@ -212,7 +209,7 @@ pub(crate) async fn pods_are_created_while_the_disk_of_a_node_is_full(cluster: &
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 }
 
-/// By the volume of a kubelet, which says itself when it looks. Takes as long as the docs say.
+/// A kubelet updates the volume when it next syncs the Pod, which takes as long as the docs say.
 pub(crate) async fn changed_configuration_arrives_through_the_volume(cluster: &Cluster) {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
     let file = "config.yaml";

@@ -1,4 +1,4 @@
-//! Other tools' webhooks beside tolerarch, called before it and after it. The tables of `docs/from/` say how Pods end.
+//! Other tools' webhooks beside tolerarch, called before it and after it. The tables of `docs/from/` have the results.
 
 use std::path::Path;
 
@@ -11,70 +11,71 @@ use serde_json::{Value, json};
 use crate::migration::{Case, Page, cases, outcome, pages};
 use crate::reinvocation::injector;
 
-/// The end of a Pod that the API server did not take, as a webhook refused it.
+/// The outcome of a Pod that a webhook refused.
 const REFUSED: &str = "refused";
 
-/// What is known of a tool.
-struct Known {
+/// The documented results of a tool.
+struct Documented {
     tool: Tool,
     /// The file in `docs/from/`, without `.md`.
     page: &'static str,
-    /// The columns of its table: what the tool does alone, and what both do.
+    /// The columns of its table: the tool alone, and both.
     columns: [&'static str; 2],
-    /// The ends of a Pod for both architectures, if a third webhook puts in a sidecar for amd64 after both: called before tolerarch, and after it.
+    /// The outcomes of a Pod for both architectures if a third webhook adds a sidecar for amd64 after both tools: with the tool
+    /// called before tolerarch, and after it.
     with_sidecar: [&'static str; 2],
 }
 
 pub(crate) async fn pods_end_the_same_beside_k8smultiarcher(cluster: &Cluster) {
-    let known = Known {
+    let documented = Documented {
         tool: Tool::K8smultiarcher,
         page: "k8smultiarcher",
         columns: ["k8smultiarcher", "both"],
-        // It is not called again. Before tolerarch it has added the toleration itself, and tolerarch leaves what is not its own.
+        // The tool is not called again. Called first, it has added the toleration, which is not tolerarch's to remove.
         with_sidecar: ["tolerates arm64Supported", "unchanged"],
     };
-    end_as_documented(cluster, &known).await;
+    assert_ends_as_documented(cluster, &documented).await;
 }
 
 pub(crate) async fn pods_end_the_same_beside_the_fork_of_k8smultiarcher(cluster: &Cluster) {
-    let known = Known {
+    let documented = Documented {
         tool: Tool::K8smultiarcherFork,
         page: "k8smultiarcher",
         columns: ["fork", "fork and tolerarch"],
-        // It is called again, and takes nothing back.
+        // The tool is called again, but removes nothing.
         with_sidecar: ["tolerates arm64Supported", "unchanged"],
     };
-    end_as_documented(cluster, &known).await;
+    assert_ends_as_documented(cluster, &documented).await;
 }
 
 pub(crate) async fn pods_end_the_same_beside_noe(cluster: &Cluster) {
-    // It deletes Pods, as it is a controller, too.
+    // noe is also a controller that deletes Pods.
     let cluster = cluster.another().await;
-    let known = Known {
+    let documented = Documented {
         tool: Tool::Noe,
         page: "noe",
         columns: ["noe", "both"],
-        // It has chosen amd64 before.
+        // noe has chosen amd64 before.
         with_sidecar: ["requires amd64", "requires amd64"],
     };
-    end_as_documented(&cluster, &known).await;
+    assert_ends_as_documented(&cluster, &documented).await;
 }
 
 pub(crate) async fn pods_end_the_same_beside_archy(cluster: &Cluster) {
-    let known = Known {
+    let documented = Documented {
         tool: Tool::Archy,
         page: "archy",
         columns: ["archy", "both"],
-        // It is not called again. tolerarch is, and requires what the sidecar needs.
+        // archy is not called again. tolerarch is, and requires the sidecar's architecture.
         with_sidecar: ["requires amd64", "requires amd64"],
     };
-    end_as_documented(cluster, &known).await;
+    assert_ends_as_documented(cluster, &documented).await;
 }
 
-/// It is called by no API server, and changes Pods when they are stored.
+/// archaware-controller is no webhook. It changes Pods after they are stored.
 pub(crate) async fn pods_end_as_documented_beside_archaware_controller(cluster: &Cluster) {
     let page = page_of(Archaware::NAME);
-    // It taints all nodes.
+    // archaware-controller taints all nodes.
     let cluster = cluster.another().await;
     let local = cluster.local();
     let archaware = Archaware::start(&cluster).await;
@@ -91,39 +92,44 @@ pub(crate) async fn pods_end_as_documented_beside_archaware_controller(cluster: 
             let case = find(&cases, row);
             let created = namespace.pod(&case.pod).await;
             let name = created.name_any();
-            let what = format!("archaware-controller has seen {row}");
-            until(&what, async || has_seen(&archaware, &name).then_some(())).await;
-            let ended = namespace.pods().get(&name).await.unwrap();
-            // What it adds itself it may add twice, as its answers to two events of a Pod do not know of each other (pod.go:275-315).
-            let meant = meanings(&ended);
-            for given in meanings(&created) {
-                let times = meant.iter().filter(|one| **one == given).count();
-                assert_eq!(times, 1, "{row}: {ended:?}");
+            let what = format!("archaware-controller has handled {row}");
+            until(&what, async || has_handled(&archaware, &name).then_some(())).await;
+            let changed = namespace.pods().get(&name).await.unwrap();
+            // Other tolerations than its own stay single. Its own may appear twice: it handles two events of a Pod independently
+            // (pod.go:275-315).
+            let tolerations = normalized_tolerations(&changed);
+            for toleration in normalized_tolerations(&created) {
+                let times = tolerations
+                    .iter()
+                    .filter(|other| **other == toleration)
+                    .count();
+                assert_eq!(times, 1, "{row}: {changed:?}");
             }
-            let ended = serde_json::to_value(ended).expect("JSON");
-            let end = outcome(&case.pod, &ended);
-            if end != expected {
-                differences.push(format!("{row}, {column}: {expected:?} is {end:?}"));
+            let changed = serde_json::to_value(changed).expect("JSON");
+            let actual = outcome(&case.pod, &changed);
+            if actual != expected {
+                differences.push(format!("{row}, {column}: {expected:?} is {actual:?}"));
             }
         }
     }
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Whether it has nothing left to do for a Pod, or cannot look up its image, which it tries five times.
-fn has_seen(archaware: &Archaware, name: &str) -> bool {
+/// Whether archaware-controller has nothing left to do for a Pod, or cannot look up its image, which it tries five times.
+fn has_handled(archaware: &Archaware, name: &str) -> bool {
     let absent = archaware.images.tag("absent");
     let log = archaware.process.log();
-    let Some((_, since)) = log.split_once(name) else {
+    let Some((_, about_pod)) = log.split_once(name) else {
         return false;
     };
-    since.lines().any(|line| {
-        line.contains("tolerations up to date") && line.contains(name)
-            || line.contains("Unable to get architectures") && line.contains(&absent)
+    about_pod.lines().any(|line| {
+        let is_done = line.contains("tolerations up to date") && line.contains(name);
+        let has_failed = line.contains("Unable to get architectures") && line.contains(&absent);
+        is_done || has_failed
     })
 }
 
-/// The page of a tool.
+/// Returns the page of a tool.
 fn page_of(name: &str) -> Page {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = pages(&repository)
@@ -137,34 +143,31 @@ fn find<'a>(cases: &'a [Case], row: &str) -> &'a Case {
     case.unwrap_or_else(|| panic!("no Pod for {row}"))
 }
 
-async fn end_as_documented(cluster: &Cluster, known: &Known) {
-    let page = page_of(known.page);
-    let rooms = Rooms::start(cluster, known.tool, &page).await;
-    rooms.compare(known, &page).await;
-    for room in [&rooms.first, &rooms.last] {
-        room.change_labels(known.tool).await;
+async fn assert_ends_as_documented(cluster: &Cluster, documented: &Documented) {
+    let page = page_of(documented.page);
+    let namespaces = PeerNamespaces::start(cluster, documented.tool, &page).await;
+    namespaces.compare(documented, &page).await;
+    for namespace in [&namespaces.first, &namespaces.last] {
+        namespace.change_labels(documented.tool).await;
     }
-    for (room, end) in [&rooms.first, &rooms.last]
-        .into_iter()
-        .zip(known.with_sidecar)
-    {
-        room.inject_sidecar(end).await;
-    }
-    for room in [&rooms.alone, &rooms.first, &rooms.last] {
-        room.assert_every_call_was_answered().await;
+    let [if_first, if_last] = documented.with_sidecar;
+    namespaces.first.inject_sidecar(if_first).await;
+    namespaces.last.inject_sidecar(if_last).await;
+    for namespace in [&namespaces.alone, &namespaces.first, &namespaces.last] {
+        namespace.assert_every_call_was_answered().await;
     }
 }
 
 /// Namespaces where a tool is called alone, before tolerarch, and after it.
-struct Rooms<'a> {
-    alone: Room<'a>,
-    first: Room<'a>,
-    last: Room<'a>,
+struct PeerNamespaces<'a> {
+    alone: PeerNamespace<'a>,
+    first: PeerNamespace<'a>,
+    last: PeerNamespace<'a>,
     _peer: Peer,
     _tolerarch: scenarios::Tolerarch,
 }
 
-impl<'a> Rooms<'a> {
+impl<'a> PeerNamespaces<'a> {
     async fn start(cluster: &'a Cluster, tool: Tool, page: &Page) -> Self {
         let local = cluster.local();
         let tolerarch = local
@@ -172,13 +175,13 @@ impl<'a> Rooms<'a> {
             .await;
         let peer = Peer::start(tool, cluster).await;
         let before = tool.configuration();
-        let behind = format!("zzz-{before}");
+        let after = format!("zzz-{before}");
         let alone = cluster.namespace_opted_out("peer-alone").await;
-        let alone = Room::open(cluster, &peer, alone, before, false).await;
+        let alone = PeerNamespace::open(cluster, &peer, alone, before, false).await;
         let first = cluster.namespace_with("peer-first", &tolerarch.url).await;
-        let first = Room::open(cluster, &peer, first, before, true).await;
+        let first = PeerNamespace::open(cluster, &peer, first, before, true).await;
         let last = cluster.namespace_with("peer-last", &tolerarch.url).await;
-        let last = Room::open(cluster, &peer, last, &behind, true).await;
+        let last = PeerNamespace::open(cluster, &peer, last, &after, true).await;
         Self {
             alone,
             first,
@@ -188,45 +191,46 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Creates the Pods of the page's table.
-    async fn compare(&self, known: &Known, page: &Page) {
-        let [peer, both] = known.columns;
+    /// Creates the Pods of the page's table, and compares their outcomes.
+    async fn compare(&self, documented: &Documented, page: &Page) {
+        let [peer, both] = documented.columns;
         let images = &self.alone.cluster.images;
         let cases = cases(|tag| images.tag(tag));
         let rows = page.column("tolerarch").expect("a table");
         let mut differences = Vec::new();
-        let calls = self.calls().await;
+        let calls_before = self.calls().await;
         for (row, by_tolerarch) in &rows {
             let case = find(&cases, row);
-            let alone = self.alone.end(case).await;
-            let first = self.first.end(case).await;
-            let last = self.last.end(case).await;
-            for (place, end, column) in [
+            let alone = self.alone.create(case).await;
+            let first = self.first.create(case).await;
+            let last = self.last.create(case).await;
+            for (order, result, column) in [
                 ("alone", &alone, peer),
                 ("first", &first, both),
                 ("last", &last, both),
             ] {
                 let expected = cell(page, column, row);
-                if end.outcome != expected {
-                    differences.push(format!("{row}, {place}: {expected:?} is {:?}", end.outcome));
+                let actual = &result.outcome;
+                if actual != expected {
+                    differences.push(format!("{row}, {order}: {expected:?} is {actual:?}"));
                 }
             }
-            // tolerarch names the pools that it opened itself.
-            let adds_to_it = first.tolerations.len() > alone.tolerations.len();
-            assert_eq!(first.has_pools, adds_to_it, "{row}: {first:?}");
-            let opens = by_tolerarch.contains("tolerates") && last.outcome != REFUSED;
-            assert_eq!(last.has_pools, opens, "{row}: {last:?}");
+            // The annotation names only pools whose tolerations tolerarch itself added.
+            let adds_toleration = first.tolerations.len() > alone.tolerations.len();
+            assert_eq!(first.has_pools, adds_toleration, "{row}: {first:?}");
+            let adds_toleration = by_tolerarch.contains("tolerates") && last.outcome != REFUSED;
+            assert_eq!(last.has_pools, adds_toleration, "{row}: {last:?}");
         }
-        for (before, after) in calls.into_iter().zip(self.calls().await) {
-            let (webhook, before) = before;
-            // Once, and once more if a later webhook has changed the Pod.
-            let made = after.1 - before;
-            assert!(made <= 2 * rows.len() as u64, "{webhook}: {made} calls");
+        for (before, after) in calls_before.iter().zip(&self.calls().await) {
+            // One call for each Pod, and another one if a later webhook has changed the Pod.
+            let calls = after.count - before.count;
+            let webhook = &after.webhook;
+            assert!(calls <= 2 * rows.len() as u64, "{webhook}: {calls} calls");
         }
         assert!(differences.is_empty(), "{}: {differences:#?}", page.name);
     }
 
-    async fn calls(&self) -> Vec<(String, u64)> {
+    async fn calls(&self) -> Vec<Calls> {
         let mut calls = self.alone.calls().await;
         calls.extend(self.first.calls().await);
         calls.extend(self.last.calls().await);
@@ -237,25 +241,37 @@ impl<'a> Rooms<'a> {
 fn cell<'a>(page: &'a Page, column: &str, row: &str) -> &'a str {
     let cells = page.column(column);
     let cells = cells.unwrap_or_else(|| panic!("{} has no column {column}", page.name));
-    let found = cells.into_iter().find(|(name, _)| *name == row);
-    found.expect("a column has all rows").1
+    let mut cells = cells.into_iter();
+    let (_, cell) = cells
+        .find(|(name, _)| *name == row)
+        .expect("a column has all rows");
+    cell
 }
 
-/// How a Pod ended.
+/// How often a webhook was called.
 #[derive(Debug)]
-struct End {
+struct Calls {
+    webhook: String,
+    count: u64,
+}
+
+/// What became of a Pod.
+#[derive(Debug)]
+struct CreationResult {
     outcome: String,
     tolerations: Vec<Value>,
-    /// Whether tolerarch says that it opened pools to it.
+    /// Whether the Pod has tolerarch's annotation of pools.
     has_pools: bool,
 }
 
-impl End {
+impl CreationResult {
+    /// Asserts that no toleration appears twice.
     fn of(before: &Value, created: &Pod) -> Self {
         let has_pools = created.pools().is_some();
-        let meant = meanings(created);
-        for (place, toleration) in meant.iter().enumerate() {
-            assert!(!meant[..place].contains(toleration), "twice: {created:?}");
+        let normalized = normalized_tolerations(created);
+        for (index, toleration) in normalized.iter().enumerate() {
+            let earlier = &normalized[..index];
+            assert!(!earlier.contains(toleration), "twice: {created:?}");
         }
         let created = serde_json::to_value(created).expect("JSON");
         let tolerations = created["spec"]["tolerations"].as_array();
@@ -269,16 +285,15 @@ impl End {
 }
 
 /// A namespace where a tool is called.
-struct Room<'a> {
+struct PeerNamespace<'a> {
     cluster: &'a Cluster,
     namespace: Namespace,
-    /// The names of the webhooks that are called there: the tool's, and tolerarch's.
-    peer: String,
-    tolerarch: Option<String>,
+    /// The names of the called webhooks: the tool's first, then tolerarch's if it is called.
+    webhooks: Vec<String>,
 }
 
-impl<'a> Room<'a> {
-    /// Calls a tool for a namespace, by a configuration of this name, and waits until all webhooks are called.
+impl<'a> PeerNamespace<'a> {
+    /// Calls a tool for a namespace, by a configuration with this name, and waits until all webhooks are called.
     async fn open(
         cluster: &'a Cluster,
         peer: &Peer,
@@ -286,68 +301,76 @@ impl<'a> Room<'a> {
         configuration: &str,
         has_tolerarch: bool,
     ) -> Self {
-        let peer = peer.call(cluster, &namespace, configuration).await;
-        let tolerarch = has_tolerarch.then(|| format!("pods.{}.tolerarch.io", namespace.name));
-        let room = Self {
+        let mut webhooks = vec![peer.call(cluster, &namespace, configuration).await];
+        if has_tolerarch {
+            webhooks.push(format!("pods.{}.tolerarch.io", namespace.name));
+        }
+        let opened = Self {
             cluster,
             namespace,
-            peer,
-            tolerarch,
+            webhooks,
         };
         until("all webhooks are called", async || {
-            room.namespace.dry_run(&room.pod()).await.ok()?;
-            let calls = room.calls().await;
-            calls.iter().all(|(_, calls)| *calls > 0).then_some(())
+            opened.namespace.dry_run(&opened.pod()).await.ok()?;
+            let calls = opened.calls().await;
+            calls.iter().all(|calls| calls.count > 0).then_some(())
         })
         .await;
-        room
+        opened
     }
 
-    /// One for both architectures.
+    /// Returns a Pod for both architectures.
     fn pod(&self) -> Value {
         pod(&[&self.cluster.images.tag("multi")])
     }
 
-    async fn end(&self, case: &Case) -> End {
+    /// Creates the Pod of a case as a dry run.
+    async fn create(&self, case: &Case) -> CreationResult {
         match self.namespace.dry_run(&case.pod).await {
-            Ok(created) => End::of(&case.pod, &created),
-            Err(kube::Error::Api(status)) if status.message.contains("denied the request") => End {
-                outcome: REFUSED.to_owned(),
-                tolerations: Vec::new(),
-                has_pools: false,
-            },
+            Ok(created) => CreationResult::of(&case.pod, &created),
+            Err(kube::Error::Api(status)) if status.message.contains("denied the request") => {
+                CreationResult {
+                    outcome: REFUSED.to_owned(),
+                    tolerations: Vec::new(),
+                    has_pools: false,
+                }
+            }
             Err(error) => panic!("{}: {error}", case.row),
         }
     }
 
-    /// The names of the webhooks, and how often each was called.
-    async fn calls(&self) -> Vec<(String, u64)> {
+    async fn calls(&self) -> Vec<Calls> {
         let mut calls = Vec::new();
-        for webhook in [Some(&self.peer), self.tolerarch.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            calls.push((webhook.clone(), self.cluster.calls(webhook).await));
+        for webhook in &self.webhooks {
+            calls.push(Calls {
+                webhook: webhook.clone(),
+                count: self.cluster.calls(webhook).await,
+            });
         }
         calls
     }
 
-    /// Changes a label of a Pod that is stored; tools may be called for that, too.
+    /// Changes a label of a stored Pod. Some tools are called for updates, too.
     async fn change_labels(&self, tool: Tool) {
         let stored = self.namespace.pod(&self.pod()).await;
-        let calls = self.cluster.calls(&self.peer).await;
+        let peer = &self.webhooks[0];
+        let calls_before = self.cluster.calls(peer).await;
         let change = json!({"metadata": {"labels": {"changed": "yes"}}});
         let pods = self.namespace.pods();
         let name = stored.name_any();
         let change = Patch::Merge(change);
         let changed = pods.patch(&name, &PatchParams::default(), &change).await;
         let changed = changed.unwrap();
-        assert_eq!(added(&stored), added(&changed), "{}", self.peer);
-        let calls = self.cluster.calls(&self.peer).await - calls;
-        assert_eq!(calls, u64::from(tool.reviews_updates()), "{}", self.peer);
+        assert_eq!(
+            mutable_by_webhooks(&stored),
+            mutable_by_webhooks(&changed),
+            "{peer}"
+        );
+        let calls = self.cluster.calls(peer).await - calls_before;
+        assert_eq!(calls, u64::from(tool.reviews_updates()), "{peer}");
     }
 
-    /// Lets a third webhook change a Pod after both.
+    /// Lets a third webhook add a sidecar after both tools.
     async fn inject_sidecar(&self, expected: &str) {
         let injector = injector(self.cluster, "amd64").await;
         self.cluster
@@ -359,30 +382,28 @@ impl<'a> Room<'a> {
             (created.spec?.containers.len() == 2).then_some(())
         })
         .await;
-        let before = self.calls().await;
+        let calls_before = self.calls().await;
         let created = self.namespace.pod(&pod).await;
-        let end = End::of(&pod, &created);
-        assert_eq!(end.outcome, expected, "{}: {created:?}", self.peer);
-        // tolerarch has taken back what it added.
-        assert!(!end.has_pools, "{}: {created:?}", self.peer);
-        for (before, after) in before.into_iter().zip(self.calls().await) {
-            assert!(after.1 - before.1 <= 2, "{}: {before:?}", after.0);
+        let result = CreationResult::of(&pod, &created);
+        let peer = &self.webhooks[0];
+        assert_eq!(result.outcome, expected, "{peer}: {created:?}");
+        // tolerarch has removed what it added.
+        assert!(!result.has_pools, "{peer}: {created:?}");
+        for (before, after) in calls_before.iter().zip(&self.calls().await) {
+            assert!(after.count - before.count <= 2, "{before:?}, {after:?}");
         }
     }
 
-    /// A call that fails leaves a Pod unchanged as well, which would prove nothing.
+    /// A failed call also leaves a Pod unchanged, and would prove nothing.
     async fn assert_every_call_was_answered(&self) {
-        for webhook in [Some(&self.peer), self.tolerarch.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for webhook in &self.webhooks {
             assert_eq!(self.cluster.failed_open(webhook).await, 0, "{webhook}");
         }
     }
 }
 
-/// The key, value and effect of each toleration: `Equal` is the operator of those that name none.
-fn meanings(pod: &Pod) -> Vec<[Option<String>; 3]> {
+/// Returns key, value and effect of each toleration. The operator is left out, as `Equal` is the default.
+fn normalized_tolerations(pod: &Pod) -> Vec<[Option<String>; 3]> {
     let spec = pod.spec.as_ref().expect("a spec");
     let tolerations = spec.tolerations.iter().flatten().cloned();
     tolerations
@@ -390,8 +411,8 @@ fn meanings(pod: &Pod) -> Vec<[Option<String>; 3]> {
         .collect()
 }
 
-/// Where webhooks have a say.
-fn added(pod: &Pod) -> Value {
+/// Returns the fields of a Pod that these webhooks change.
+fn mutable_by_webhooks(pod: &Pod) -> Value {
     let spec = pod.spec.as_ref().expect("a spec");
     let PodSpec {
         tolerations,

@@ -1,4 +1,4 @@
-//! How much longer it takes until a Deployment is bound.
+//! Measures how much longer it takes with tolerarch until a Deployment's Pods are bound.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use tokio::time::Instant;
 
 const PODS: usize = 300;
 const ROUNDS: usize = 7;
-/// How many times as long it may take; without anything else on the machine it is less than one and a half. Nearly all of the
-/// difference is what it costs an API server to call any webhook and to apply its patch, 2 ms of CPU time for each Pod; where other
-/// programs want the same few cores that is much. Pods that waited for lookups, one after the other, would be more.
-const AT_MOST: f64 = 10.0;
+/// How many times as long it may take. On an idle machine it takes less than 1.5 times as long. Nearly all of the difference
+/// is what any webhook costs the API server: 2 ms of CPU time for each Pod, to call it and to apply its patch. That is much if
+/// other programs use the same few cores. If Pods waited for lookups one after the other, it would exceed this.
+const MAXIMUM_RATIO: f64 = 10.0;
 
-/// Who decides the Pods of a namespace, and how long they took in each round.
-struct Side {
+/// A namespace whose Pods are decided in one way, and how long they took in each round.
+struct Variant {
     what: &'static str,
     namespace: Namespace,
     took: Vec<Duration>,
 }
 
-impl Side {
+impl Variant {
     fn new(what: &'static str, namespace: Namespace) -> Self {
         Self {
             what,
@@ -35,105 +35,115 @@ impl Side {
         self.took.iter().copied().min().unwrap_or_default()
     }
 
-    /// How many times as long as the other side: the median of the rounds, and of the fastest ones.
-    fn times(&self, other: &Self) -> (f64, f64) {
-        let ratio = |(own, other): (&Duration, &Duration)| own.as_secs_f64() / other.as_secs_f64();
-        let mut rounds: Vec<f64> = self.took.iter().zip(&other.took).map(ratio).collect();
+    /// Compares the durations with those of another variant.
+    fn ratio_to(&self, other: &Self) -> Ratio {
+        let mut rounds = Vec::new();
+        for (this, other) in self.took.iter().zip(&other.took) {
+            rounds.push(this.as_secs_f64() / other.as_secs_f64());
+        }
         rounds.sort_by(f64::total_cmp);
-        (
-            rounds[rounds.len() / 2],
-            ratio((&self.fastest(), &other.fastest())),
-        )
+        Ratio {
+            median: rounds[rounds.len() / 2],
+            fastest: self.fastest().as_secs_f64() / other.fastest().as_secs_f64(),
+        }
     }
 }
 
-/// Each side in each round, so that what else the machine does concerns all of them.
+/// How many times as long one variant takes as another.
+struct Ratio {
+    /// The median over the rounds.
+    median: f64,
+    /// The ratio of the fastest rounds.
+    fastest: f64,
+}
+
+/// Every variant runs in every round, so that the machine's other load affects all of them.
 pub(crate) async fn warm_deployment_is_bound_about_as_fast_as_without_webhook(cluster: &Cluster) {
     let start = async |settings| cluster.local().tolerarch(settings).await;
     let enforcing = start(json!({"log": {"level": "warn"}})).await;
-    // It decides all the same, and has no patch that the API server would have to apply.
+    // In observe mode it decides, but returns no patch that the API server would have to apply.
     let observing = start(json!({"log": {"level": "warn"}, "mode": "observe"})).await;
     let observed = cluster.namespace_with("observed", &observing.url).await;
     cluster.until_called_without_effect(&observed).await;
     let stub = Stub::at_once(&cluster.local().pki, &patch()).await;
     let conditions = cluster.local().conditions().await;
-    let mut sides = [
-        Side::new("no webhook", cluster.namespace_opted_out("without").await),
-        Side::new("tolerarch in observe mode", observed),
-        Side::new(
+    let mut variants = [
+        Variant::new("no webhook", cluster.namespace_opted_out("without").await),
+        Variant::new("tolerarch in observe mode", observed),
+        Variant::new(
             "a stub that answers the same at once",
-            called(cluster, &stub.url, json!([])).await,
+            namespace_calling(cluster, &stub.url, json!([])).await,
         ),
-        Side::new(
+        Variant::new(
             "tolerarch",
-            called(cluster, &enforcing.url, json!([])).await,
+            namespace_calling(cluster, &enforcing.url, json!([])).await,
         ),
-        Side::new(
+        Variant::new(
             "tolerarch with matchConditions",
-            called(cluster, &enforcing.url, conditions).await,
+            namespace_calling(cluster, &enforcing.url, conditions).await,
         ),
     ];
-    for side in &sides {
+    for variant in &variants {
         let pod = pod(&[&cluster.images.tag("multi")]);
-        side.namespace.apply(&deployment("web", 0, &pod)).await;
+        variant.namespace.apply(&deployment("web", 0, &pod)).await;
     }
     let mut to_tolerarch = 0;
     let mut to_stub = 0;
     // The first round is for warming up.
     for round in 0..=ROUNDS {
-        for turn in 0..sides.len() {
-            // Each side follows each other one in some round.
-            let place = if round % 2 == 0 {
+        for turn in 0..variants.len() {
+            // The order alternates, so that no variant always follows the same one.
+            let index = if round % 2 == 0 {
                 turn
             } else {
-                sides.len() - 1 - turn
+                variants.len() - 1 - turn
             };
-            let side = &mut sides[place];
-            let tolerarch_before = opened(&enforcing).await;
+            let variant = &mut variants[index];
+            let tolerarch_before = accepted_connections(&enforcing).await;
             let stub_before = stub.connections();
-            let took = bound_after(&side.namespace).await;
+            let took = time_to_bind(&variant.namespace).await;
             if round > 0 {
-                side.took.push(took);
+                variant.took.push(took);
                 to_stub += stub.connections() - stub_before;
-                if side.what == "tolerarch" {
-                    to_tolerarch += opened(&enforcing).await - tolerarch_before;
+                if variant.what == "tolerarch" {
+                    to_tolerarch += accepted_connections(&enforcing).await - tolerarch_before;
                 }
             }
         }
     }
-    let [without, _, stub, tolerarch, conditioned] = &sides;
+    let [without, _, stub, tolerarch, conditioned] = &variants;
     println!(
         "scale-up: {PODS} Pods are bound after {:.2?} without webhooks",
         without.fastest()
     );
-    for side in &sides[1..] {
-        let (median, fastest) = side.times(without);
+    for variant in &variants[1..] {
+        let Ratio { median, fastest } = variant.ratio_to(without);
         println!(
             "  {:<38} {:.2?}, {median:.2} times as long (fastest {fastest:.2})",
-            side.what,
-            side.fastest()
+            variant.what,
+            variant.fastest()
         );
     }
-    let ((median, fastest), (conditions, _)) =
-        (tolerarch.times(stub), conditioned.times(tolerarch));
+    let Ratio { median, fastest } = tolerarch.ratio_to(stub);
+    let conditions = conditioned.ratio_to(tolerarch).median;
     println!(
         "  tolerarch/stub {median:.3} (fastest {fastest:.3}); with matchConditions/without {conditions:.3}"
     );
     println!(
         "  connections opened by {ROUNDS} bursts: {to_tolerarch} to tolerarch, {to_stub} to the stub"
     );
-    // How many calls find a connection is up to the API server. A server that closes connections by itself sees one connection for
-    // each call, twice as many as a stub that closes none.
+    // The API server decides how many calls reuse a connection. If tolerarch closed connections, it would get one for each call,
+    // twice as many as a stub that closes none.
     assert!(
         2 * to_tolerarch < 3 * to_stub,
         "{to_tolerarch} of {} calls, {to_stub} to the stub",
         ROUNDS * PODS
     );
-    let (_, ratio) = tolerarch.times(without);
-    assert!(ratio < AT_MOST, "{ratio}");
+    let ratio = tolerarch.ratio_to(without).fastest;
+    assert!(ratio < MAXIMUM_RATIO, "{ratio}");
 }
 
-/// What tolerarch answers for a Pod of the Deployment.
+/// Returns tolerarch's patch for a Pod of the Deployment.
 fn patch() -> Value {
     json!([
         {"op": "add", "path": "/spec/tolerations/-",
@@ -142,8 +152,8 @@ fn patch() -> Value {
     ])
 }
 
-/// A namespace for whose Pods a webhook is called, under these conditions.
-async fn called(cluster: &Cluster, url: &str, conditions: Value) -> Namespace {
+/// Creates a namespace for which the webhook at `url` is called under these conditions.
+async fn namespace_calling(cluster: &Cluster, url: &str, conditions: Value) -> Namespace {
     let change = |webhook: &mut Value| webhook["matchConditions"] = conditions;
     let namespace = cluster.namespace_with_changed("called", url, change).await;
     cluster.until_called(&namespace).await;
@@ -155,13 +165,13 @@ async fn called(cluster: &Cluster, url: &str, conditions: Value) -> Namespace {
     namespace
 }
 
-/// How many connections it has accepted.
-async fn opened(tolerarch: &Tolerarch) -> usize {
+/// Returns how many connections tolerarch has accepted.
+async fn accepted_connections(tolerarch: &Tolerarch) -> usize {
     tolerarch.metric("tolerarch_tls_handshakes_total").await
 }
 
-/// Scales from zero up, and down again; how long it took until all Pods were bound.
-async fn bound_after(namespace: &Namespace) -> Duration {
+/// Scales up from zero and down again. Returns how long it took until all Pods were bound.
+async fn time_to_bind(namespace: &Namespace) -> Duration {
     let start = Instant::now();
     scale(namespace, PODS).await;
     namespace.until_bound("web", PODS).await;

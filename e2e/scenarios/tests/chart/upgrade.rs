@@ -1,5 +1,5 @@
-//! From the release before to this one, back, and to this one again. Each finds what the other has left: the authority of the
-//! certificates, answers in the shared cache, the record of images that failed.
+//! Upgrades from the previous release to this one, rolls back, and upgrades again. Each release uses what the other has left:
+//! the authority of the certificates, answers in the shared cache, and the record of failed images.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::releases::{NOW, rolled_out, version_before};
 use crate::documentation::commands_of;
 
-/// What one release leaves for the other.
+/// What a release leaves for the other.
 struct Traces {
-    /// Begin of the tags whose platforms it stores in the shared cache.
+    /// The prefix of the tags whose platforms the release stores in the shared cache.
     stored: &'static str,
-    /// Tag of the image that fails while it is installed.
+    /// The tag of the image that fails while the release is installed.
     failing: &'static str,
 }
 
@@ -27,36 +27,36 @@ const OF_NOW: Traces = Traces {
     stored: "stored-now",
     failing: "lies-too",
 };
-/// How many tags are stored. On a busy machine the cache may answer too late for some, and the registry is asked.
+/// How many tags are stored. On a busy machine the cache may answer too late for some, and the registry is used.
 const STORED: usize = 10;
 
-/// The state that both releases share, as it was before the upgrade.
+/// The state before the upgrade that both releases share.
 struct Upgrade<'c> {
     cluster: &'c Cluster,
     namespace: Namespace,
     ca_bundle: Value,
-    /// Calls that had failed by TLS before the upgrade, as the API server logged them.
+    /// The API server's log lines of calls that failed by TLS before the upgrade.
     tls_failures: BTreeSet<String>,
 }
 
-pub(super) async fn there_and_back(cluster: &Cluster, enable_test: &str) {
+pub(super) async fn upgrade_and_roll_back(cluster: &Cluster, enable_test: &str) {
     let shell = async |command: &str| drop(cluster.kind().shell(Kind::repository(), command).await);
     let upgrade = Upgrade::begin(cluster).await;
-    upgrade.leave(&OF_BEFORE).await;
+    upgrade.leave_traces(&OF_BEFORE).await;
 
     for command in commands_of("docs/upgrade.md") {
         shell(&command).await;
-        upgrade.arrives(NOW, &[OF_BEFORE]).await;
+        upgrade.until_installed(NOW, &[OF_BEFORE]).await;
     }
-    upgrade.leave(&OF_NOW).await;
+    upgrade.leave_traces(&OF_NOW).await;
 
     shell("helm rollback tolerarch 1 --namespace tolerarch").await;
     upgrade
-        .arrives(&version_before(), &[OF_BEFORE, OF_NOW])
+        .until_installed(&version_before(), &[OF_BEFORE, OF_NOW])
         .await;
 
     shell(enable_test).await;
-    upgrade.arrives(NOW, &[OF_BEFORE, OF_NOW]).await;
+    upgrade.until_installed(NOW, &[OF_BEFORE, OF_NOW]).await;
     assert_eq!(tls_failures(cluster.kind()).await, upgrade.tls_failures);
 }
 
@@ -72,9 +72,10 @@ impl<'c> Upgrade<'c> {
         }
     }
 
-    async fn leave(&self, traces: &Traces) {
+    /// Stores answers in the shared cache, and lets an image fail.
+    async fn leave_traces(&self, traces: &Traces) {
         let kind = self.cluster.kind();
-        for tag in stored(traces) {
+        for tag in stored_tags(traces) {
             kind.push_index(&tag, &["linux/amd64", "linux/arm64"]).await;
             let image = self.cluster.images.tag(&tag);
             until(&format!("{tag} is looked up"), async || {
@@ -87,18 +88,18 @@ impl<'c> Upgrade<'c> {
         let mut failing = pod(&[&self.cluster.images.program(name)]);
         failing["metadata"] = json!({"name": name});
         failing["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": "plain"});
-        // What the container writes is evidence for its namespace.
+        // The container's output is evidence for its namespace.
         failing["spec"]["containers"][0]["terminationMessagePolicy"] =
             "FallbackToLogsOnError".into();
         self.namespace.pod(&failing).await;
-        self.until_kept_closed(traces).await;
+        self.until_kept_away(traces).await;
         // Without the Pod the controller cannot record the failure a second time.
         let at_once = DeleteParams::default().grace_period(0);
         self.namespace.pods().delete(name, &at_once).await.unwrap();
     }
 
-    /// Waits for a release, and looks for what was left to it.
-    async fn arrives(&self, version: &str, left: &[Traces]) {
+    /// Waits until a release is installed, and checks that it uses these traces.
+    async fn until_installed(&self, version: &str, left: &[Traces]) {
         rolled_out(self.cluster, version).await;
         assert_eq!(ca_bundle(self.cluster).await, self.ca_bundle);
         for traces in left {
@@ -107,15 +108,15 @@ impl<'c> Upgrade<'c> {
                 "chart: {version} finds {answered} of {STORED} {}; ",
                 traces.stored
             );
-            assert!(answered > 0, "the registry was asked");
-            self.until_kept_closed(traces).await;
+            assert!(answered > 0, "all answers came from the registry");
+            self.until_kept_away(traces).await;
         }
     }
 
     async fn answered_by_the_cache(&self, traces: &Traces) -> usize {
         let mut answered = 0;
-        for tag in stored(traces) {
-            // Who asks the registry finds one platform only.
+        for tag in stored_tags(traces) {
+            // The registry now has only one platform.
             let one = ["linux/amd64"];
             self.cluster.kind().push_index(&tag, &one).await;
             let created = self.dry_run(&self.cluster.images.tag(&tag)).await;
@@ -128,10 +129,10 @@ impl<'c> Upgrade<'c> {
         answered
     }
 
-    /// Waits until an image is kept from the pool as it has failed. A replica may get Pods before it has read the record.
-    async fn until_kept_closed(&self, traces: &Traces) {
+    /// Waits until a failed image is kept out of the pool. A replica may decide Pods before it has read the record.
+    async fn until_kept_away(&self, traces: &Traces) {
         let image = self.cluster.images.program(traces.failing);
-        until(&format!("{image} is kept closed"), async || {
+        until(&format!("{image} is kept away"), async || {
             let created = self.dry_run(&image).await;
             reason(&created).starts_with("failed-there").then_some(())
         })
@@ -143,8 +144,8 @@ impl<'c> Upgrade<'c> {
     }
 }
 
-/// The tags that one release has stored.
-fn stored(traces: &Traces) -> impl Iterator<Item = String> {
+/// Returns the tags whose platforms a release has stored.
+fn stored_tags(traces: &Traces) -> impl Iterator<Item = String> {
     (0..STORED).map(|number| format!("{}-{number}", traces.stored))
 }
 
@@ -152,7 +153,7 @@ async fn ca_bundle(cluster: &Cluster) -> Value {
     cluster.shipped_webhook().await["clientConfig"]["caBundle"].clone()
 }
 
-/// What the API server has logged of calls that failed by a certificate.
+/// Returns the API server's log lines of calls that failed by TLS.
 async fn tls_failures(kind: &Kind) -> BTreeSet<String> {
     let logs = [
         "--namespace",
@@ -171,7 +172,7 @@ async fn tls_failures(kind: &Kind) -> BTreeSet<String> {
     failures
 }
 
-/// Why a Pod was left unchanged, and nothing where it was not.
+/// Returns the reason for which a Pod stayed unchanged, or an empty text.
 fn reason(pod: &Pod) -> &str {
     let annotations = pod.metadata.annotations.as_ref();
     let reason = annotations.and_then(|annotations| annotations.get("tolerarch.io/reason"));

@@ -1,4 +1,4 @@
-//! What the pages in `docs/from/` take for granted: the values that each shows, and what its tool has installed.
+//! What the pages in `docs/from/` expect: the values that each shows, and what its tool has installed.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::migration::{Page, pages};
 
-/// Gets everything ready for the commands of a page; for pages elsewhere there is nothing to do.
+/// Prepares the cluster for the commands of a page. Does nothing for pages outside `docs/from/`.
 pub(super) async fn prepare(admin: &AdminCluster, name: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pages = pages(&root);
@@ -39,7 +39,7 @@ pub(super) async fn prepare(admin: &AdminCluster, name: &str) {
     }
 }
 
-/// Leaves the nodes and the installation as they were before the pages.
+/// Restores the nodes and the installation.
 pub(super) async fn clean_up(admin: &AdminCluster) {
     admin
         .run("kubectl taint nodes --selector kubernetes.io/arch=arm64 supported-arch:NoSchedule-")
@@ -49,7 +49,7 @@ pub(super) async fn clean_up(admin: &AdminCluster) {
         .await;
 }
 
-/// Objects by the names that the manifests of the tool, or its page, give them.
+/// Returns the objects of a tool, named as in its manifests or on its page.
 fn objects(page: &str) -> Vec<Value> {
     match page {
         "archaware-controller" => vec![deployment("kube-system", "archaware-controller")],
@@ -80,7 +80,7 @@ fn objects(page: &str) -> Vec<Value> {
             secret("tolerable", "creds"),
             webhook("tolerable-configuration"),
         ],
-        other => panic!("docs/from/{other}.md: nothing is known of what its tool has installed"),
+        other => panic!("docs/from/{other}.md: its tool's objects are missing here"),
     }
 }
 
@@ -97,7 +97,7 @@ fn secret(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// A webhook configuration that calls nothing.
+/// Returns a webhook configuration without webhooks.
 fn webhook(name: &str) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -123,7 +123,7 @@ fn deployment(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// The definition of a kind, with any content.
+/// Returns the definition of a kind with any fields.
 fn kind(group: &str, version: &str, kind: &str, scope: &str) -> Value {
     let singular = kind.to_lowercase();
     let plural = match singular.strip_suffix('y') {
@@ -148,7 +148,7 @@ fn kind(group: &str, version: &str, kind: &str, scope: &str) -> Value {
     })
 }
 
-/// An object of such a kind, in the namespace `default` if it is in one.
+/// Returns an object of such a kind; a namespaced one is created in `default`.
 fn custom(group: &str, version: &str, kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": format!("{group}/{version}"),

@@ -1,30 +1,39 @@
-//! A picture of the dashboard, for those who have no Grafana at hand: panels, lines and legends where Grafana would put them.
+//! A picture of the dashboard for readers without Grafana. Panels, lines and legends are where Grafana puts them.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// Of 24 columns, and of a unit of height, in pixels.
+/// The width of one of 24 columns, in pixels.
 const COLUMN: f64 = 50.0;
+/// A unit of height, in pixels.
 const UNIT: f64 = 26.0;
 const COLOURS: [&str; 10] = [
     "#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#5195ce", "#ba43a9", "#a98ad8",
     "#508642", "#cca300",
 ];
-/// Legends have so many rows at most.
+/// The maximum number of rows of a legend.
 const LEGEND_ROWS: usize = 3;
 
-/// A part of the dashboard.
+/// A panel of the dashboard.
 pub(super) struct Panel {
     title: String,
     kind: String,
     unit: String,
-    /// From the left and from the top, width and height, in pixels.
-    place: [f64; 4],
+    frame: Frame,
     lines: Vec<Line>,
 }
 
-/// What a query has found for one set of labels.
+/// A position from the left and from the top, and a size, in pixels.
+#[derive(Clone, Copy)]
+struct Frame {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+}
+
+/// The result of a query for one set of labels.
 pub(super) struct Line {
     name: String,
     /// Seconds since 1970, and values.
@@ -34,25 +43,25 @@ pub(super) struct Line {
 impl Panel {
     pub(super) fn of(panel: &Value, lines: Vec<Line>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let place =
+        let pixels =
             |key: &str, unit: f64| panel["gridPos"][key].as_f64().unwrap_or_default() * unit;
         Self {
             title: text(&panel["title"]),
             kind: text(&panel["type"]),
             unit: text(&panel["fieldConfig"]["defaults"]["unit"]),
-            place: [
-                place("x", COLUMN),
-                place("y", UNIT),
-                place("w", COLUMN),
-                place("h", UNIT),
-            ],
+            frame: Frame {
+                left: pixels("x", COLUMN),
+                top: pixels("y", UNIT),
+                width: pixels("w", COLUMN),
+                height: pixels("h", UNIT),
+            },
             lines,
         }
     }
 }
 
 impl Line {
-    /// A series of Prometheus, called as Grafana's `legend` says.
+    /// Makes a line of a series of Prometheus, named by Grafana's `legend`.
     pub(super) fn of(series: &Value, legend: &str) -> Self {
         let mut name = legend.to_owned();
         for (label, value) in series["metric"].as_object().into_iter().flatten() {
@@ -61,23 +70,25 @@ impl Line {
                 value.as_str().unwrap_or_default(),
             );
         }
-        let points = series["values"].as_array().into_iter().flatten();
-        let points = points.filter_map(|point| {
-            let value: f64 = point[1].as_str()?.parse().ok()?;
-            Some((point[0].as_f64()?, value)).filter(|_| value.is_finite())
-        });
-        Self {
-            name,
-            points: points.collect(),
+        let mut points = Vec::new();
+        for point in series["values"].as_array().into_iter().flatten() {
+            let time = point[0].as_f64();
+            let value = point[1].as_str().and_then(|value| value.parse().ok());
+            if let (Some(time), Some(value)) = (time, value)
+                && f64::is_finite(value)
+            {
+                points.push((time, value));
+            }
         }
+        Self { name, points }
     }
 }
 
-/// Draws them, between these seconds since 1970.
+/// Draws panels between these seconds since 1970.
 pub(super) fn svg(panels: &[Panel], from: u64, to: u64) -> String {
     let height = panels
         .iter()
-        .map(|panel| panel.place[1] + panel.place[3])
+        .map(|panel| panel.frame.top + panel.frame.height)
         .fold(0.0, f64::max);
     let width = 24.0 * COLUMN;
     let mut out = format!(
@@ -95,9 +106,15 @@ fn draw(out: &mut String, panel: &Panel, span: (f64, f64)) {
         title,
         kind,
         unit,
-        place: [left, top, width, height],
+        frame,
         lines,
     } = panel;
+    let Frame {
+        left,
+        top,
+        width,
+        height,
+    } = *frame;
     text(
         out,
         (left + 10.0, top + 18.0),
@@ -107,63 +124,58 @@ fn draw(out: &mut String, panel: &Panel, span: (f64, f64)) {
     if kind == "row" {
         return;
     }
-    let frame = "fill=\"none\" stroke=\"#2c2e36\" rx=\"3\"";
-    let inner = width - 6.0;
-    let deep = height - 6.0;
+    let style = "fill=\"none\" stroke=\"#2c2e36\" rx=\"3\"";
+    let inner_width = width - 6.0;
+    let inner_height = height - 6.0;
     put(
         out,
         format_args!(
-            "<rect x=\"{}\" y=\"{}\" width=\"{inner}\" height=\"{deep}\" {frame}/>",
+            "<rect x=\"{}\" y=\"{}\" width=\"{inner_width}\" height=\"{inner_height}\" {style}/>",
             left + 3.0,
             top + 3.0
         ),
     );
     if kind == "stat" {
-        let last = lines
-            .first()
-            .and_then(|line| line.points.last())
-            .map(|(_, value)| spoken(*value, unit));
-        let name = lines
-            .first()
-            .map(|line| line.name.as_str())
-            .unwrap_or_default();
-        let place = (left + width / 2.0, top + height * 0.62);
-        text(
-            out,
-            place,
-            "font-size=\"30\" fill=\"#73bf69\" text-anchor=\"middle\"",
-            &last.unwrap_or_default(),
-        );
-        text(
-            out,
-            (place.0, top + height - 14.0),
-            "text-anchor=\"middle\"",
-            name,
-        );
+        stat(out, lines.first(), unit, *frame);
         return;
     }
-    let rows = legend(
-        out,
-        lines,
-        [*left + 12.0, top + height - 12.0, width - 24.0],
-    );
-    let area = [
-        left + 62.0,
-        top + 32.0,
-        width - 76.0,
-        height - 50.0 - 15.0 * rows as f64,
-    ];
+    let rows = legend(out, lines, [left + 12.0, top + height - 12.0, width - 24.0]);
+    let area = Frame {
+        left: left + 62.0,
+        top: top + 32.0,
+        width: width - 76.0,
+        height: height - 50.0 - 15.0 * rows as f64,
+    };
     chart(out, lines, unit, area, span);
 }
 
-/// Lines over time, and what their heights mean.
-fn chart(
-    out: &mut String,
-    lines: &[Line],
-    unit: &str,
-    [x, y, width, height]: [f64; 4],
-    (from, to): (f64, f64),
-) {
+/// Draws the last value of a line in large type, and the name of the line.
+fn stat(out: &mut String, line: Option<&Line>, unit: &str, frame: Frame) {
+    let middle = frame.left + frame.width / 2.0;
+    let last_value = line.and_then(|line| line.points.last());
+    let value = last_value.map(|(_, value)| formatted(*value, unit));
+    text(
+        out,
+        (middle, frame.top + frame.height * 0.62),
+        "font-size=\"30\" fill=\"#73bf69\" text-anchor=\"middle\"",
+        &value.unwrap_or_default(),
+    );
+    text(
+        out,
+        (middle, frame.top + frame.height - 14.0),
+        "text-anchor=\"middle\"",
+        line.map(|line| line.name.as_str()).unwrap_or_default(),
+    );
+}
+
+/// Draws lines over time, and the scale of their values.
+fn chart(out: &mut String, lines: &[Line], unit: &str, area: Frame, (from, to): (f64, f64)) {
+    let Frame {
+        left: x,
+        top: y,
+        width,
+        height,
+    } = area;
     let values = lines
         .iter()
         .flat_map(|line| line.points.iter().map(|(_, value)| *value));
@@ -179,7 +191,7 @@ fn chart(
             out,
             (x - 6.0, level + 4.0),
             "text-anchor=\"end\"",
-            &spoken(highest * part, unit),
+            &formatted(highest * part, unit),
         );
     }
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
@@ -195,28 +207,27 @@ fn chart(
     }
 }
 
-/// From below, as many rows as it takes, which it gives.
+/// Draws a legend from the bottom up. Returns the number of its rows.
 fn legend(out: &mut String, lines: &[Line], [left, bottom, width]: [f64; 3]) -> usize {
     let mut rows: Vec<Vec<(f64, usize)>> = vec![Vec::new()];
     let mut x = 0.0;
-    for (place, line) in lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| !line.name.is_empty())
-    {
-        let wide = 26.0 + 6.0 * line.name.chars().count() as f64;
-        if x > 0.0 && x + wide > width {
+    for (index, line) in lines.iter().enumerate() {
+        if line.name.is_empty() {
+            continue;
+        }
+        let entry_width = 26.0 + 6.0 * line.name.chars().count() as f64;
+        if x > 0.0 && x + entry_width > width {
             rows.push(Vec::new());
             x = 0.0;
         }
-        rows.last_mut().expect("one at least").push((x, place));
-        x += wide;
+        rows.last_mut().expect("one at least").push((x, index));
+        x += entry_width;
     }
     rows.truncate(LEGEND_ROWS);
     for (row, entries) in rows.iter().rev().enumerate() {
         let y = bottom - 15.0 * row as f64;
-        for (x, place) in entries {
-            let colour = COLOURS[place % COLOURS.len()];
+        for (x, index) in entries {
+            let colour = COLOURS[index % COLOURS.len()];
             let at = left + x;
             put(
                 out,
@@ -225,7 +236,7 @@ fn legend(out: &mut String, lines: &[Line], [left, bottom, width]: [f64; 3]) -> 
                     y - 5.0
                 ),
             );
-            text(out, (at + 14.0, y), "", &lines[*place].name);
+            text(out, (at + 14.0, y), "", &lines[*index].name);
         }
     }
     rows.len()
@@ -240,11 +251,11 @@ fn text(out: &mut String, (x, y): (f64, f64), style: &str, text: &str) {
 }
 
 fn put(out: &mut String, what: std::fmt::Arguments<'_>) {
-    writeln!(out, "{what}").expect("a String takes all");
+    writeln!(out, "{what}").expect("writing to a String does not fail");
 }
 
-/// A value in Grafana's words.
-fn spoken(value: f64, unit: &str) -> String {
+/// Formats a value as Grafana does.
+fn formatted(value: f64, unit: &str) -> String {
     match unit {
         "percentunit" => format!("{:.1} %", value * 100.0),
         "s" if value >= 2.0 * 86_400.0 => format!("{:.1} days", value / 86_400.0),

@@ -1,4 +1,4 @@
-//! A place for one of the controllers, and the manifests of the page.
+//! A cluster for one of the controllers, and the manifests of the page.
 
 use std::fs;
 use std::path::Path;
@@ -11,21 +11,22 @@ use kube::{Api, ResourceExt};
 use scenarios::{Cluster, Namespace, Process, Tolerarch, WorkloadController, until_ok};
 use serde_json::{Value, json};
 
-/// The page, whose images stand for those of the scenarios.
+/// The page. The images of the scenarios replace its images.
 const PAGE: &str = "../../docs/workloads.md";
 const ON_BOTH: &str = "registry.example.com/team/trainer:2.1";
 const ON_AMD64: &str = "registry.example.com/team/report:1.0";
 
-/// A cluster with one of the controllers, and a namespace whose Pods a tolerarch with these settings decides.
-pub(super) struct Site {
+/// A cluster with one of the controllers, and a namespace whose Pods a tolerarch decides.
+pub(super) struct WorkloadCluster {
     pub(super) cluster: Cluster,
     pub(super) namespace: Namespace,
-    _parts: (Process, Tolerarch),
-    /// The calls before those that count.
-    before: u64,
+    _controller: Process,
+    _tolerarch: Tolerarch,
+    /// How often tolerarch was called before the scenario began.
+    calls_before: u64,
 }
 
-impl Site {
+impl WorkloadCluster {
     pub(super) async fn start(
         cluster: &Cluster,
         controller: WorkloadController,
@@ -35,30 +36,31 @@ impl Site {
         let controller = controller.start(&cluster).await;
         let tolerarch = cluster.local().tolerarch(settings).await;
         let namespace = cluster.namespace_with("workloads", &tolerarch.url).await;
-        // The controller's own webhooks have to answer for that, too.
+        // This also proves that the controller's webhooks answer.
         cluster.until_called(&namespace).await;
-        let before = cluster.calls_of(&namespace).await;
+        let calls_before = cluster.calls_of(&namespace).await;
         Self {
             cluster,
             namespace,
-            _parts: (controller, tolerarch),
-            before,
+            _controller: controller,
+            _tolerarch: tolerarch,
+            calls_before,
         }
     }
 
-    /// How often the API server has called tolerarch for the Pods of the namespace.
+    /// Returns how often the API server has called tolerarch for the Pods of the namespace.
     pub(super) async fn calls(&self) -> u64 {
-        self.cluster.calls_of(&self.namespace).await - self.before
+        self.cluster.calls_of(&self.namespace).await - self.calls_before
     }
 
     /// Applies the objects of a block of manifests below a heading of the page.
-    pub(super) async fn apply(&self, heading: &str, place: usize) {
-        let objects = self.objects(heading, place).await;
+    pub(super) async fn apply(&self, heading: &str, block: usize) {
+        let objects = self.objects(heading, block).await;
         self.apply_objects(&objects).await;
     }
 
-    /// Those objects, with images of the scenarios.
-    pub(super) async fn objects(&self, heading: &str, place: usize) -> Vec<Value> {
+    /// Returns the objects of a block of manifests below a heading of the page, with images of the scenarios.
+    pub(super) async fn objects(&self, heading: &str, index: usize) -> Vec<Value> {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
         let page = fs::read_to_string(page).unwrap();
         let begin = format!("\n## {heading}\n");
@@ -67,8 +69,8 @@ impl Site {
             .unwrap_or_else(|| panic!("no{begin}"))
             .1;
         let section = section.split("\n## ").next().unwrap_or_default();
-        let block = section.split("```yaml\n").nth(place + 1);
-        let block = block.unwrap_or_else(|| panic!("no block {place} of {heading}"));
+        let block = section.split("```yaml\n").nth(index + 1);
+        let block = block.unwrap_or_else(|| panic!("no block {index} of {heading}"));
         let block = block.split("```").next().unwrap_or_default();
         let images = &self.cluster.images;
         let block = block.replace(ON_BOTH, &images.tag("multi"));
@@ -82,8 +84,8 @@ impl Site {
         let namespace = ["--namespace", &self.namespace.name];
         let text = local.kubectl(&[&create[..], &namespace[..]].concat()).await;
         let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-        let mut objects: Vec<Value> = objects.map(|one| one.unwrap()).collect();
-        objects.iter_mut().for_each(without_grace);
+        let mut objects: Vec<Value> = objects.map(|object| object.unwrap()).collect();
+        objects.iter_mut().for_each(remove_grace_period);
         objects
     }
 
@@ -127,7 +129,7 @@ impl Site {
             .await
     }
 
-    /// Plays the kubelets until the Rollout of the page is in this phase.
+    /// Reports all Pods as ready, as kubelets do, until the Rollout of the page is in this phase.
     pub(super) async fn until_phase(&self, phase: &str) {
         let rollouts = self.api("argoproj.io/v1alpha1", "Rollout");
         let ready = json!({"status": {"phase": "Running", "conditions": [
@@ -136,7 +138,7 @@ impl Site {
         until_ok(&format!("the Rollout is {phase}"), async || {
             let pods = self.namespace.pods().list(&ListParams::default()).await;
             for pod in pods.map_err(|error| error.to_string())? {
-                // It may be gone by now.
+                // The Pod may have been deleted meanwhile.
                 let _ = self.set_status(&pod, &ready).await;
             }
             let rollout = rollouts
@@ -145,7 +147,7 @@ impl Site {
                 .map_err(|error| error.to_string())?;
             let status = &rollout.data["status"];
             match status["phase"].as_str() {
-                Some(found) if found == phase => Ok(()),
+                Some(current) if current == phase => Ok(()),
                 _ => Err(status.to_string()),
             }
         })
@@ -153,15 +155,15 @@ impl Site {
     }
 }
 
-/// Without kubelets only a Pod without grace ends at once.
-fn without_grace(value: &mut Value) {
+/// Removes the grace period from all Pods in an object: without kubelets, no other Pod ends at once.
+fn remove_grace_period(value: &mut Value) {
     if value.get("containers").is_some() {
         value["terminationGracePeriodSeconds"] = 0.into();
         return;
     }
     match value {
-        Value::Object(fields) => fields.values_mut().for_each(without_grace),
-        Value::Array(entries) => entries.iter_mut().for_each(without_grace),
+        Value::Object(fields) => fields.values_mut().for_each(remove_grace_period),
+        Value::Array(entries) => entries.iter_mut().for_each(remove_grace_period),
         _ => {}
     }
 }
