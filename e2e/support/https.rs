@@ -1,5 +1,5 @@
-//! HTTP/1.1 over TLS as the API server uses it for webhooks, with keep-alive. Many tests send bytes that no client library
-//! would send, so this uses none.
+//! A client for HTTP/1.1 over TLS with keep-alive, as API servers call webhooks. It is written by hand, as many tests send bytes that no
+//! client library would send.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tokio_rustls::TlsConnector;
 
 use super::soon;
 
-/// The name for which the API server verifies the webhook's certificate: service and namespace.
+/// Name under which API servers call the webhook: service and namespace.
 pub(crate) const NAME: &str = "tolerarch.tolerarch.svc";
 
-/// Returns the TLS settings of a client that trusts this authority, with these versions and protocols.
+/// Returns TLS settings that trust this authority, and offer these versions and protocols.
 pub(crate) fn trusting(
     pki: &Pki,
     versions: &[&'static SupportedProtocolVersion],
@@ -42,7 +42,7 @@ pub(crate) fn trusting(
     config
 }
 
-/// A client of one address.
+/// Opens connections to one address.
 #[derive(Clone)]
 pub(crate) struct Client {
     address: SocketAddr,
@@ -50,12 +50,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Makes a client without TLS.
+    /// Returns a client without TLS.
     pub(crate) fn plain(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
-    /// Makes a client with the TLS settings of the API server.
+    /// Returns a client with the TLS settings of API servers.
     pub(crate) fn secure(address: SocketAddr, pki: &Pki) -> Self {
         Self::plain(address).with(trusting(pki, rustls::DEFAULT_VERSIONS, &["http/1.1"]))
     }
@@ -72,7 +72,7 @@ impl Client {
         self.address
     }
 
-    /// Opens a connection. Returns an error if it is refused or the handshake fails.
+    /// Opens a connection. Returns an error if it is refused or its handshake fails.
     pub(crate) async fn try_connect(&self) -> io::Result<Connection> {
         let connect = async {
             let tcp = TcpStream::connect(self.address).await?;
@@ -107,18 +107,18 @@ impl Client {
         self.try_connect().await.unwrap()
     }
 
-    /// Sends a request on a new connection, and returns the answer.
+    /// Sends a request on a new connection.
     pub(crate) async fn ask(&self, request: &[u8]) -> Answer {
         self.connect().await.ask(request).await
     }
 
-    /// Sends a GET request on a new connection, and returns the answer.
+    /// Sends a GET request on a new connection.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(&request("GET", path, &[], b"")).await
     }
 }
 
-/// Returns a request with `Content-Length`.
+/// Returns the bytes of a request with `Content-Length`.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {NAME}:443\r\nUser-Agent: kube-apiserver-admission\r\n\
@@ -138,21 +138,21 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// An open connection.
 pub(crate) struct Connection {
     stream: BufReader<Box<dyn Stream>>,
-    /// The result of the handshake.
+    /// Result of the handshake.
     pub(crate) session: Session,
 }
 
-/// The result of a TLS handshake.
+/// Result of a TLS handshake.
 #[derive(Default)]
 pub(crate) struct Session {
-    /// The server's certificate, DER.
+    /// The server's certificate in DER.
     pub(crate) certificate: Vec<u8>,
     pub(crate) version: Option<rustls::ProtocolVersion>,
     pub(crate) protocol: Option<String>,
 }
 
 impl Connection {
-    /// Sends a request and returns the answer, which may come before the whole request is sent.
+    /// Sends a request and reads its answer, which may arrive before the whole request is sent.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> Answer {
         let sent = self.send(request).await;
         match self.answer().await {
@@ -167,18 +167,18 @@ impl Connection {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        soon("bytes are sent", send).await
+        soon("bytes are accepted", send).await
     }
 
-    /// Returns the next answer, or an error if the connection ends first.
+    /// Reads the next answer. Returns an error if the connection ends first.
     pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
         soon("an answer", self.read()).await
     }
 
-    /// Waits until the other side closes the connection. Returns the bytes received before.
+    /// Waits until the other side ends the connection, and returns the bytes before that.
     pub(crate) async fn end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // The connection may also end with a reset.
+        // A reset also ends the connection.
         let _ = soon(
             "the end of a connection",
             self.stream.read_to_end(&mut rest),
@@ -226,7 +226,7 @@ impl Connection {
     }
 }
 
-/// An HTTP answer.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -247,7 +247,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Whether the server closes the connection after the answer.
+    /// Returns whether the answer tells the client to close the connection.
     pub(crate) fn closes(&self) -> bool {
         self.header("connection") == Some("close")
     }
