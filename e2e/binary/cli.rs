@@ -1,4 +1,4 @@
-//! The commands that people run, as they run them: files in, tables out, and the statuses that scripts go by.
+//! The commands that people run: files and arguments in, tables and JSON out, and the exit statuses that scripts rely on.
 
 mod check;
 pub(super) mod cluster;
@@ -30,36 +30,36 @@ use crate::support::soon;
 
 const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
-/// A registry, a directory with a configuration for it, and the program.
-struct Desk {
+/// Runs commands of the program in a directory that has a configuration for a test registry.
+struct CommandLine {
     registry: Registry,
     directory: TempDir,
 }
 
-/// What a command left behind.
-struct Ran {
+/// The exit status and the output of a command.
+struct CommandOutput {
     status: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-impl Desk {
+impl CommandLine {
     async fn new(settings: Value) -> Self {
-        let desk = Self {
+        let cli = Self {
             registry: Registry::start().await,
             directory: tempfile::tempdir().unwrap(),
         };
-        desk.configure(&settings);
-        desk
+        cli.configure(&settings);
+        cli
     }
 
-    /// Writes these settings over a configuration for tests.
+    /// Writes a configuration for tests, with `settings` merged into it.
     fn configure(&self, settings: &Value) {
         let ca = self.write("ca.crt", self.registry.pki().ca_pem());
         let mut config = json!({
             "registries": {"hosts": {self.registry.address(): {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
-            // Not ended because the machine is busy.
+            // Long enough that a lookup does not end because the machine is busy.
             "lookup": {"timeout": "60s"},
         });
         json_patch::merge(&mut config, settings);
@@ -76,7 +76,7 @@ impl Desk {
         path
     }
 
-    /// An index with these platforms.
+    /// Pushes an index with these platforms, and returns its reference.
     fn image(&self, name: &str, platforms: &[&str]) -> String {
         let repo = self.registry.repo(name);
         repo.index(Some("v1"), platforms.iter().copied());
@@ -89,7 +89,7 @@ impl Desk {
             .args(["--config", "config.yaml"])
             .args(arguments)
             .current_dir(self.path());
-        // Some machines have no certificate authorities, and a warning for it.
+        // A machine without certificate authorities would add a warning to the output.
         command
             .env("SSL_CERT_FILE", self.path().join("ca.crt"))
             .env_remove("RUST_BACKTRACE");
@@ -102,12 +102,12 @@ impl Desk {
         command
     }
 
-    /// Runs a command with this on standard input.
-    async fn run_with(&self, arguments: &[&str], stdin: impl AsRef<[u8]>) -> Ran {
+    /// Runs a command with `stdin` as its standard input.
+    async fn run_with(&self, arguments: &[&str], stdin: impl AsRef<[u8]>) -> CommandOutput {
         let mut child = self.command(arguments).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         let write = async {
-            // Fails where the command reads no input.
+            // Fails if the command reads no input.
             let _ = pipe.write_all(stdin.as_ref()).await;
             drop(pipe);
         };
@@ -122,26 +122,26 @@ impl Desk {
             !stderr.contains("panic") && !stderr.contains("RUST_BACKTRACE"),
             "{stderr}"
         );
-        Ran {
+        CommandOutput {
             status: output.status.code(),
             stdout,
             stderr,
         }
     }
 
-    async fn run(&self, arguments: &[&str]) -> Ran {
+    async fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_with(arguments, "").await
     }
 
-    /// What `check -o json` says of this text.
+    /// Returns the exit status and the JSON of `check -o json` for a text on standard input.
     async fn check(&self, text: impl AsRef<[u8]>) -> (Option<i32>, Value) {
-        let ran = self
+        let output = self
             .run_with(&["check", "-f", "-", "-o", "json"], text)
             .await;
-        let json = serde_json::from_str(&ran.stdout);
+        let json = serde_json::from_str(&output.stdout);
         (
-            ran.status,
-            json.unwrap_or_else(|_| panic!("no JSON: {}{}", ran.stdout, ran.stderr)),
+            output.status,
+            json.unwrap_or_else(|_| panic!("no JSON: {}{}", output.stdout, output.stderr)),
         )
     }
 }

@@ -1,4 +1,4 @@
-//! A program that looks up the images of running Pods before the next Pod asks for them.
+//! The warm start: the program looks up images of running Pods before new Pods need them.
 
 use serde_json::json;
 use testregistry::{Kind, Registry};
@@ -11,7 +11,7 @@ use crate::support::until;
 const PODS: &str = "/api/v1/pods";
 
 #[tokio::test]
-async fn images_of_running_pods_are_known_before_the_first_review() {
+async fn images_of_running_pods_are_cached_at_start() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -30,20 +30,21 @@ async fn images_of_running_pods_are_known_before_the_first_review() {
     let warm = Program::start_with(&registry, settings, &environment).await;
     warm.logged("looked up the images of running Pods").await;
     assert!(
-        cluster.asked()[0].contains("fieldSelector=status.phase%3DRunning"),
+        cluster.requests()[0].contains("fieldSelector=status.phase%3DRunning"),
         "{:?}",
-        cluster.asked()
+        cluster.requests()
     );
-    let asked = || repo.count(|request| request.method == "GET" && request.kind == Kind::Manifest);
-    assert_eq!(asked(), 1);
+    let manifest_requests =
+        || repo.count(|request| request.method == "GET" && request.kind == Kind::Manifest);
+    assert_eq!(manifest_requests(), 1);
     assert_eq!(
         warm.review(&pod(&[&repo.reference("v1")])).await.reason,
         "tolerated"
     );
-    assert_eq!(asked(), 1, "it is known");
+    assert_eq!(manifest_requests(), 1, "the image is cached");
     let ready = warm.admin.get("/readyz?verbose").await.text();
     assert!(ready.contains("[+]warm-start ok"), "{ready}");
-    // Off by default, and then it costs nothing.
+    // The warm start is off by default.
     assert!(
         !cold
             .admin
@@ -55,7 +56,7 @@ async fn images_of_running_pods_are_known_before_the_first_review() {
 }
 
 #[tokio::test]
-async fn without_the_right_it_says_so_and_serves() {
+async fn missing_right_to_list_pods_is_reported() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testregistry::Fault;
 
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 use crate::support::review::{pod, review};
 
 fn deployment(name: &str, image: &str) -> String {
@@ -19,29 +19,29 @@ fn deployment(name: &str, image: &str) -> String {
     )
 }
 
-fn reasons(all: &Value) -> Vec<&str> {
-    all["results"]
+fn reasons(report: &Value) -> Vec<&str> {
+    report["results"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| one["reason"].as_str().unwrap())
+        .map(|result| result["reason"].as_str().unwrap())
         .collect()
 }
 
 #[tokio::test]
-async fn placed_workloads_show_which_nodes_they_need_and_prefer() {
+async fn placed_workload_shows_required_and_preferred_nodes() {
     let prefer = json!([{"platform": "linux/amd64", "weight": 80}]);
     let settings = json!({"placement": {"require": "affinity", "prefer": prefer}});
-    let desk = Desk::new(settings).await;
+    let cli = CommandLine::new(settings).await;
     let images = [
-        ("web", desk.image("multi", &BOTH)),
-        ("bills", desk.image("amd64", &BOTH[..1])),
+        ("web", cli.image("multi", &BOTH)),
+        ("bills", cli.image("amd64", &BOTH[..1])),
     ];
     let text = images
         .clone()
         .map(|(name, image)| deployment(name, &image))
         .join("---\n");
-    let table = desk.run_with(&["check", "-f", "-"], &text).await.stdout;
+    let table = cli.run_with(&["check", "-f", "-"], &text).await.stdout;
     let cells: Vec<Vec<&str>> = table
         .lines()
         .take(3)
@@ -78,7 +78,7 @@ async fn placed_workloads_show_which_nodes_they_need_and_prefer() {
         "{table}"
     );
 
-    let json = desk
+    let json = cli
         .run_with(&["check", "-f", "-", "-o", "json"], &text)
         .await
         .stdout;
@@ -93,14 +93,14 @@ async fn placed_workloads_show_which_nodes_they_need_and_prefer() {
         (&json!("amd64"), &json!("amd64=80"))
     );
 
-    // What the webhook has added before counts as well.
+    // What the webhook added earlier counts as well.
     let mut placed = pod(&[&images[1].1]);
-    let patched = desk
+    let patched = cli
         .run_with(&["check", "-f", "-", "-o", "patch"], &placed.to_string())
         .await;
     let patch: json_patch::Patch = serde_json::from_str(&patched.stdout).unwrap();
     json_patch::patch(&mut placed, &patch).unwrap();
-    let again = desk
+    let again = cli
         .run_with(&["check", "-f", "-", "-o", "json"], &placed.to_string())
         .await;
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
@@ -109,9 +109,9 @@ async fn placed_workloads_show_which_nodes_they_need_and_prefer() {
 }
 
 #[tokio::test]
-async fn forged_annotations_are_no_requirements_and_break_no_table() {
-    let desk = Desk::new(json!({"placement": {"require": "affinity"}})).await;
-    let image = desk.image("multi", &BOTH);
+async fn forged_annotations_are_ignored_and_break_no_table() {
+    let cli = CommandLine::new(json!({"placement": {"require": "affinity"}})).await;
+    let image = cli.image("multi", &BOTH);
     let forged = |name: &str, required: &str, labels: Value| {
         let mut pod = pod(&[&image]);
         pod["metadata"]["name"] = name.into();
@@ -127,37 +127,38 @@ async fn forged_annotations_are_no_requirements_and_break_no_table() {
         forged("off", &hostile, opted_out),
     ];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string();
-    let (status, all) = desk.check(&list).await;
-    assert_eq!(status, Some(0), "{all}");
-    assert_eq!(reasons(&all), ["tolerated", "opted-out"]);
-    for verdict in all["results"].as_array().unwrap() {
+    let (status, report) = cli.check(&list).await;
+    assert_eq!(status, Some(0), "{report}");
+    assert_eq!(reasons(&report), ["tolerated", "opted-out"]);
+    for verdict in report["results"].as_array().unwrap() {
         assert_eq!(verdict.get("required"), None, "{verdict}");
         assert_eq!(verdict.get("preferred"), None, "{verdict}");
     }
 
-    // Nor does a name that is far too long.
+    // A name that is far too long does not break the table either.
     let named = forged(&hostile, "amd64", json!({})).to_string();
-    let ran = desk.run_with(&["check", "-f", "-"], &named).await;
-    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-    assert!(!ran.stdout.contains('\u{1b}'), "escape sequence");
+    let output = cli.run_with(&["check", "-f", "-"], &named).await;
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    assert!(!output.stdout.contains('\u{1b}'), "escape sequence");
 }
 
 #[tokio::test]
-async fn a_profile_decides_where_one_is_named() {
-    let desk =
-        Desk::new(json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}}))
-            .await;
-    let text = deployment("web", &desk.image("multi", &BOTH));
+async fn named_profile_decides() {
+    let cli = CommandLine::new(
+        json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}}),
+    )
+    .await;
+    let text = deployment("web", &cli.image("multi", &BOTH));
     let check = async |arguments: &[&str]| {
-        let ran = desk
+        let output = cli
             .run_with(
                 &[&["check", "-f", "-", "-o", "json"], arguments].concat(),
                 &text,
             )
             .await;
-        let reason =
-            serde_json::from_str(&ran.stdout).map(|all: Value| reasons(&all)[0].to_owned());
-        (ran.status, reason.unwrap_or_default(), ran.stderr)
+        let reason = serde_json::from_str(&output.stdout)
+            .map(|report: Value| reasons(&report)[0].to_owned());
+        (output.status, reason.unwrap_or_default(), output.stderr)
     };
     let (status, reason, stderr) = check(&[]).await;
     assert_eq!((status, reason.as_str()), (Some(0), "tolerated"));
@@ -176,19 +177,19 @@ async fn a_profile_decides_where_one_is_named() {
 }
 
 #[tokio::test]
-async fn a_placeholder_is_said_to_be_one() {
-    let desk = Desk::new(json!({"registries": {"deny": ["docker.io"]}})).await;
-    let single = desk.image("single", &["linux/amd64"]);
+async fn placeholder_image_is_reported_as_one() {
+    let cli = CommandLine::new(json!({"registries": {"deny": ["docker.io"]}})).await;
+    let single = cli.image("single", &["linux/amd64"]);
     let gateway = deployment("gateway", "auto");
-    let (status, all) = desk.check(&gateway).await;
-    let error = all["results"][0]["error"].as_str().unwrap();
+    let (status, report) = cli.check(&gateway).await;
+    let error = report["results"][0]["error"].as_str().unwrap();
     assert_eq!(
         (
             status,
             error.contains("a placeholder that another webhook replaces")
         ),
         (Some(0), true),
-        "{all}"
+        "{report}"
     );
     let beside = gateway.replace(
         "- image: auto",
@@ -199,24 +200,25 @@ async fn a_placeholder_is_said_to_be_one() {
         (&beside, true),
         (&deployment("other", "nginx"), false),
     ] {
-        let ran = desk
+        let output = cli
             .run_with(&["check", "-f", "-", "--fail-on", "unknown"], text)
             .await;
         assert_eq!(
-            ran.stdout
+            output
+                .stdout
                 .contains("\nauto: a placeholder that another webhook"),
             is_placeholder,
             "{}",
-            ran.stdout
+            output.stdout
         );
     }
 }
 
 #[tokio::test]
 async fn each_workload_gets_the_decision_of_its_pods() {
-    let desk = Desk::new(json!({})).await;
-    let multi = desk.image("multi", &BOTH);
-    let single = desk.image("single", &["linux/amd64"]);
+    let cli = CommandLine::new(json!({})).await;
+    let multi = cli.image("multi", &BOTH);
+    let single = cli.image("single", &["linux/amd64"]);
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec});
     let with = |image: &str| json!({"template": template(image)});
@@ -234,10 +236,10 @@ async fn each_workload_gets_the_decision_of_its_pods() {
         review("u-1", &pod(&[&single])),
         review("u-1", &json!({"metadata": {"labels": {"tolerarch.io/mode": "off"}}, "spec": {"containers": [{}]}})),
     ]});
-    let (status, all) = desk.check(list.to_string()).await;
-    assert_eq!(status, Some(0), "{all}");
+    let (status, report) = cli.check(list.to_string()).await;
+    assert_eq!(status, Some(0), "{report}");
     assert_eq!(
-        reasons(&all),
+        reasons(&report),
         [
             "tolerated",
             "platform-missing",
@@ -252,9 +254,9 @@ async fn each_workload_gets_the_decision_of_its_pods() {
             "opted-out"
         ]
     );
-    assert_eq!(all["skipped"], json!({"Service": 1}));
-    let first = &all["results"][0];
-    let stands = [
+    assert_eq!(report["skipped"], json!({"Service": 1}));
+    let first = &report["results"][0];
+    let members = [
         "file",
         "document",
         "line",
@@ -266,7 +268,7 @@ async fn each_workload_gets_the_decision_of_its_pods() {
     ]
     .map(|key| first[key].clone());
     assert_eq!(
-        json!(stands),
+        json!(members),
         json!([
             "-",
             1,
@@ -278,19 +280,19 @@ async fn each_workload_gets_the_decision_of_its_pods() {
             ["multi-arch"]
         ])
     );
-    assert_eq!(all["results"][1]["image"], single);
-    // Each image was asked for once, and each of its platforms.
+    assert_eq!(report["results"][1]["image"], single);
+    // The image is looked up once: one request for its index, and one for each platform.
     assert_eq!(
-        desk.registry
+        cli.registry
             .count(|request| request.repo.as_deref() == Some("multi")),
         3
     );
 }
 
 #[tokio::test]
-async fn patches_apply_to_what_stands_in_the_file() {
-    let desk = Desk::new(json!({})).await;
-    let multi = desk.image("multi", &BOTH);
+async fn patch_applies_to_the_object_in_the_file() {
+    let cli = CommandLine::new(json!({})).await;
+    let multi = cli.image("multi", &BOTH);
     let spec = json!({"containers": [{"image": multi}]});
     for (document, path) in [
         (json!({"apiVersion": "v1", "kind": "Pod", "spec": spec}), ""),
@@ -315,11 +317,11 @@ async fn patches_apply_to_what_stands_in_the_file() {
             "/spec/jobTemplate/spec/template",
         ),
     ] {
-        let ran = desk
+        let output = cli
             .run_with(&["check", "-f", "-", "-o", "patch"], document.to_string())
             .await;
-        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-        let patch: json_patch::Patch = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(output.status, Some(0), "{}", output.stderr);
+        let patch: json_patch::Patch = serde_json::from_str(&output.stdout).unwrap();
         let mut patched = document.clone();
         json_patch::patch(&mut patched, &patch).unwrap();
         let pod = patched.pointer(path).unwrap();
@@ -331,26 +333,26 @@ async fn patches_apply_to_what_stands_in_the_file() {
             pod["metadata"]["annotations"]["tolerarch.io/pools"], "multi-arch",
             "{patched}"
         );
-        // Once more, and there is nothing left to do.
-        let ran = desk
+        // The patched object needs no further patch.
+        let output = cli
             .run_with(&["check", "-f", "-", "-o", "patch"], patched.to_string())
             .await;
-        assert_eq!((ran.status, &*ran.stdout), (Some(0), ""), "{patched}");
+        assert_eq!((output.status, &*output.stdout), (Some(0), ""), "{patched}");
     }
 }
 
 #[tokio::test]
-async fn pipelines_may_stumble_over_what_they_name() {
-    let desk = Desk::new(json!({})).await;
-    let unsupported = deployment("a", &desk.image("single", &["linux/amd64"]));
-    let unknown = deployment("a", &desk.registry.repo("gone").reference("v1"));
-    let good = deployment("a", &desk.image("multi", &BOTH));
+async fn fail_on_sets_the_exit_status() {
+    let cli = CommandLine::new(json!({})).await;
+    let unsupported = deployment("a", &cli.image("single", &["linux/amd64"]));
+    let unknown = deployment("a", &cli.registry.repo("gone").reference("v1"));
+    let good = deployment("a", &cli.image("multi", &BOTH));
     let opened = json!({
         "metadata": {"annotations": {"tolerarch.io/pools": "multi-arch"}},
-        "spec": {"containers": [{"image": desk.registry.repo("gone").reference("v1")}]},
+        "spec": {"containers": [{"image": cli.registry.repo("gone").reference("v1")}]},
     });
     let retracted = review("u-1", &opened).to_string();
-    for (text, on, status) in [
+    for (text, fail_on, status) in [
         (&unsupported, &["--fail-on", "unsupported"][..], 3),
         (&retracted, &["--fail-on", "unsupported"], 3),
         (&retracted, &["--fail-on", "unknown"], 3),
@@ -368,19 +370,19 @@ async fn pipelines_may_stumble_over_what_they_name() {
         (&good, &["--fail-on", "unknown,unsupported"], 0),
         (&good, &["--fail-on", "no"], 2),
     ] {
-        let arguments = [&["check", "-f", "-"], on].concat();
-        let ran = desk.run_with(&arguments, text).await;
+        let arguments = [&["check", "-f", "-"], fail_on].concat();
+        let output = cli.run_with(&arguments, text).await;
         assert_eq!(
-            ran.status,
+            output.status,
             Some(status),
-            "{on:?} {}{}",
-            ran.stdout,
-            ran.stderr
+            "{fail_on:?} {}{}",
+            output.stdout,
+            output.stderr
         );
     }
     let both = format!("{unsupported}---\nkind: [\n");
     assert_eq!(
-        desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both)
+        cli.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both)
             .await
             .status,
         Some(1)
@@ -388,101 +390,106 @@ async fn pipelines_may_stumble_over_what_they_name() {
 }
 
 #[tokio::test]
-async fn what_an_image_lacks_is_found_whatever_is_not_known() {
-    let desk = Desk::new(json!({})).await;
-    let single = desk.image("single", &["linux/amd64"]);
-    let gone = desk.registry.repo("gone").reference("v1");
-    // The one that settles it comes last, and so does its answer.
-    desk.registry
+async fn missing_platform_is_found_beside_unknown_images() {
+    let cli = CommandLine::new(json!({})).await;
+    let single = cli.image("single", &["linux/amd64"]);
+    let gone = cli.registry.repo("gone").reference("v1");
+    // The decisive image is the last container, and its answer arrives last.
+    cli.registry
         .repo("single")
         .fault(Some(Fault::drip(Duration::from_millis(1))));
-    for others in [
+    for other_container in [
         json!({"image": gone}),
         json!({"image": "Bad Image"}),
         json!({"image": gone, "imagePullPolicy": "Never"}),
     ] {
-        let spec = json!({"containers": [others, {"image": single}]});
+        let spec = json!({"containers": [other_container, {"image": single}]});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec}).to_string();
-        let ran = desk
+        let output = cli
             .run_with(&["check", "-f", "-", "--fail-on", "unsupported"], pod)
             .await;
-        assert_eq!(ran.status, Some(3), "{}{}", ran.stdout, ran.stderr);
-        assert!(ran.stdout.contains("platform-missing"), "{}", ran.stdout);
+        assert_eq!(output.status, Some(3), "{}{}", output.stdout, output.stderr);
+        assert!(
+            output.stdout.contains("platform-missing"),
+            "{}",
+            output.stdout
+        );
     }
 }
 
 #[tokio::test]
-async fn every_image_that_keeps_a_pod_closed_is_told() {
-    let desk = Desk::new(json!({})).await;
-    let amd = desk.image("amd", &["linux/amd64"]);
-    let arm = desk.image("arm", &["linux/arm64"]);
-    let gone = desk.registry.repo("gone").reference("v1");
-    let multi = desk.image("multi", &BOTH);
+async fn every_blocker_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let amd = cli.image("amd", &["linux/amd64"]);
+    let arm = cli.image("arm", &["linux/arm64"]);
+    let gone = cli.registry.repo("gone").reference("v1");
+    let multi = cli.image("multi", &BOTH);
     let containers = [&amd, &multi, &gone, &arm].map(|image| json!({"image": image}));
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}});
-    let (_, all) = desk.check(pod.to_string()).await;
+    let (_, report) = cli.check(pod.to_string()).await;
     assert_eq!(
-        all["results"][0]["blockers"],
+        report["results"][0]["blockers"],
         json!([
             {"image": amd, "reason": "platform-missing", "lacks": ["linux/arm64"]},
             {"image": gone, "reason": "not-found", "lacks": []},
             {"image": arm, "reason": "platform-missing", "lacks": ["linux/amd64"]},
         ])
     );
-    let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
-    for told in [
+    let output = cli.run_with(&["check", "-f", "-"], pod.to_string()).await;
+    for expected in [
         format!("{amd} lacks linux/arm64\n"),
         format!("{arm} lacks linux/amd64\n"),
     ] {
-        assert!(ran.stdout.contains(&told), "{}", ran.stdout);
+        assert!(output.stdout.contains(&expected), "{}", output.stdout);
     }
-    let row = ran
+    let row = output
         .stdout
         .lines()
         .find(|line| line.contains(" not-found "))
         .unwrap();
-    assert!(row.ends_with(&gone), "{}", ran.stdout);
+    assert!(row.ends_with(&gone), "{}", output.stdout);
 }
 
 #[tokio::test]
-async fn a_mode_that_means_nothing_is_told() {
-    let desk = Desk::new(json!({})).await;
+async fn meaningless_mode_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": {"tolerarch.io/mode": "On"}},
         "spec": {"containers": [{"image": "x"}]}});
     let warning = "tolerarch.io/mode: \"On\" is none of off, observe, enforce";
-    let (_, all) = desk.check(pod.to_string()).await;
+    let (_, report) = cli.check(pod.to_string()).await;
     assert!(
-        all["results"][0]["warnings"][0]
+        report["results"][0]["warnings"][0]
             .as_str()
             .unwrap()
             .starts_with(warning),
-        "{all}"
+        "{report}"
     );
-    let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+    let output = cli.run_with(&["check", "-f", "-"], pod.to_string()).await;
     assert!(
-        ran.stdout
+        output
+            .stdout
             .contains(&format!("\nwarning: Pod/web: {warning}")),
         "{}",
-        ran.stdout
+        output.stdout
     );
-    let ran = desk
+    let output = cli
         .run_with(&["check", "-f", "-", "-o", "patch"], pod.to_string())
         .await;
     assert!(
-        ran.stdout.is_empty() && ran.stderr.contains(warning),
+        output.stdout.is_empty() && output.stderr.contains(warning),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn many_images_of_one_registry_are_no_burden() {
-    // The webhook itself would let two run and sixteen wait.
-    let desk = Desk::new(json!({"lookup": {"perRegistry": 2}})).await;
+async fn many_images_of_one_registry_are_all_looked_up() {
+    // With this setting the webhook lets two lookups run and sixteen wait.
+    let cli = CommandLine::new(json!({"lookup": {"perRegistry": 2}})).await;
     let mut items = Vec::new();
     for pod in 0..15 {
-        let repo = desk.registry.repo(&format!("app{pod}"));
+        let repo = cli.registry.repo(&format!("app{pod}"));
         let containers = (0..12).map(|tag| {
             repo.index(Some(&format!("v{tag}")), BOTH);
             json!({"image": repo.reference(&format!("v{tag}"))})
@@ -493,18 +500,18 @@ async fn many_images_of_one_registry_are_no_burden() {
         );
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-    let (status, all) = desk.check(list).await;
+    let (status, report) = cli.check(list).await;
     assert_eq!(
-        (status, reasons(&all)),
+        (status, reasons(&report)),
         (Some(0), vec!["tolerated"; 15]),
-        "{all}"
+        "{report}"
     );
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
-    let desk = Desk::new(json!({})).await;
-    let good = deployment("good", &desk.image("multi", &BOTH));
+async fn unreadable_document_is_named_and_the_rest_is_checked() {
+    let cli = CommandLine::new(json!({})).await;
+    let good = deployment("good", &cli.image("multi", &BOTH));
     let review = |member: &str, value: Value| {
         let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "u", "operation": "CREATE", "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -514,7 +521,7 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         format!("{review}\n").into_bytes()
     };
     let huge = format!("{good}---\n# {}\n", "x".repeat(10 << 20));
-    for (odd, told) in [
+    for (broken, expected) in [
         (b"kind: [1\n".to_vec(), "not YAML"),
         (b"a:\n\t- 1\n".to_vec(), "not YAML"),
         (b"a: stra\xdfe\n".to_vec(), "UTF-8"),
@@ -568,79 +575,84 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         let text = [
             good.as_bytes(),
             b"---\n# a comment\n",
-            &odd,
+            &broken,
             b"---\n",
             good.as_bytes(),
         ]
         .concat();
-        let (status, all) = desk.check(&text).await;
-        let shown = String::from_utf8_lossy(&odd).into_owned();
-        assert_eq!(status, Some(1), "{shown}: {all}");
-        assert_eq!(reasons(&all), ["tolerated", "tolerated"], "{shown}");
-        let errors = all["errors"].as_array().unwrap();
+        let (status, report) = cli.check(&text).await;
+        let broken_text = String::from_utf8_lossy(&broken).into_owned();
+        assert_eq!(status, Some(1), "{broken_text}: {report}");
+        assert_eq!(
+            reasons(&report),
+            ["tolerated", "tolerated"],
+            "{broken_text}"
+        );
+        let errors = report["errors"].as_array().unwrap();
         assert_eq!(
             (errors.len(), &errors[0]["document"]),
             (1, &json!(2)),
-            "{shown}: {all}"
+            "{broken_text}: {report}"
         );
         let line = errors[0]["line"].as_u64().unwrap();
-        assert!((11..=14).contains(&line), "{shown}: {all}");
+        assert!((11..=14).contains(&line), "{broken_text}: {report}");
         assert!(
-            errors[0]["message"].as_str().unwrap().contains(told),
-            "{shown}: {all}"
+            errors[0]["message"].as_str().unwrap().contains(expected),
+            "{broken_text}: {report}"
         );
     }
-    let (status, all) = desk.check(huge).await;
-    assert_eq!((status, reasons(&all).len()), (Some(0), 1));
+    let (status, report) = cli.check(huge).await;
+    assert_eq!((status, reasons(&report).len()), (Some(0), 1));
     let crlf = format!("\u{feff}{}", good.replace('\n', "\r\n"));
-    assert_eq!(desk.check(crlf).await.0, Some(0));
+    assert_eq!(cli.check(crlf).await.0, Some(0));
     for binary in [
         &[0, 1, 2, 3][..],
         b"\xff\xfea\0b\0",
         b"\x7fELF\x02\x01\x01\0",
     ] {
-        assert_eq!(desk.check(binary).await.0, Some(1));
+        assert_eq!(cli.check(binary).await.0, Some(1));
     }
 }
 
 #[tokio::test]
-async fn reads_files_and_directories() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("multi", &BOTH);
-    std::fs::create_dir(desk.path().join("dir")).unwrap();
-    desk.write("dir/b.yaml", deployment("b", &image));
-    desk.write("dir/a.yml", deployment("a", &image));
-    desk.write("dir/README.md", "not a manifest: [");
-    let ran = desk
+async fn files_and_directories_are_read() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("multi", &BOTH);
+    std::fs::create_dir(cli.path().join("dir")).unwrap();
+    cli.write("dir/b.yaml", deployment("b", &image));
+    cli.write("dir/a.yml", deployment("a", &image));
+    cli.write("dir/README.md", "not a manifest: [");
+    let output = cli
         .run(&["check", "-f", "dir", "--filename", "gone.yaml"])
         .await;
-    assert_eq!(ran.status, Some(1));
-    let lines: Vec<&str> = ran.stdout.lines().map(str::trim_end).collect();
+    assert_eq!(output.status, Some(1));
+    let lines: Vec<&str> = output.stdout.lines().map(str::trim_end).collect();
     assert!(
         lines[1].contains("Deployment/a") && lines[2].contains("Deployment/b"),
         "{lines:?}"
     );
     assert!(lines[1].starts_with("dir/a.yml:1"), "{lines:?}");
     assert!(
-        ran.stderr
+        output
+            .stderr
             .starts_with("tolerarch: gone.yaml: cannot be read"),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
-/// Nobody has chosen what is in a directory, and some of it has no end or no writer.
+/// Files below a directory were not named one by one. A pipe without a writer or an endless device would block.
 #[tokio::test]
-async fn below_directories_only_regular_files_are_read() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("multi", &BOTH);
-    std::fs::create_dir_all(desk.path().join("dir/below/directory.yaml")).unwrap();
-    desk.write("target", deployment("linked", &image));
-    desk.write("dir/below/good.yaml", deployment("good", &image));
-    let at = |name: &str| desk.path().join("dir/below").join(name);
+async fn only_regular_files_below_directories_are_read() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("multi", &BOTH);
+    std::fs::create_dir_all(cli.path().join("dir/below/directory.yaml")).unwrap();
+    cli.write("target", deployment("linked", &image));
+    cli.write("dir/below/good.yaml", deployment("good", &image));
+    let path_of = |name: &str| cli.path().join("dir/below").join(name);
     let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-    fifo(&at("fifo.yaml"));
-    let _socket = UnixListener::bind(at("socket.json")).unwrap();
+    fifo(&path_of("fifo.yaml"));
+    let _socket = UnixListener::bind(path_of("socket.json")).unwrap();
     for (name, target) in [
         ("to-file.yml", "../../target"),
         ("to-fifo.yaml", "fifo.yaml"),
@@ -650,13 +662,13 @@ async fn below_directories_only_regular_files_are_read() {
         ("to-nothing.yaml", "gone"),
         ("loop", "../.."),
     ] {
-        symlink(target, at(name)).unwrap();
+        symlink(target, path_of(name)).unwrap();
     }
-    let ran = desk.run(&["check", "-R", "-f", "dir", "-o", "json"]).await;
-    assert_eq!(ran.status, Some(1));
-    let all: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(reasons(&all), ["tolerated"; 2], "the files: {all}");
-    for (name, why) in [
+    let output = cli.run(&["check", "-R", "-f", "dir", "-o", "json"]).await;
+    assert_eq!(output.status, Some(1));
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(reasons(&report), ["tolerated"; 2], "the files: {report}");
+    for (name, error) in [
         ("fifo.yaml", "cannot be read: not a regular file"),
         ("socket.json", "cannot be read: not a regular file"),
         ("to-fifo.yaml", "cannot be read: not a regular file"),
@@ -668,25 +680,27 @@ async fn below_directories_only_regular_files_are_read() {
         ("to-nothing.yaml", "cannot be read: No such file"),
     ] {
         assert!(
-            ran.stderr.contains(&format!("dir/below/{name}: {why}")),
+            output
+                .stderr
+                .contains(&format!("dir/below/{name}: {error}")),
             "{name}: {}",
-            ran.stderr
+            output.stderr
         );
     }
     assert_eq!(
-        ran.stderr.matches("tolerarch: dir/").count(),
+        output.stderr.matches("tolerarch: dir/").count(),
         6,
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
-/// As a shell's `<(…)`.
+/// A shell passes `<(…)` as a named pipe.
 #[tokio::test]
-async fn a_pipe_that_is_named_is_read() {
-    let desk = Desk::new(json!({})).await;
-    let text = deployment("piped", &desk.image("multi", &BOTH));
-    let pipe = desk.path().join("pipe");
+async fn named_pipe_is_read() {
+    let cli = CommandLine::new(json!({})).await;
+    let text = deployment("piped", &cli.image("multi", &BOTH));
+    let pipe = cli.path().join("pipe");
     assert!(
         Command::new("mkfifo")
             .arg(&pipe)
@@ -695,94 +709,105 @@ async fn a_pipe_that_is_named_is_read() {
             .success()
     );
     let writer = std::thread::spawn(move || std::fs::write(pipe, text));
-    let ran = desk.run(&["check", "-f", "pipe"]).await;
-    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-    assert!(ran.stdout.contains("Deployment/piped"), "{}", ran.stdout);
+    let output = cli.run(&["check", "-f", "pipe"]).await;
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    assert!(
+        output.stdout.contains("Deployment/piped"),
+        "{}",
+        output.stdout
+    );
     writer.join().unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_name_cannot_steer_the_terminal() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("multi", &BOTH);
+async fn escape_sequences_in_names_are_escaped() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("multi", &BOTH);
     let text = deployment("\"a\\e[31m\\u202e\"", &image);
-    let ran = desk.run_with(&["check", "-f", "-"], text).await;
+    let output = cli.run_with(&["check", "-f", "-"], text).await;
     assert!(
-        ran.stdout.contains("a\\u{1b}[31m\\u{202e}"),
+        output.stdout.contains("a\\u{1b}[31m\\u{202e}"),
         "{}",
-        ran.stdout
+        output.stdout
     );
-    assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
+    assert!(!output.stdout.contains('\u{1b}'), "{}", output.stdout);
 }
 
 #[tokio::test]
-async fn nothing_to_check_is_no_success() {
-    let desk = Desk::new(json!({})).await;
+async fn empty_input_is_an_error() {
+    let cli = CommandLine::new(json!({})).await;
     for text in ["", "---\n", "\u{feff}---\r\n", "# a comment\n"] {
-        let (status, all) = desk.check(text).await;
-        assert_eq!((status, reasons(&all).len()), (Some(1), 0), "{text:?}");
+        let (status, report) = cli.check(text).await;
+        assert_eq!((status, reasons(&report).len()), (Some(1), 0), "{text:?}");
         assert!(
-            all["errors"][0]["message"]
+            report["errors"][0]["message"]
                 .as_str()
                 .unwrap()
                 .starts_with("no objects"),
-            "{all}"
+            "{report}"
         );
     }
-    std::fs::create_dir(desk.path().join("empty")).unwrap();
-    let ran = desk.run(&["check", "-f", "empty"]).await;
-    assert_eq!(ran.status, Some(1));
+    std::fs::create_dir(cli.path().join("empty")).unwrap();
+    let output = cli.run(&["check", "-f", "empty"]).await;
+    assert_eq!(output.status, Some(1));
     assert!(
-        ran.stderr.starts_with("tolerarch: empty: no objects"),
+        output.stderr.starts_with("tolerarch: empty: no objects"),
         "{}",
-        ran.stderr
+        output.stderr
     );
-    // A list of a cluster that has none.
+    // `kubectl get` prints an empty list for a cluster without objects.
     assert_eq!(
-        desk.check("apiVersion: v1\nkind: List\nitems: []\n")
-            .await
-            .0,
+        cli.check("apiVersion: v1\nkind: List\nitems: []\n").await.0,
         Some(0)
     );
+}
+
+#[tokio::test]
+async fn images_of_unknown_kinds_are_named_but_not_checked() {
+    let cli = CommandLine::new(json!({})).await;
     let thing = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\nspec: {steps: [{image: x}]}\n";
-    let (status, all) = desk.check(thing).await;
+    let (status, report) = cli.check(thing).await;
     assert_eq!(
-        (status, &all["notLookedAt"]),
+        (status, &report["notLookedAt"]),
         (Some(0), &json!({"Thing.example.com": 1}))
     );
     let image = json!({"file": "-", "document": 1, "line": 4, "kind": "Thing", "namespace": "", "name": "a", "path": ".spec.steps[0].image", "image": "x"});
-    assert_eq!(all["imagesNotLookedAt"], json!([image]));
-    let ran = desk.run_with(&["check", "-f", "-"], thing).await;
-    let told = "not looked at: Thing/a.spec.steps[0].image is x\n\n0 checked; 1 not looked at (1 Thing.example.com)\n";
-    assert_eq!(ran.stdout, told);
-    let ran = desk
+    assert_eq!(report["imagesNotLookedAt"], json!([image]));
+    let output = cli.run_with(&["check", "-f", "-"], thing).await;
+    let expected = "not looked at: Thing/a.spec.steps[0].image is x\n\n0 checked; 1 not looked at (1 Thing.example.com)\n";
+    assert_eq!(output.stdout, expected);
+    let output = cli
         .run_with(&["check", "-f", "-", "--fail-on", "not-looked-at"], thing)
         .await;
-    assert_eq!(ran.status, Some(3), "{}", ran.stderr);
+    assert_eq!(output.status, Some(3), "{}", output.stderr);
 }
 
 #[tokio::test]
-async fn items_of_a_json_list_have_lines_of_their_own() {
-    let desk = Desk::new(json!({})).await;
+async fn each_item_of_a_json_list_has_its_own_line() {
+    let cli = CommandLine::new(json!({})).await;
     let pod = |image: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
     let list = json!({"apiVersion": "v1", "items": [pod("Bad Image".into()), pod(7.into())], "kind": "List"});
-    let (status, all) = desk.check(format!("{list:#}")).await;
+    let (status, report) = cli.check(format!("{list:#}")).await;
     let text = format!("{list:#}");
     let line_of = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
-    let line = |one: &Value| one["line"].as_u64().unwrap() as usize;
+    let line = |entry: &Value| entry["line"].as_u64().unwrap() as usize;
     assert_eq!(
-        (status, line(&all["results"][0])),
+        (status, line(&report["results"][0])),
         (Some(1), line_of("\"apiVersion\"") + 2),
-        "{all}"
+        "{report}"
     );
-    assert_eq!(line(&all["errors"][0]), line_of("\"image\": 7"), "{all}");
+    assert_eq!(
+        line(&report["errors"][0]),
+        line_of("\"image\": 7"),
+        "{report}"
+    );
 }
 
 #[tokio::test]
-async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
-    let desk = Desk::new(json!({})).await;
-    let multi = desk.image("multi", &BOTH);
-    let single = desk.image("single", &["linux/amd64"]);
+async fn custom_kinds_are_checked_where_their_templates_are_named() {
+    let cli = CommandLine::new(json!({})).await;
+    let multi = cli.image("multi", &BOTH);
+    let single = cli.image("single", &["linux/amd64"]);
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -790,8 +815,8 @@ async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
         object("example.com/v1", "Thing", json!({"parts": [{"pod": template(&single)}, {"pod": template(&multi)}]})),
     ]})
     .to_string();
-    std::fs::create_dir_all(desk.path().join("dir/below")).unwrap();
-    desk.write("dir/below/list.yaml", &list);
+    std::fs::create_dir_all(cli.path().join("dir/below")).unwrap();
+    cli.write("dir/below/list.yaml", &list);
     let with = &[
         "check",
         "-R",
@@ -802,34 +827,34 @@ async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
         "--workload",
         "Thing.example.com=.spec.parts[].pod",
     ];
-    let ran = desk.run(with).await;
-    let all: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let output = cli.run(with).await;
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(
-        reasons(&all),
+        reasons(&report),
         ["tolerated", "platform-missing", "tolerated"],
         "{}",
-        ran.stderr
+        output.stderr
     );
-    let paths: Vec<&Value> = all["results"]
+    let paths: Vec<&Value> = report["results"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| &one["path"])
+        .map(|result| &result["path"])
         .collect();
     assert_eq!(
         paths,
         [".spec.template", ".spec.parts[0].pod", ".spec.parts[1].pod"]
     );
     assert_eq!(
-        all["results"][2]["patch"][0]["path"],
+        report["results"][2]["patch"][0]["path"],
         "/spec/parts/1/pod/spec/tolerations"
     );
-    let wrong = desk
+    let invalid = cli
         .run(&["check", "-f", "dir", "--workload", "Thing"])
         .await;
     assert!(
-        wrong.status == Some(2) && wrong.stderr.contains("KIND.GROUP=.path"),
+        invalid.status == Some(2) && invalid.stderr.contains("KIND.GROUP=.path"),
         "{}",
-        wrong.stderr
+        invalid.stderr
     );
 }

@@ -1,4 +1,4 @@
-//! A cluster as its API server shows it to commands: lists page by page, over plain HTTP on the loopback.
+//! A fake API server for commands. It serves lists page by page, over plain HTTP on loopback.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,21 +10,21 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What the API server shows: an array is a list.
+/// The objects of a cluster by their paths. An array is served as a list.
 #[derive(Default)]
 pub(crate) struct FakeCluster {
     pub(crate) objects: BTreeMap<String, Value>,
     /// Paths that the user has no right to.
     pub(crate) forbidden: Vec<&'static str>,
-    /// Paths that the API server answers with an error that no right would change, and that nobody tries again.
+    /// Paths that are answered with status 400: an error that no right would change, and that is not retried.
     pub(crate) failing: Vec<&'static str>,
 }
 
-/// It serves until the test ends.
-pub(crate) struct Served {
+/// A [`FakeCluster`] that is served until the test ends.
+pub(crate) struct FakeApiServer {
     pub(crate) url: String,
-    /// Paths and queries, in the order in which they were asked for.
-    asked: Arc<Mutex<Vec<String>>>,
+    /// Paths and queries of the requests, in order.
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl FakeCluster {
@@ -61,18 +61,18 @@ impl FakeCluster {
         )
     }
 
-    pub(crate) async fn serve(self) -> Served {
+    pub(crate) async fn serve(self) -> FakeApiServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&requests);
         let cluster = Arc::new(self);
         let router = Router::new().fallback(async move |method: Method, uri: Uri, body: String| {
-            seen.lock().unwrap().push(uri.to_string());
+            recorded.lock().unwrap().push(uri.to_string());
             cluster.answer(&method, &uri, body)
         });
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Served { url, asked }
+        FakeApiServer { url, requests }
     }
 
     fn answer(&self, method: &Method, uri: &Uri, body: String) -> Response {
@@ -85,7 +85,7 @@ impl FakeCluster {
             let status = json!({"kind": "Status", "message": "no such field"});
             return (StatusCode::BAD_REQUEST, status.to_string()).into_response();
         }
-        // A dry run: the object is as it would be stored.
+        // A dry run returns the object as it would be stored.
         if *method == Method::POST {
             return (StatusCode::CREATED, body).into_response();
         }
@@ -93,7 +93,7 @@ impl FakeCluster {
             .objects
             .get(uri.path())
             .cloned()
-            .or_else(|| own_kinds(uri.path()))
+            .or_else(|| built_in_kinds(uri.path()))
         {
             Some(Value::Array(items)) => page(&items, uri.query().unwrap_or_default())
                 .to_string()
@@ -104,8 +104,8 @@ impl FakeCluster {
     }
 }
 
-/// What every API server says of kinds of its own.
-fn own_kinds(path: &str) -> Option<Value> {
+/// Returns the discovery documents that every API server has for its built-in kinds.
+fn built_in_kinds(path: &str) -> Option<Value> {
     let resource = |name: &str, kind: &str, short: &str| json!({"name": name, "kind": kind, "singularName": "", "namespaced": true, "shortNames": [short]});
     let group = |name: &str| group(name, &["v1"]);
     Some(match path {
@@ -124,7 +124,7 @@ fn own_kinds(path: &str) -> Option<Value> {
     })
 }
 
-/// An API group with these versions, the first of which is preferred.
+/// Returns an API group with these versions. The first one is the preferred version.
 pub(crate) fn group(name: &str, versions: &[&str]) -> Value {
     let version =
         |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
@@ -150,9 +150,9 @@ fn page(items: &[Value], query: &str) -> Value {
     json!({"metadata": {"resourceVersion": "7", "continue": more}, "items": items[begin..end]})
 }
 
-impl Served {
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+impl FakeApiServer {
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 
     pub(crate) fn kubeconfig(&self, directory: &Path) -> String {
@@ -160,7 +160,7 @@ impl Served {
     }
 }
 
-/// Writes a kubeconfig for an API server.
+/// Writes a kubeconfig for the API server at this URL, and returns the path of the file.
 pub(crate) fn kubeconfig(server: &str, directory: &Path) -> String {
     let kubeconfig = json!({
         "current-context": "c",

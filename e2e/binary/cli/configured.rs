@@ -1,4 +1,4 @@
-//! Which configuration decides: commands that no file is named to take that of the cluster.
+//! Which configuration decides: without `--config`, a command reads the configuration of the cluster.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use tokio::process::Command;
 use tokio_rustls::TlsAcceptor;
 use tolerarch_images::registry::testing::provider;
 
-use super::cluster::{FakeCluster, Served, kubeconfig};
-use super::{BOTH, Desk, Ran};
+use super::cluster::{FakeApiServer, FakeCluster, kubeconfig};
+use super::{BOTH, CommandLine, CommandOutput};
 use crate::support::soon;
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
@@ -29,7 +29,7 @@ const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarch";
 const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
-/// A Deployment in a cluster where tolerarch runs with this configuration.
+/// Returns a cluster with a Deployment, where tolerarch is installed with this configuration.
 fn cluster(image: &str, config: &Value) -> FakeCluster {
     let secrets = json!([{"name": "registry"}]);
     let pod = json!({"containers": [{"name": "app", "image": image}], "imagePullSecrets": secrets});
@@ -49,13 +49,13 @@ fn cluster(image: &str, config: &Value) -> FakeCluster {
         .with("/api/v1/nodes", json!([]))
 }
 
-/// A pool that is not the default one, and files that only the Pods have.
-fn settings(desk: &Desk) -> Value {
-    let ca = desk.path().join("ca.crt");
+/// Returns a configuration with a pool that is not the default, and with files that exist only in tolerarch's Pods.
+fn settings(cli: &CommandLine) -> Value {
+    let ca = cli.path().join("ca.crt");
     json!({
         "pools": [{"name": "of-cluster", "platforms": BOTH, "tolerations": [{"key": "own", "operator": "Exists"}]}],
         "registries": {"hostsDir": "/nowhere/certs.d", "hosts": {
-            desk.registry.address(): {"caFile": ca},
+            cli.registry.address(): {"caFile": ca},
             "other.example.com": {"caFile": "/nowhere/ca.crt", "clientCertFile": ca, "clientKeyFile": "/nowhere/tls.key"},
         }},
         "network": {"allow": ["127.0.0.0/8"]},
@@ -63,32 +63,36 @@ fn settings(desk: &Desk) -> Value {
     })
 }
 
-/// Runs it as a person does who names no file.
-pub(super) async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Ran {
-    finish(command(desk, cluster, arguments)).await
+/// Runs a command as a user does who names no configuration file.
+pub(super) async fn run(
+    cli: &CommandLine,
+    cluster: Option<&FakeApiServer>,
+    arguments: &[&str],
+) -> CommandOutput {
+    finish(command(cli, cluster, arguments)).await
 }
 
-fn command(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Command {
+fn command(cli: &CommandLine, cluster: Option<&FakeApiServer>, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
     command
         .args(arguments)
-        .current_dir(desk.path())
-        .env("HOME", desk.path())
+        .current_dir(cli.path())
+        .env("HOME", cli.path())
         .env_remove("DOCKER_CONFIG");
     command
-        .env("SSL_CERT_FILE", desk.path().join("ca.crt"))
+        .env("SSL_CERT_FILE", cli.path().join("ca.crt"))
         .env_remove("KUBECONFIG")
         .kill_on_drop(true);
     if let Some(cluster) = cluster {
-        command.env("KUBECONFIG", cluster.kubeconfig(desk.path()));
+        command.env("KUBECONFIG", cluster.kubeconfig(cli.path()));
     }
     command
 }
 
-async fn finish(mut command: Command) -> Ran {
+async fn finish(mut command: Command) -> CommandOutput {
     let output = soon("the end", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran {
+    CommandOutput {
         status: output.status.code(),
         stdout: text(output.stdout),
         stderr: text(output.stderr),
@@ -96,90 +100,94 @@ async fn finish(mut command: Command) -> Ran {
 }
 
 #[tokio::test]
-async fn the_configuration_of_the_cluster_decides_without_what_only_its_pods_have() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
-    let served = cluster(&image, &settings(&desk)).serve().await;
-    let whose = "the configuration is that of ConfigMap tolerarch/tolerarch";
+async fn cluster_configuration_decides_without_files_of_its_pods() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
+    let served = cluster(&image, &settings(&cli)).serve().await;
+    let note = "the configuration is that of ConfigMap tolerarch/tolerarch";
     for arguments in [
         &["why", "-n", "shop", "deploy/web"][..],
         &["report"],
         &["inspect", &image],
         &["pools"],
     ] {
-        let ran = run(&desk, Some(&served), arguments).await;
-        let all = format!("{}{}", ran.stdout, ran.stderr);
-        assert_eq!(ran.status, Some(0), "{arguments:?}: {all}");
+        let output = run(&cli, Some(&served), arguments).await;
+        let text = format!("{}{}", output.stdout, output.stderr);
+        assert_eq!(output.status, Some(0), "{arguments:?}: {text}");
         assert!(
-            all.contains("of-cluster") && all.contains(whose),
-            "{arguments:?}: {all}"
+            text.contains("of-cluster") && text.contains(note),
+            "{arguments:?}: {text}"
         );
-        for lost in [
+        for unread_file in [
             "registries.hostsDir: /nowhere/certs.d cannot be read here (No such file or directory",
             "registries.hosts.\"other.example.com\".caFile: /nowhere/ca.crt",
             "registries.hosts.\"other.example.com\".clientCertFile: /nowhere/tls.key",
             "credentials.dockerConfigs: files that the cluster names are not read here",
         ] {
             assert_eq!(
-                all.contains(lost),
+                text.contains(unread_file),
                 arguments != ["pools"],
-                "{arguments:?}: {lost}: {all}"
+                "{arguments:?}: {unread_file}: {text}"
             );
         }
     }
-    let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+    let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
     assert!(
-        ran.stdout.contains("\n  today      tolerated\n"),
+        output.stdout.contains("\n  today      tolerated\n"),
         "{}",
-        ran.stdout
+        output.stdout
     );
-    let ran = run(&desk, Some(&served), &["pools", "--config", "config.yaml"]).await;
+    let output = run(&cli, Some(&served), &["pools", "--config", "config.yaml"]).await;
     assert!(
-        ran.stdout.contains("multi-arch") && !ran.stdout.contains("of-cluster"),
+        output.stdout.contains("multi-arch") && !output.stdout.contains("of-cluster"),
         "{}",
-        ran.stdout
+        output.stdout
     );
 }
 
 #[tokio::test]
-async fn images_that_failed_count_as_for_the_webhook() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
+async fn recorded_image_failures_count_as_in_the_webhook() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
     let since = SystemTime::now();
     let failed = json!([{
-        "digest": desk.registry.repo("shop/web").digest_of("v1"), "architecture": "arm64", "failures": 1,
+        "digest": cli.registry.repo("shop/web").digest_of("v1"), "architecture": "arm64", "failures": 1,
         "evidence": "exec-format-error", "namespace": "shop", "allNamespaces": false,
         "since": format_rfc3339_seconds(since).to_string(),
         "until": format_rfc3339_seconds(since + Duration::from_secs(3600)).to_string(),
     }]);
     let record = json!({"data": {"record.json": failed.to_string()}});
-    let recorded = |config: &Value| cluster(&image, config).with(RECORD, record.clone());
-    let served = recorded(&settings(&desk)).serve().await;
-    let said = format!("failed on linux/arm64 at {}", format_rfc3339_seconds(since));
-    let why = ["why", "-n", "shop", "deploy/web"];
-    for arguments in [&why[..], &["report"], &["inspect", "-n", "shop", &image]] {
-        let ran = run(&desk, Some(&served), arguments).await;
+    let cluster_with_record = |config: &Value| cluster(&image, config).with(RECORD, record.clone());
+    let served = cluster_with_record(&settings(&cli)).serve().await;
+    let expected = format!("failed on linux/arm64 at {}", format_rfc3339_seconds(since));
+    let why_arguments = ["why", "-n", "shop", "deploy/web"];
+    for arguments in [
+        &why_arguments[..],
+        &["report"],
+        &["inspect", "-n", "shop", &image],
+    ] {
+        let output = run(&cli, Some(&served), arguments).await;
         assert!(
-            ran.stdout.contains(&said),
+            output.stdout.contains(&expected),
             "{arguments:?}: {}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout,
+            output.stderr
         );
         assert!(
-            !ran.stdout.contains("lacks"),
+            !output.stdout.contains("lacks"),
             "{arguments:?}: {}",
-            ran.stdout
+            output.stdout
         );
     }
-    let ran = run(&desk, Some(&served), &why).await;
+    let output = run(&cli, Some(&served), &why_arguments).await;
     assert!(
-        ran.stdout.contains("unchanged: failed-there"),
+        output.stdout.contains("unchanged: failed-there"),
         "{}",
-        ran.stdout
+        output.stdout
     );
-    for (arguments, list) in [
+    for (arguments, pointer) in [
         (
-            &[&why[..], &["-o", "json"]].concat()[..],
+            &[&why_arguments[..], &["-o", "json"]].concat()[..],
             "/objects/0/images/0",
         ),
         (
@@ -187,47 +195,56 @@ async fn images_that_failed_count_as_for_the_webhook() {
             "/images/0",
         ),
     ] {
-        let ran = run(&desk, Some(&served), arguments).await;
-        let json: Value = serde_json::from_str(&ran.stdout).unwrap();
-        let failed = &json.pointer(list).unwrap()["failed"];
+        let output = run(&cli, Some(&served), arguments).await;
+        let json: Value = serde_json::from_str(&output.stdout).unwrap();
+        let failed = &json.pointer(pointer).unwrap()["failed"];
         assert_eq!(failed["platforms"], json!(["linux/arm64"]), "{json:#}");
         assert_eq!(failed["since"], format_rfc3339_seconds(since).to_string());
     }
-    let ran = run(&desk, Some(&served), &["report", "--by", "workload"]).await;
-    assert!(ran.stdout.contains("failed-there"), "{}", ran.stdout);
-    // What a tenant says counts in its namespace.
-    let ran = run(&desk, Some(&served), &["inspect", &image]).await;
-    assert!(ran.stdout.contains("opens of-cluster"), "{}", ran.stdout);
-
-    let mut learns_not = settings(&desk);
-    learns_not["controller"] = json!({"learn": false});
-    let ran = run(&desk, Some(&recorded(&learns_not).serve().await), &why).await;
+    let output = run(&cli, Some(&served), &["report", "--by", "workload"]).await;
+    assert!(output.stdout.contains("failed-there"), "{}", output.stdout);
+    // Evidence from a tenant's namespace counts in that namespace only.
+    let output = run(&cli, Some(&served), &["inspect", &image]).await;
     assert!(
-        ran.stdout.contains("\n  today      tolerated\n"),
+        output.stdout.contains("opens of-cluster"),
         "{}",
-        ran.stdout
+        output.stdout
     );
 
-    let mut forbidden = recorded(&settings(&desk));
-    forbidden.forbidden = vec![RECORD];
-    let ran = run(&desk, Some(&forbidden.serve().await), &why).await;
-    let said = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that have failed are decided like others: ";
-    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let mut without_learning = settings(&cli);
+    without_learning["controller"] = json!({"learn": false});
+    let output = run(
+        &cli,
+        Some(&cluster_with_record(&without_learning).serve().await),
+        &why_arguments,
+    )
+    .await;
     assert!(
-        ran.stdout.contains("\n  today      tolerated\n"),
+        output.stdout.contains("\n  today      tolerated\n"),
         "{}",
-        ran.stdout
+        output.stdout
+    );
+
+    let mut forbidden = cluster_with_record(&settings(&cli));
+    forbidden.forbidden = vec![RECORD];
+    let output = run(&cli, Some(&forbidden.serve().await), &why_arguments).await;
+    let expected = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that have failed are decided like others: ";
+    assert!(output.stderr.contains(expected), "{}", output.stderr);
+    assert!(
+        output.stdout.contains("\n  today      tolerated\n"),
+        "{}",
+        output.stdout
     );
 }
 
 #[tokio::test]
-async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
-    let mut cluster = cluster(&image, &settings(&desk));
-    let others = json!({"matchExpressions": [{"key": "own", "operator": "DoesNotExist"}]});
-    cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0]["namespaceSelector"] = others;
-    for (labels, today, is_told) in [
+async fn namespace_without_webhook_calls_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
+    let mut cluster = cluster(&image, &settings(&cli));
+    let selector = json!({"matchExpressions": [{"key": "own", "operator": "DoesNotExist"}]});
+    cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0]["namespaceSelector"] = selector;
+    for (labels, today, is_reported) in [
         (json!({}), "tolerated", false),
         (json!({"own": "1"}), "unchanged: not-applicable", true),
         (
@@ -247,29 +264,34 @@ async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
         }
         .serve()
         .await;
-        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
         assert!(
-            ran.stdout.contains(&format!("\n  today      {today}\n")),
+            output.stdout.contains(&format!("\n  today      {today}\n")),
             "{}",
-            ran.stdout
+            output.stdout
         );
-        let told = "no webhook of tolerarch selects the labels of Deployment/web and of the namespace shop";
-        assert_eq!(ran.stderr.contains(told), is_told, "{}", ran.stderr);
+        let expected = "no webhook of tolerarch selects the labels of Deployment/web and of the namespace shop";
+        assert_eq!(
+            output.stderr.contains(expected),
+            is_reported,
+            "{}",
+            output.stderr
+        );
         let ignored = "the label tolerarch.io/mode=disabled of the namespace has no effect";
         assert_eq!(
-            ran.stderr.contains(ignored),
+            output.stderr.contains(ignored),
             labels["tolerarch.io/mode"] == "disabled",
             "{}",
-            ran.stderr
+            output.stderr
         );
     }
 }
 
 #[tokio::test]
-async fn pods_for_which_the_webhook_is_not_called_are_told() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
-    for (own, today, told) in [
+async fn pods_without_webhook_calls_are_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
+    for (webhook_fields, today, expected) in [
         (
             json!({"objectSelector": {"matchLabels": {"team": "x"}}}),
             "unchanged: not-applicable",
@@ -281,28 +303,28 @@ async fn pods_for_which_the_webhook_is_not_called_are_told() {
             "a matchCondition of the webhook, which is not evaluated here, determines whether Deployment/web is decided on",
         ),
     ] {
-        let mut cluster = cluster(&image, &settings(&desk));
+        let mut cluster = cluster(&image, &settings(&cli));
         let webhook = &mut cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0];
         webhook
             .as_object_mut()
             .unwrap()
-            .extend(own.as_object().unwrap().clone());
+            .extend(webhook_fields.as_object().unwrap().clone());
         let served = cluster.serve().await;
-        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
         assert!(
-            ran.stdout.contains(&format!("\n  today      {today}\n")),
+            output.stdout.contains(&format!("\n  today      {today}\n")),
             "{}",
-            ran.stdout
+            output.stdout
         );
-        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+        assert!(output.stderr.contains(expected), "{}", output.stderr);
     }
 }
 
-/// The built-in defaults would be the wrong pools.
+/// Decisions by the built-in defaults would be about the wrong pools.
 #[tokio::test]
-async fn where_it_cannot_be_read_nothing_is_decided() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
+async fn unreadable_configuration_decides_nothing() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
     let commands: [&[&str]; 4] = [
         &["why", "-n", "shop", "deploy/web"],
         &["report"],
@@ -311,7 +333,7 @@ async fn where_it_cannot_be_read_nothing_is_decided() {
     ];
     for path in [CONFIG, SERVICE, PODS, WEBHOOKS] {
         for is_forbidden in [true, false] {
-            let mut cluster = cluster(&image, &settings(&desk));
+            let mut cluster = cluster(&image, &settings(&cli));
             let paths = if is_forbidden {
                 &mut cluster.forbidden
             } else {
@@ -320,181 +342,193 @@ async fn where_it_cannot_be_read_nothing_is_decided() {
             paths.push(path);
             let served = cluster.serve().await;
             for arguments in commands {
-                let ran = run(&desk, Some(&served), arguments).await;
-                let told =
-                    ran.stderr.contains("cannot be read: ") && ran.stderr.contains("--config FILE");
+                let output = run(&cli, Some(&served), arguments).await;
+                let names_the_fix = output.stderr.contains("cannot be read: ")
+                    && output.stderr.contains("name a file with --config");
                 assert_eq!(
-                    (ran.status, &*ran.stdout),
+                    (output.status, &*output.stdout),
                     (Some(1), ""),
                     "{path} {arguments:?}: {}",
-                    ran.stderr
+                    output.stderr
                 );
-                assert!(told, "{path} {arguments:?}: {}", ran.stderr);
+                assert!(names_the_fix, "{path} {arguments:?}: {}", output.stderr);
             }
-            let ran = run(&desk, Some(&served), &["pools", "--config", "/dev/null"]).await;
+            let output = run(&cli, Some(&served), &["pools", "--config", "/dev/null"]).await;
             assert!(
-                ran.status == Some(0) && ran.stdout.contains("multi-arch"),
+                output.status == Some(0) && output.stdout.contains("multi-arch"),
                 "{}{}",
-                ran.stdout,
-                ran.stderr
+                output.stdout,
+                output.stderr
             );
         }
     }
-    let mut cluster = cluster(&image, &settings(&desk));
+    let mut cluster = cluster(&image, &settings(&cli));
     cluster.failing = vec![RECORD];
-    let ran = run(&desk, Some(&cluster.serve().await), commands[0]).await;
+    let output = run(&cli, Some(&cluster.serve().await), commands[0]).await;
     assert!(
-        ran.status == Some(1) && ran.stderr.contains("failed-images cannot be read"),
+        output.status == Some(1) && output.stderr.contains("failed-images cannot be read"),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn a_namespace_opts_out_also_for_those_who_may_not_list_its_pods() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
+async fn namespace_opts_out_although_its_pods_cannot_be_listed() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
     let labels = json!({"tolerarch.io/mode": "off"});
-    let mut cluster = cluster(&image, &settings(&desk)).with(
+    let mut cluster = cluster(&image, &settings(&cli)).with(
         "/api/v1/namespaces/shop",
         json!({"metadata": {"name": "shop", "labels": labels}}),
     );
     cluster.forbidden = vec!["/api/v1/namespaces/shop/pods"];
-    let ran = run(
-        &desk,
+    let output = run(
+        &cli,
         Some(&cluster.serve().await),
         &["why", "-n", "shop", "deploy/web"],
     )
     .await;
     assert!(
-        ran.stdout.contains("unchanged: opted-out"),
+        output.stdout.contains("unchanged: opted-out"),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
     assert!(
-        ran.stderr.contains("Pods cannot be listed"),
+        output.stderr.contains("Pods cannot be listed"),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn where_there_is_none_the_defaults_decide_and_say_so() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("shop/web", &BOTH);
+async fn defaults_decide_where_nothing_is_installed() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
     for path in [CONFIG, SERVICE, WEBHOOKS] {
-        let mut cluster = cluster(&image, &settings(&desk));
+        let mut cluster = cluster(&image, &settings(&cli));
         cluster.objects.remove(path);
         let served = cluster.serve().await;
-        let said = "the built-in defaults decide, unless --config names a file: ";
-        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        let expected = "the built-in defaults decide, unless --config names a file: ";
+        let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
         assert!(
-            ran.stdout.contains("multi-arch") && ran.stderr.contains(said),
+            output.stdout.contains("multi-arch") && output.stderr.contains(expected),
             "{}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout,
+            output.stderr
         );
     }
     let faulty = cluster(&image, &json!({"pols": []})).serve().await;
-    let ran = run(&desk, Some(&faulty), &["pools"]).await;
-    assert_eq!(ran.status, Some(1), "{}", ran.stdout);
+    let output = run(&cli, Some(&faulty), &["pools"]).await;
+    assert_eq!(output.status, Some(1), "{}", output.stdout);
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("the configuration ConfigMap tolerarch/tolerarch is not valid"),
         "{}",
-        ran.stderr
+        output.stderr
     );
-    // An image can be asked for without a cluster.
+    // `inspect` needs no cluster.
     let plain = Registry::builder().plain_http().start().await;
     plain.repo("app").index(Some("v1"), BOTH);
     let image = plain.repo("app").reference("v1");
-    let ran = run(&desk, None, &["inspect", &image]).await;
+    let output = run(&cli, None, &["inspect", &image]).await;
     assert!(
-        ran.stdout.contains("opens multi-arch") && !ran.stderr.contains("defaults"),
+        output.stdout.contains("opens multi-arch") && !output.stderr.contains("defaults"),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
-    let gone = kubeconfig("http://127.0.0.1:1", desk.path());
-    let ran = run(&desk, None, &["inspect", &image, "--kubeconfig", &gone]).await;
-    let said = "cannot be read: cannot reach the API server http://127.0.0.1:1";
+    let unreachable = kubeconfig("http://127.0.0.1:1", cli.path());
+    let output = run(
+        &cli,
+        None,
+        &["inspect", &image, "--kubeconfig", &unreachable],
+    )
+    .await;
+    let expected = "cannot be read: cannot reach the API server http://127.0.0.1:1";
     assert!(
-        ran.status == Some(1) && ran.stderr.contains(said),
+        output.status == Some(1) && output.stderr.contains(expected),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
-    let ran = run(
-        &desk,
+    let output = run(
+        &cli,
         None,
         &[
             "inspect",
             &image,
             "--kubeconfig",
-            &gone,
+            &unreachable,
             "--config",
             "/dev/null",
         ],
     )
     .await;
     assert!(
-        ran.stdout.contains("opens multi-arch"),
+        output.stdout.contains("opens multi-arch"),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn pull_secrets_that_are_not_read_are_told() {
-    let desk = Desk::new(json!({})).await;
-    let image = format!("{}/shop/gone:v1", desk.registry.address());
-    let served = cluster(&image, &settings(&desk)).serve().await;
-    let ran = run(&desk, Some(&served), &["report"]).await;
+async fn unread_pull_secrets_are_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = format!("{}/shop/gone:v1", cli.registry.address());
+    let served = cluster(&image, &settings(&cli)).serve().await;
+    let output = run(&cli, Some(&served), &["report"]).await;
     assert!(
-        ran.stdout
+        output
+            .stdout
             .contains("1 of the Pods name imagePullSecrets, which are not read"),
         "{}",
-        ran.stdout
+        output.stdout
     );
-    let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+    let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("1 of these objects name imagePullSecrets"),
         "{}",
-        ran.stderr
+        output.stderr
     );
-    // They would be those of another cluster.
-    let mut reads = settings(&desk);
-    reads["credentials"] = json!({"pullSecrets": true});
-    let served = cluster(&image, &reads).serve().await;
-    let kubeconfig = served.kubeconfig(desk.path());
-    let ran = run(&desk, None, &["report", "--kubeconfig", &kubeconfig]).await;
+    // With --kubeconfig, credentials of another cluster would be read.
+    let mut settings_with_secrets = settings(&cli);
+    settings_with_secrets["credentials"] = json!({"pullSecrets": true});
+    let served = cluster(&image, &settings_with_secrets).serve().await;
+    let kubeconfig = served.kubeconfig(cli.path());
+    let output = run(&cli, None, &["report", "--kubeconfig", &kubeconfig]).await;
     assert!(
-        ran.stdout
+        output
+            .stdout
             .contains("pull secrets are not read with --kubeconfig"),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
     assert!(
-        !served.asked().iter().any(|path| path.contains("/secrets/")),
+        !served
+            .requests()
+            .iter()
+            .any(|path| path.contains("/secrets/")),
         "{:?}",
-        served.asked()
+        served.requests()
     );
 }
 
-/// As `kubectl` 1.13.0 wrote it, and one that gives nothing for the registry.
+/// kubectl 1.13.0 wrote the keys with capitals. The second Secret has no entry for the registry.
 #[tokio::test]
-async fn pull_secrets_are_read_with_capitals_and_named_where_they_give_nothing() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("private", &BOTH);
-    desk.registry
+async fn pull_secret_may_have_capitals_and_is_named_if_useless() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("private", &BOTH);
+    cli.registry
         .repo("private")
         .require(Auth::basic("canary", "canary"));
-    let mut reads = settings(&desk);
-    reads["credentials"] = json!({"pullSecrets": true});
+    let mut settings_with_secrets = settings(&cli);
+    settings_with_secrets["credentials"] = json!({"pullSecrets": true});
     let secret = |host: &str| {
         let auths =
             json!({"auths": {host: {"Username": "canary", "Password": "canary", "Email": "a@b"}}});
@@ -502,49 +536,53 @@ async fn pull_secrets_are_read_with_capitals_and_named_where_they_give_nothing()
         json!({"type": "kubernetes.io/dockerconfigjson", "data": data})
     };
     let path = "/api/v1/namespaces/shop/secrets/registry";
-    let served = cluster(&image, &reads)
-        .with(path, secret(&desk.registry.address()))
+    let served = cluster(&image, &settings_with_secrets)
+        .with(path, secret(&cli.registry.address()))
         .serve()
         .await;
-    let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+    let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
     assert!(
-        ran.stdout.contains("tolerated"),
+        output.stdout.contains("tolerated"),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
 
-    let served = cluster(&image, &reads)
+    let served = cluster(&image, &settings_with_secrets)
         .with(path, secret("canary.example.com"))
         .serve()
         .await;
     let expected = format!(
         "pull secret \"registry\" has no entry for {}",
-        desk.registry.address()
+        cli.registry.address()
     );
     for command in [&["why", "-n", "shop", "deploy/web"][..], &["report"]] {
-        let ran = run(&desk, Some(&served), command).await;
-        let told = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(told.contains(&expected), "{told}{}", ran.stderr);
+        let output = run(&cli, Some(&served), command).await;
+        let text = output
+            .stdout
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(text.contains(&expected), "{text}{}", output.stderr);
         assert!(
-            !told.contains("canary") && !told.contains("with no credential"),
-            "{told}"
+            !text.contains("canary") && !text.contains("with no credential"),
+            "{text}"
         );
     }
 }
 
-/// As kubectl reaches it: Go offers this group.
+/// kubectl reaches such an API server, as Go offers this group.
 #[tokio::test]
-async fn an_api_server_may_exchange_keys_over_p_521_alone() {
-    let desk = Desk::new(json!({})).await;
-    let served = cluster(&desk.image("app", &BOTH), &settings(&desk))
+async fn api_server_with_p_521_alone_is_reached() {
+    let cli = CommandLine::new(json!({})).await;
+    let served = cluster(&cli.image("app", &BOTH), &settings(&cli))
         .serve()
         .await;
     let mut provider = provider();
     provider
         .kx_groups
         .retain(|group| group.name() == NamedGroup::secp521r1);
-    let leaf = desk.registry.pki().leaf(&["127.0.0.1"]);
+    let leaf = cli.registry.pki().leaf(&["127.0.0.1"]);
     let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
     let builder = ServerConfig::builder_with_provider(Arc::new(provider));
@@ -557,52 +595,52 @@ async fn an_api_server_may_exchange_keys_over_p_521_alone() {
     ));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let behind = served.url.replace("http://", "");
+    let backend = served.url.replace("http://", "");
     tokio::spawn(async move {
         loop {
             let (tcp, _) = listener.accept().await.unwrap();
             let acceptor = acceptor.clone();
-            let behind = behind.clone();
+            let backend = backend.clone();
             tokio::spawn(async move {
                 let Ok(mut tls) = acceptor.accept(tcp).await else {
                     return;
                 };
-                let mut behind = TcpStream::connect(behind).await.unwrap();
-                let _ = copy_bidirectional(&mut tls, &mut behind).await;
+                let mut backend = TcpStream::connect(backend).await.unwrap();
+                let _ = copy_bidirectional(&mut tls, &mut backend).await;
             });
         }
     });
-    let file = kubeconfig(&format!("https://{address}"), desk.path());
+    let file = kubeconfig(&format!("https://{address}"), cli.path());
     let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = true.into();
     std::fs::write(&file, config.to_string()).unwrap();
-    let ran = run(&desk, None, &["report", "--kubeconfig", &file]).await;
-    assert_eq!(ran.status, Some(0), "{}{}", ran.stdout, ran.stderr);
+    let output = run(&cli, None, &["report", "--kubeconfig", &file]).await;
+    assert_eq!(output.status, Some(0), "{}{}", output.stdout, output.stderr);
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_not_there_is_a_failure() {
-    let desk = Desk::new(json!({})).await;
+async fn missing_namespace_is_a_failure() {
+    let cli = CommandLine::new(json!({})).await;
     let served = FakeCluster::default()
         .with("/api/v1/namespaces/nosuch/pods", json!([]))
         .with("/api/v1/nodes", json!([]))
         .serve()
         .await;
-    let ran = run(&desk, Some(&served), &["report", "-n", "nosuch"]).await;
+    let output = run(&cli, Some(&served), &["report", "-n", "nosuch"]).await;
     assert_eq!(
-        (ran.status, ran.stdout.as_str()),
+        (output.status, output.stdout.as_str()),
         (Some(1), ""),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
 /// A failed connection is reported once, with its fix.
 #[tokio::test]
-async fn advice_fits_what_stands_in_the_way() {
-    let desk = Desk::new(json!({})).await;
+async fn advice_fits_the_failed_connection() {
+    let cli = CommandLine::new(json!({})).await;
     let plain = Registry::builder().plain_http().start().await;
-    let mut settings = settings(&desk);
+    let mut settings = settings(&cli);
     settings["registries"]["hosts"][plain.address()] = json!({});
     let untrusted = Registry::start().await;
     settings["registries"]["hosts"][untrusted.address()] = json!({});
@@ -617,19 +655,24 @@ async fn advice_fits_what_stands_in_the_way() {
         ),
     ] {
         let served = cluster(&format!("{host}/app:v1"), &settings).serve().await;
-        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
-        assert!(ran.stdout.contains(advice), "{}{}", ran.stdout, ran.stderr);
+        let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        assert!(
+            output.stdout.contains(advice),
+            "{}{}",
+            output.stdout,
+            output.stderr
+        );
         for superfluous in ["name a mirror", "gave no answer"] {
-            assert!(!ran.stdout.contains(superfluous), "{}", ran.stdout);
+            assert!(!output.stdout.contains(superfluous), "{}", output.stdout);
         }
     }
 }
 
 #[tokio::test]
-async fn programs_that_the_cluster_names_are_not_run() {
-    let desk = Desk::new(json!({})).await;
-    let bin = desk.path().join("bin");
-    let trace = desk.path().join("ran");
+async fn programs_named_by_the_cluster_are_not_run() {
+    let cli = CommandLine::new(json!({})).await;
+    let bin = cli.path().join("bin");
+    let trace = cli.path().join("ran");
     std::fs::create_dir(&bin).unwrap();
     let program = bin.join("provider");
     std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", trace.display())).unwrap();
@@ -638,15 +681,15 @@ async fn programs_that_the_cluster_names_are_not_run() {
     std::fs::copy(&program, &helper).unwrap();
     let providers = json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [{
         "name": "provider", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "defaultCacheDuration": "1m",
-        "matchImages": [desk.registry.address()],
+        "matchImages": [cli.registry.address()],
     }]});
-    let file = desk.path().join("providers.json");
+    let file = cli.path().join("providers.json");
     std::fs::write(&file, providers.to_string()).unwrap();
-    let docker = desk.path().join("docker");
+    let docker = cli.path().join("docker");
     std::fs::create_dir(&docker).unwrap();
-    let helpers = json!({"credHelpers": {desk.registry.address(): "cluster"}});
+    let helpers = json!({"credHelpers": {cli.registry.address(): "cluster"}});
     std::fs::write(docker.join("config.json"), helpers.to_string()).unwrap();
-    let image = desk.image("shop/web", &BOTH);
+    let image = cli.image("shop/web", &BOTH);
     for (credentials, note) in [
         (
             json!({"providers": {"config": file, "binDir": bin}}),
@@ -657,23 +700,34 @@ async fn programs_that_the_cluster_names_are_not_run() {
             "files that the cluster names are not read here",
         ),
     ] {
-        let mut config = settings(&desk);
+        let mut config = settings(&cli);
         config["credentials"] = credentials;
         let served = cluster(&image, &config).serve().await;
         let inspect = async |arguments: &[&str]| {
-            let mut inspect = command(&desk, Some(&served), arguments);
-            // With the system's, as the helper is a script.
+            let mut inspect = command(&cli, Some(&served), arguments);
+            // The helper is a script, so it needs the programs of the system.
             inspect.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
             finish(inspect).await
         };
-        let ran = inspect(&["inspect", &image]).await;
-        assert!(ran.stderr.contains(note), "{}", ran.stderr);
-        assert!(!trace.exists(), "{}", ran.stderr);
-        // A person may name them, so the trace says something.
-        let own = desk.path().join("own.yaml");
-        std::fs::write(&own, config.to_string()).unwrap();
-        let ran = inspect(&["inspect", "--config", &own.display().to_string(), &image]).await;
-        assert!(trace.exists(), "{config}: {}{}", ran.stdout, ran.stderr);
+        let output = inspect(&["inspect", &image]).await;
+        assert!(output.stderr.contains(note), "{}", output.stderr);
+        assert!(!trace.exists(), "{}", output.stderr);
+        // The same settings in a file of the user run the program, which proves that the trace works.
+        let user_file = cli.path().join("own.yaml");
+        std::fs::write(&user_file, config.to_string()).unwrap();
+        let output = inspect(&[
+            "inspect",
+            "--config",
+            &user_file.display().to_string(),
+            &image,
+        ])
+        .await;
+        assert!(
+            trace.exists(),
+            "{config}: {}{}",
+            output.stdout,
+            output.stderr
+        );
         std::fs::remove_file(&trace).unwrap();
     }
 }

@@ -1,15 +1,15 @@
-//! `tolerarch doctor`: its statuses and its JSON. What it finds is tried in its own module, against a fake API server.
+//! `tolerarch doctor`: its exit statuses and its JSON. Unit tests of its module cover the findings.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::Ran;
+use super::CommandOutput;
 use super::cluster::{FakeCluster, kubeconfig};
 use crate::support::soon;
 
-/// A cluster where nothing is installed.
-async fn nothing() -> String {
+/// Serves a cluster where tolerarch is not installed, and returns its URL.
+async fn empty_cluster() -> String {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let cluster = FakeCluster::default()
         .with("/version", json!({"minor": "34", "gitVersion": "v1.34.0"}))
@@ -21,7 +21,7 @@ async fn nothing() -> String {
     cluster.serve().await.url
 }
 
-async fn doctor(server: &str, arguments: &[&str]) -> Ran {
+async fn doctor(server: &str, arguments: &[&str]) -> CommandOutput {
     let directory = TempDir::new().unwrap();
     let file = kubeconfig(server, directory.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
@@ -31,11 +31,11 @@ async fn doctor(server: &str, arguments: &[&str]) -> Ran {
         .arg(file)
         .args(arguments)
         .kill_on_drop(true);
-    // For registries: no command fails or asks the API server by it.
+    // This proxy is for registries. It neither fails a command nor gets requests for the API server.
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");
     let output = soon("the end", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran {
+    CommandOutput {
         status: output.status.code(),
         stdout: text(output.stdout),
         stderr: text(output.stderr),
@@ -43,17 +43,17 @@ async fn doctor(server: &str, arguments: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn something_wrong_is_status_3() {
-    let api = nothing().await;
-    let ran = doctor(&api, &[]).await;
-    assert_eq!(ran.status, Some(3), "{}", ran.stderr);
-    // What is wrong comes first.
-    assert!(ran.stdout.starts_with("✗ webhook "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("\n✓ version "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("→ install it"), "{}", ran.stdout);
-    let ran = doctor(&api, &["-o", "json"]).await;
-    assert_eq!(ran.status, Some(3));
-    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+async fn failed_check_is_status_3() {
+    let url = empty_cluster().await;
+    let output = doctor(&url, &[]).await;
+    assert_eq!(output.status, Some(3), "{}", output.stderr);
+    // The failed check comes first.
+    assert!(output.stdout.starts_with("✗ webhook "), "{}", output.stdout);
+    assert!(output.stdout.contains("\n✓ version "), "{}", output.stdout);
+    assert!(output.stdout.contains("→ install it"), "{}", output.stdout);
+    let output = doctor(&url, &["-o", "json"]).await;
+    assert_eq!(output.status, Some(3));
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(json["healthy"], false);
     let failed = json["checks"]
         .as_array()
@@ -80,32 +80,32 @@ async fn nothing_checked_is_status_4() {
         "/api/v1/namespaces",
         "/api/v1/namespaces/default/pods",
     ];
-    let api = cluster.serve().await.url;
-    let ran = doctor(&api, &["-o", "json"]).await;
-    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let url = cluster.serve().await.url;
+    let output = doctor(&url, &["-o", "json"]).await;
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(
-        (ran.status, &json["status"], &json["healthy"]),
+        (output.status, &json["status"], &json["healthy"]),
         (Some(4), &json!("unproven"), &json!(false))
     );
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_asked_is_status_1() {
-    let gone = format!(
+async fn unreachable_cluster_is_status_1() {
+    let url = format!(
         "http://{}",
         testregistry::reserve("127.0.0.1:0".parse().unwrap()).unwrap()
     );
-    let ran = doctor(&gone, &[]).await;
-    assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""));
+    let output = doctor(&url, &[]).await;
+    assert_eq!((output.status, output.stdout.as_str()), (Some(1), ""));
     let expected = format!(
-        "tolerarch: cannot reach the API server {gone} (context \"c\"): connection refused\n"
+        "tolerarch: cannot reach the API server {url} (context \"c\"): connection refused\n"
     );
-    assert_eq!(ran.stderr, expected);
-    let ran = doctor(&gone, &["--context", "other"]).await;
-    assert_eq!(ran.status, Some(1));
+    assert_eq!(output.stderr, expected);
+    let output = doctor(&url, &["--context", "other"]).await;
+    assert_eq!(output.status, Some(1));
     assert!(
-        ran.stderr.contains("kubeconfig cannot be used"),
+        output.stderr.contains("kubeconfig cannot be used"),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }

@@ -1,10 +1,10 @@
-//! `tolerarch doctor --pre` on clusters that an API server shows: a healthy one, and others with one fault each.
+//! `tolerarch doctor --pre` on fake clusters: a healthy one, and others with one fault each.
 
 use serde_json::{Value, json};
 use testregistry::Repo;
 
 use super::cluster::FakeCluster;
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
@@ -12,14 +12,15 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const DAEMON_SETS: &str = "/apis/apps/v1/daemonsets";
 const TAINT: &str = "tolerarch.io/multi-arch";
 
-struct Pre {
+/// The table and the JSON of one run of `doctor --pre`.
+struct PreflightRun {
     status: Option<i32>,
     text: String,
     json: Value,
 }
 
-/// A cluster of amd64 nodes that is ready for the first arm64 one.
-struct Shop {
+/// The objects of a cluster of amd64 nodes that is ready for its first arm64 node.
+struct ClusterObjects {
     nodes: Vec<Value>,
     daemon_sets: Vec<Value>,
     pods: Vec<Value>,
@@ -35,17 +36,17 @@ fn node(name: &str, architecture: &str) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "status": {"nodeInfo": info}})
 }
 
-fn everything() -> Value {
+fn every_taint() -> Value {
     json!([{"operator": "Exists"}])
 }
 
-/// A DaemonSet whose Pods tolerate everything.
+/// Returns a DaemonSet whose Pods tolerate every taint.
 fn daemon_set(name: &str, image: &str) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "kube-system", "uid": name},
         "spec": {"template": {
             "metadata": {"labels": {"app": name}},
-            "spec": {"tolerations": everything(), "containers": [{"name": "main", "image": image}]},
+            "spec": {"tolerations": every_taint(), "containers": [{"name": "main", "image": image}]},
         }},
     })
 }
@@ -79,10 +80,10 @@ fn pod(name: &str, image: &str) -> Value {
     })
 }
 
-impl Shop {
-    fn of(desk: &Desk) -> Self {
-        let agent = desk.image("kube/agent", &BOTH);
-        let web = desk.image("shop/web", &BOTH);
+impl ClusterObjects {
+    fn ready(cli: &CommandLine) -> Self {
+        let agent = cli.image("kube/agent", &BOTH);
+        let web = cli.image("shop/web", &BOTH);
         Self {
             nodes: vec![node("x86-1", "amd64"), node("x86-2", "amd64")],
             daemon_sets: vec![mounting(daemon_set("net", &agent), "/etc/cni/net.d")],
@@ -110,13 +111,15 @@ impl Shop {
     }
 }
 
-impl Pre {
-    async fn run(desk: &Desk, cluster: FakeCluster, arguments: &[&str]) -> Self {
+impl PreflightRun {
+    async fn run(cli: &CommandLine, cluster: FakeCluster, arguments: &[&str]) -> Self {
         let served = cluster.serve().await;
-        let kubeconfig = served.kubeconfig(desk.path());
-        let all = [&["doctor", "--pre", "--kubeconfig", &kubeconfig], arguments].concat();
-        let table = desk.run(&all).await;
-        let json = desk.run(&[&all[..], &["-o", "json"]].concat()).await;
+        let kubeconfig = served.kubeconfig(cli.path());
+        let all_arguments = [&["doctor", "--pre", "--kubeconfig", &kubeconfig], arguments].concat();
+        let table = cli.run(&all_arguments).await;
+        let json = cli
+            .run(&[&all_arguments[..], &["-o", "json"]].concat())
+            .await;
         assert_eq!(
             table.status, json.status,
             "{}{}",
@@ -133,19 +136,22 @@ impl Pre {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// The message of the only finding that is not in order.
+    /// Returns the message of the only check that is not ok, and fails if there is not exactly one.
     fn only_fault(&self) -> String {
         let checks = self.json["checks"].as_array().unwrap();
-        let faults: Vec<&Value> = checks.iter().filter(|one| one["status"] != "ok").collect();
+        let faults: Vec<&Value> = checks
+            .iter()
+            .filter(|check| check["status"] != "ok")
+            .collect();
         assert_eq!(faults.len(), 1, "{}", self.text);
         faults[0]["message"].as_str().unwrap().to_owned()
     }
 }
 
 #[tokio::test]
-async fn a_healthy_cluster_is_silent_but_for_ticks() {
-    let desk = Desk::new(json!({})).await;
-    let pre = Pre::run(&desk, Shop::of(&desk).cluster(), &[]).await;
+async fn healthy_cluster_shows_only_ticks() {
+    let cli = CommandLine::new(json!({})).await;
+    let pre = PreflightRun::run(&cli, ClusterObjects::ready(&cli).cluster(), &[]).await;
     assert_eq!(pre.status, Some(0), "{}", pre.text);
     assert!(
         pre.text.lines().all(|line| line.starts_with('✓')),
@@ -157,19 +163,19 @@ async fn a_healthy_cluster_is_silent_but_for_ticks() {
     for check in ["version", "daemonsets", "workloads", "images"] {
         let checks = pre.json["checks"].as_array().unwrap();
         assert!(
-            checks.iter().any(|one| one["check"] == check),
+            checks.iter().any(|result| result["check"] == check),
             "{check}: {}",
             pre.text
         );
     }
 }
 
-/// Each fault is named in the first line, and nothing else is.
+/// Each fault is named in the first line, and it is the only one.
 #[tokio::test]
-async fn a_daemon_set_that_breaks_or_is_missing_is_named_first() {
-    let desk = Desk::new(json!({})).await;
-    let both = desk.image("kube/agent", &BOTH);
-    let old = desk.image("kube/old", &BOTH[..1]);
+async fn failing_or_missing_daemon_set_is_named_first() {
+    let cli = CommandLine::new(json!({})).await;
+    let both = cli.image("kube/agent", &BOTH);
+    let old = cli.image("kube/old", &BOTH[..1]);
     let beta = json!({"beta.kubernetes.io/arch": "amd64"});
     let stable = json!([{"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "NotIn", "values": ["arm64"]}]}]);
     let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": stable}}});
@@ -207,9 +213,9 @@ async fn a_daemon_set_that_breaks_or_is_missing_is_named_first() {
             "kube-system/kube-proxy, the proxy for Services, would be missing",
         ),
     ] {
-        let mut shop = Shop::of(&desk);
-        shop.daemon_sets.push(set);
-        let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+        let mut objects = ClusterObjects::ready(&cli);
+        objects.daemon_sets.push(set);
+        let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
         assert_eq!(pre.status, Some(3), "{}", pre.text);
         assert!(
             pre.first_line().starts_with("✗ daemonsets "),
@@ -223,20 +229,21 @@ async fn a_daemon_set_that_breaks_or_is_missing_is_named_first() {
         );
         assert!(pre.only_fault().contains(expected));
     }
-    // Nothing tells that a node needs it.
-    let mut shop = Shop::of(&desk);
-    shop.daemon_sets
+    // Nothing shows that a node needs this DaemonSet.
+    let mut objects = ClusterObjects::ready(&cli);
+    objects
+        .daemon_sets
         .push(without_tolerations(daemon_set("x", &both)));
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(0), "{}", pre.text);
     assert!(pre.only_fault().contains("kube-system/x"), "{}", pre.text);
 }
 
 #[tokio::test]
-async fn a_daemon_set_that_is_not_for_the_new_node_is_left_alone() {
-    let desk = Desk::new(json!({})).await;
-    let both = desk.image("kube/agent", &BOTH);
-    let old = desk.image("kube/old", &BOTH[..1]);
+async fn daemon_set_for_other_nodes_is_not_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let both = cli.image("kube/agent", &BOTH);
+    let old = cli.image("kube/old", &BOTH[..1]);
     let on = |key: &str, value: &str| json!({key: value});
     let pair = |architecture: &str| {
         let set = daemon_set(
@@ -265,25 +272,25 @@ async fn a_daemon_set_that_is_not_for_the_new_node_is_left_alone() {
             daemon_set("role", &both),
             on("company.example/role", "worker"),
         )],
-        // One for each architecture.
+        // A DaemonSet for each architecture.
         vec![pair("amd64"), pair("arm64")],
     ] {
-        let mut shop = Shop::of(&desk);
-        shop.daemon_sets.extend(sets);
-        let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+        let mut objects = ClusterObjects::ready(&cli);
+        objects.daemon_sets.extend(sets);
+        let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
         assert!(
             pre.text.lines().all(|line| line.starts_with('✓')),
             "{}",
             pre.text
         );
     }
-    // Where nodes differ in a label, the next one may have it.
-    let mut shop = Shop::of(&desk);
-    shop.daemon_sets.push(selecting(
+    // Nodes differ in this label, so the new node may have it.
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.daemon_sets.push(selecting(
         daemon_set("rack", &old),
         on("company.example/rack", "x86-1"),
     ));
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(0), "{}", pre.text);
     assert!(
         pre.only_fault().contains("kube-system/rack may run on"),
@@ -293,17 +300,17 @@ async fn a_daemon_set_that_is_not_for_the_new_node_is_left_alone() {
 }
 
 #[tokio::test]
-async fn pods_that_would_fail_there_are_named_first() {
-    let desk = Desk::new(json!({})).await;
-    let old = desk.image("shop/old", &BOTH[..1]);
+async fn pods_that_would_fail_on_the_node_are_named_first() {
+    let cli = CommandLine::new(json!({})).await;
+    let old = cli.image("shop/old", &BOTH[..1]);
     let mut tolerant = pod("old", &old);
     tolerant["spec"]["tolerations"] = json!([{"key": TAINT, "operator": "Exists"}]);
     let mut bound = tolerant.clone();
     bound["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": "arm64"});
     for pod in [tolerant, bound] {
-        let mut shop = Shop::of(&desk);
-        shop.pods.push(pod);
-        let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+        let mut objects = ClusterObjects::ready(&cli);
+        objects.pods.push(pod);
+        let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
         assert_eq!(pre.status, Some(3), "{}", pre.text);
         let expected = "1 workload may go to nodes of the pool multi-arch, whose taints are tolerated, and fail there, as an image lacks linux/arm64: StatefulSet shop/old (";
         assert!(
@@ -312,11 +319,11 @@ async fn pods_that_would_fail_there_are_named_first() {
             pre.text
         );
     }
-    // Nodes that are there have no taint, so that anything goes there.
-    let mut shop = Shop::of(&desk);
-    shop.pods.push(pod("old", &old));
-    shop.nodes.push(node("arm-1", "arm64"));
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    // An arm64 node without a taint attracts every Pod.
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.pods.push(pod("old", &old));
+    objects.nodes.push(node("arm-1", "arm64"));
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(3), "{}", pre.text);
     assert!(
         pre.first_line()
@@ -324,20 +331,20 @@ async fn pods_that_would_fail_there_are_named_first() {
         "{}",
         pre.text
     );
-    // Kept off by itself, or by the taint.
+    // One Pod keeps off the node by its selector, the other one by the taint.
     let mut kept_off = pod("old", &old);
-    kept_off["spec"]["tolerations"] = everything();
+    kept_off["spec"]["tolerations"] = every_taint();
     kept_off["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/arch": "amd64"});
-    let mut shop = Shop::of(&desk);
-    shop.pods.extend([kept_off, pod("other", &old)]);
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.pods.extend([kept_off, pod("other", &old)]);
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(0), "{}", pre.text);
 }
 
 #[tokio::test]
-async fn pods_that_keep_away_themselves_are_worth_knowing() {
-    let desk = Desk::new(json!({})).await;
-    let both = desk.image("shop/web", &BOTH);
+async fn pods_bound_to_other_nodes_are_a_note() {
+    let cli = CommandLine::new(json!({})).await;
+    let both = cli.image("shop/web", &BOTH);
     let mut bound = pod("bound", &both);
     bound["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": "amd64"});
     let mut placed = bound.clone();
@@ -356,9 +363,9 @@ async fn pods_that_keep_away_themselves_are_worth_knowing() {
             "1 workload with a preference for an architecture in their affinity, which counts besides placement.prefer: StatefulSet shop/inclined",
         ),
     ] {
-        let mut shop = Shop::of(&desk);
-        shop.pods.extend(pods);
-        let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+        let mut objects = ClusterObjects::ready(&cli);
+        objects.pods.extend(pods);
+        let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
         assert_eq!(pre.status, Some(0), "{}", pre.text);
         assert!(
             pre.first_line().starts_with("– workloads ") && pre.first_line().contains(expected),
@@ -366,9 +373,9 @@ async fn pods_that_keep_away_themselves_are_worth_knowing() {
             pre.text
         );
     }
-    let mut shop = Shop::of(&desk);
-    shop.pods.push(placed);
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.pods.push(placed);
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert!(
         pre.text.lines().all(|line| line.starts_with('✓')),
         "{}",
@@ -377,16 +384,16 @@ async fn pods_that_keep_away_themselves_are_worth_knowing() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_not_what_its_index_says_is_named_first() {
-    let desk = Desk::new(json!({})).await;
-    let repo: Repo = desk.registry.repo("shop/lie");
+async fn image_that_contradicts_its_index_is_named_first() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo: Repo = cli.registry.repo("shop/lie");
     let amd64 = repo.image("linux/amd64", None);
     let mut arm64 = repo.image("linux/amd64", None);
     arm64["platform"] = json!({"os": "linux", "architecture": "arm64"});
     repo.index(Some("v1"), [amd64, arm64]);
-    let mut shop = Shop::of(&desk);
-    shop.pods.push(pod("lie", &repo.reference("v1")));
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.pods.push(pod("lie", &repo.reference("v1")));
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(3), "{}", pre.text);
     let expected = "/shop/lie:v1 names linux/arm64, but the config of that entry names linux/amd64: its Pods fail there";
     assert!(
@@ -397,16 +404,19 @@ async fn an_image_that_is_not_what_its_index_says_is_named_first() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_not_ticked() {
-    let desk = Desk::new(json!({})).await;
+async fn check_without_rights_is_not_ticked() {
+    let cli = CommandLine::new(json!({})).await;
     for (path, check) in [(PODS, "workloads"), (DAEMON_SETS, "daemonsets")] {
-        let mut shop = Shop::of(&desk);
-        shop.forbidden = vec![path];
-        let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+        let mut objects = ClusterObjects::ready(&cli);
+        objects.forbidden = vec![path];
+        let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
         assert_eq!(pre.status, Some(0), "{}", pre.text);
         assert_eq!(pre.json["complete"], false, "{}", pre.text);
         let checks = pre.json["checks"].as_array().unwrap();
-        let of_check: Vec<&Value> = checks.iter().filter(|one| one["check"] == check).collect();
+        let of_check: Vec<&Value> = checks
+            .iter()
+            .filter(|result| result["check"] == check)
+            .collect();
         assert_eq!(of_check.len(), 1, "{}", pre.text);
         assert_eq!(of_check[0]["status"], "unknown");
         assert!(
@@ -416,8 +426,8 @@ async fn what_may_not_be_read_is_not_ticked() {
                 .starts_with("not tried: ")
         );
     }
-    let mut shop = Shop::of(&desk);
-    shop.forbidden = vec![
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.forbidden = vec![
         PODS,
         DAEMON_SETS,
         NODES,
@@ -426,7 +436,7 @@ async fn what_may_not_be_read_is_not_ticked() {
         "/api/v1/namespaces/default/pods",
         "/apis/karpenter.sh/v1/nodepools",
     ];
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     let ticks: Vec<&str> = pre
         .text
         .lines()
@@ -438,13 +448,13 @@ async fn what_may_not_be_read_is_not_ticked() {
         "{}",
         pre.text
     );
-    let gone = format!("{}/shop/gone:v1", desk.registry.address());
-    let mut shop = Shop::of(&desk);
-    shop.daemon_sets.push(daemon_set("gone", &gone));
+    let gone = format!("{}/shop/gone:v1", cli.registry.address());
+    let mut objects = ClusterObjects::ready(&cli);
+    objects.daemon_sets.push(daemon_set("gone", &gone));
     let mut tolerant = pod("gone", &gone);
-    tolerant["spec"]["tolerations"] = everything();
-    shop.pods.push(tolerant);
-    let pre = Pre::run(&desk, shop.cluster(), &[]).await;
+    tolerant["spec"]["tolerations"] = every_taint();
+    objects.pods.push(tolerant);
+    let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.json["complete"], false, "{}", pre.text);
     let expected = "not tried: 1 workload may go to the new node, and an image of each has unknown platforms: StatefulSet shop/gone";
     assert!(pre.text.contains(expected), "{}", pre.text);
@@ -458,21 +468,21 @@ async fn what_may_not_be_read_is_not_ticked() {
 }
 
 #[tokio::test]
-async fn the_node_is_of_the_platform_and_the_pool_that_are_asked_for() {
+async fn flags_choose_platform_and_pool_of_the_node() {
     let pools = json!({"pools": [
         {"name": "arm", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [{"key": "arm", "operator": "Exists"}]},
         {"name": "ibm", "platforms": ["linux/amd64", "linux/s390x"], "tolerations": [{"key": "ibm", "operator": "Exists"}]},
     ]});
-    let desk = Desk::new(pools).await;
-    let agent = desk.image("kube/agent", &BOTH);
+    let cli = CommandLine::new(pools).await;
+    let agent = cli.image("kube/agent", &BOTH);
     for (arguments, expected) in [
         (&[][..], "have linux/arm64"),
         (&["--platform", "linux/s390x"], "nodes of the pool ibm"),
         (&["--pool", "arm"], "have linux/arm64"),
     ] {
-        let mut shop = Shop::of(&desk);
-        shop.daemon_sets = vec![daemon_set("agent", &agent)];
-        let pre = Pre::run(&desk, shop.cluster(), arguments).await;
+        let mut objects = ClusterObjects::ready(&cli);
+        objects.daemon_sets = vec![daemon_set("agent", &agent)];
+        let pre = PreflightRun::run(&cli, objects.cluster(), arguments).await;
         assert!(pre.text.contains(expected), "{arguments:?}: {}", pre.text);
     }
     for arguments in [
@@ -480,10 +490,10 @@ async fn the_node_is_of_the_platform_and_the_pool_that_are_asked_for() {
         &["--platform", "linux"],
         &["--platform", "linux/unheard-of"],
     ] {
-        let pre = Pre::run(&desk, Shop::of(&desk).cluster(), arguments).await;
+        let pre = PreflightRun::run(&cli, ClusterObjects::ready(&cli).cluster(), arguments).await;
         assert_eq!(pre.status, Some(2), "{arguments:?}: {}", pre.text);
     }
-    // Without --pre they have no meaning.
-    let ran = desk.run(&["doctor", "--platform", "linux/arm64"]).await;
-    assert_eq!(ran.status, Some(2), "{}", ran.stderr);
+    // These flags need --pre.
+    let output = cli.run(&["doctor", "--platform", "linux/arm64"]).await;
+    assert_eq!(output.status, Some(2), "{}", output.stderr);
 }

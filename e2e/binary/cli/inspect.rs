@@ -1,13 +1,13 @@
-//! `tolerarch inspect`, and that it says what the webhook does.
+//! `tolerarch inspect`, and its agreement with the webhook.
 
 use serde_json::{Value, json};
 use testregistry::{Auth, DOCKER_MANIFEST, Fault, OCI_MANIFEST, Registry, Reply};
 
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 use crate::binary::program::Program;
 use crate::support::review::pod;
 
-/// Pools, of which an image may open any number; lookups end by this timeout, which is before a Pod's own end.
+/// Returns three pools, of which an image may be eligible for any number. Lookups end by `timeout`, before the Pod's budget.
 fn settings(timeout: &str) -> Value {
     let pool = |name: &str, platforms: &[&str]| {
         let key = format!("example.com/{name}");
@@ -19,8 +19,8 @@ fn settings(timeout: &str) -> Value {
     })
 }
 
-/// Fills the registry with all that is odd, and gives the images: those of one webhook each, as it is remembered of a registry
-/// that it fails, or how it authenticates. The last one hangs.
+/// Pushes images of every kind, and returns them in groups. Each group needs a webhook of its own, because a webhook
+/// remembers that a registry fails, and how it authenticates. The image of the last group hangs.
 fn fixtures(registry: &Registry) -> Vec<Vec<String>> {
     let repo = registry.repo("team/app");
     repo.index(Some("both"), BOTH);
@@ -101,54 +101,58 @@ fn fixtures(registry: &Registry) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn says_what_the_webhook_does() {
-    let desk = Desk::new(json!({})).await;
-    let groups = fixtures(&desk.registry);
-    let mut kinds = Vec::new();
-    for (place, images) in groups.iter().enumerate() {
-        let settings = settings(if place == groups.len() - 1 {
+async fn reasons_and_pools_are_those_of_the_webhook() {
+    let cli = CommandLine::new(json!({})).await;
+    let groups = fixtures(&cli.registry);
+    let mut reasons = Vec::new();
+    for (group, images) in groups.iter().enumerate() {
+        let settings = settings(if group == groups.len() - 1 {
             "2s"
         } else {
             "20s"
         });
-        desk.configure(&settings);
-        let program = Program::start(&desk.registry, settings).await;
-        let given = |image| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
-        let given: Vec<Value> = images.iter().map(given).collect();
-        let (_, checked) = desk
-            .check(json!({"apiVersion": "v1", "kind": "List", "items": given}).to_string())
+        cli.configure(&settings);
+        let program = Program::start(&cli.registry, settings).await;
+        let as_pod = |image| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
+        let pods: Vec<Value> = images.iter().map(as_pod).collect();
+        let (_, checked) = cli
+            .check(json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string())
             .await;
-        for (place, image) in images.iter().enumerate() {
+        for (index, image) in images.iter().enumerate() {
             let verdict = program.review(&pod(&[image])).await;
-            let ran = desk.run(&["inspect", "-o", "json", "--", image]).await;
-            let all: Value = serde_json::from_str(&ran.stdout)
-                .unwrap_or_else(|_| panic!("{image}: {}", ran.stderr));
-            let said = &all["images"][0];
-            assert_eq!(said["reason"], verdict.reason, "{image}: {said}");
+            let output = cli.run(&["inspect", "-o", "json", "--", image]).await;
+            let report: Value = serde_json::from_str(&output.stdout)
+                .unwrap_or_else(|_| panic!("{image}: {}", output.stderr));
+            let inspected = &report["images"][0];
+            assert_eq!(inspected["reason"], verdict.reason, "{image}: {inspected}");
             let patched = verdict.applied_to(&pod(&[image]));
             let opened = patched["metadata"]["annotations"]["tolerarch.io/pools"]
                 .as_str()
                 .unwrap_or_default();
-            let pools: Vec<&str> = said["pools"]
+            let pools: Vec<&str> = inspected["pools"]
                 .as_array()
                 .unwrap()
                 .iter()
                 .map(|pool| pool.as_str().unwrap())
                 .collect();
-            assert_eq!(pools.join(","), opened, "{image}: {said}");
+            assert_eq!(pools.join(","), opened, "{image}: {inspected}");
             assert_eq!(
-                checked["results"][place]["reason"], verdict.reason,
+                checked["results"][index]["reason"], verdict.reason,
                 "{image}"
             );
-            let unknown = !matches!(&*verdict.reason, "tolerated" | "platform-missing");
-            assert_eq!(ran.status, Some(i32::from(unknown)), "{image}: {said}");
-            kinds.push(verdict.reason);
+            let is_unknown = !matches!(&*verdict.reason, "tolerated" | "platform-missing");
+            assert_eq!(
+                output.status,
+                Some(i32::from(is_unknown)),
+                "{image}: {inspected}"
+            );
+            reasons.push(verdict.reason);
         }
     }
-    kinds.sort();
-    kinds.dedup();
+    reasons.sort();
+    reasons.dedup();
     assert_eq!(
-        kinds,
+        reasons,
         [
             "address-not-allowed",
             "bad-manifest",
@@ -165,70 +169,73 @@ async fn says_what_the_webhook_does() {
 }
 
 #[tokio::test]
-async fn shows_each_entry_and_why_it_counts() {
-    let desk = Desk::new(json!({})).await;
-    fixtures(&desk.registry);
-    let repo = desk.registry.repo("team/app");
-    let ask = async |tag: &str| {
-        let ran = desk
+async fn each_index_entry_shows_why_it_counts() {
+    let cli = CommandLine::new(json!({})).await;
+    fixtures(&cli.registry);
+    let repo = cli.registry.repo("team/app");
+    let inspect = async |tag: &str| {
+        let output = cli
             .run(&["inspect", "-o", "json", &repo.reference(tag)])
             .await;
-        serde_json::from_str::<Value>(&ran.stdout).unwrap()["images"][0].clone()
+        serde_json::from_str::<Value>(&output.stdout).unwrap()["images"][0].clone()
     };
-    let why = |said: &Value| {
-        let entries = said["entries"].as_array().unwrap();
+    let entry_reasons = |image: &Value| {
+        let entries = image["entries"].as_array().unwrap();
         entries
             .iter()
             .map(|entry| entry["why"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    let said = ask("buildkit").await;
-    assert_eq!(why(&said), ["runs", "runs", "attestation", "attestation"]);
-    assert_eq!(said["platforms"], json!(BOTH));
+    let image = inspect("buildkit").await;
     assert_eq!(
-        said["digest"].as_str(),
+        entry_reasons(&image),
+        ["runs", "runs", "attestation", "attestation"]
+    );
+    assert_eq!(image["platforms"], json!(BOTH));
+    assert_eq!(
+        image["digest"].as_str(),
         repo.digest_of("buildkit").as_deref()
     );
-    assert_eq!(said["mediaType"], testregistry::OCI_INDEX);
-    assert_eq!(said["source"], desk.registry.url());
+    assert_eq!(image["mediaType"], testregistry::OCI_INDEX);
+    assert_eq!(image["source"], cli.registry.url());
     assert_eq!(
-        said["requests"].as_array().unwrap().len(),
+        image["requests"].as_array().unwrap().len(),
         3,
-        "the index, and a look for each platform"
+        "one for the index, and one for each platform"
     );
     assert_eq!(
-        why(&ask("odd").await),
+        entry_reasons(&inspect("odd").await),
         ["other-os", "no-such-node", "no-such-node", "other-os"]
     );
-    let said = ask("nested").await;
+    let image = inspect("nested").await;
     assert_eq!(
-        why(&said),
+        entry_reasons(&image),
         ["runs", "index", "runs", "index", "outside-its-index"]
     );
-    assert_eq!(said["requests"].as_array().unwrap().len(), 5);
-    let single = ask("arm64").await;
+    assert_eq!(image["requests"].as_array().unwrap().len(), 5);
+    let single = inspect("arm64").await;
     assert_eq!(
         (&single["entries"], &single["platforms"]),
         (&json!([]), &json!(["linux/arm64"]))
     );
     assert_eq!(single["requests"].as_array().unwrap().len(), 2);
     assert_eq!(
-        (&single["lacks"], &said["lacks"]),
+        (&single["lacks"], &image["lacks"]),
         (&json!(["linux/amd64"]), &json!([]))
     );
 }
 
 #[tokio::test]
-async fn explains_every_request_without_a_secret() {
-    let desk = Desk::new(json!({})).await;
-    let repo = desk.registry.repo("team/app");
+async fn explain_shows_every_request_and_no_secret() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo = cli.registry.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     repo.require(Auth::bearer().or_anonymous().token_text("canary"));
-    repo.redirect_blobs_to(&desk.registry.cdn_of(&repo));
-    let ran = desk
+    repo.redirect_blobs_to(&cli.registry.cdn_of(&repo));
+    let output = cli
         .run(&["inspect", "--explain", &repo.reference("v1")])
         .await;
-    for told in [
+    for expected in [
         "GET manifest",
         "401",
         "GET token",
@@ -237,46 +244,46 @@ async fn explains_every_request_without_a_secret() {
         "platform-missing",
     ] {
         assert!(
-            ran.stdout.contains(told),
-            "{told}: {}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout.contains(expected),
+            "{expected}: {}{}",
+            output.stdout,
+            output.stderr
         );
     }
     assert!(
-        !format!("{}{}", ran.stdout, ran.stderr).contains("canary"),
+        !format!("{}{}", output.stdout, output.stderr).contains("canary"),
         "{}",
-        ran.stdout
+        output.stdout
     );
 }
 
 #[tokio::test]
-async fn images_are_asked_for_at_once() {
-    let desk = Desk::new(json!({})).await;
+async fn images_are_looked_up_concurrently() {
+    let cli = CommandLine::new(json!({})).await;
     let images: Vec<String> = (0..5)
-        .map(|place| desk.image(&format!("app{place}"), &BOTH))
+        .map(|number| cli.image(&format!("app{number}"), &BOTH))
         .collect();
-    for place in 0..5 {
-        desk.registry
-            .repo(&format!("app{place}"))
+    for number in 0..5 {
+        cli.registry
+            .repo(&format!("app{number}"))
             .fault(Some(Fault::hang()));
     }
     let arguments: Vec<&str> = ["inspect"]
         .into_iter()
         .chain(images.iter().map(String::as_str))
         .collect();
-    let mut child = desk.command(&arguments).spawn().unwrap();
-    desk.registry.wait_until(|seen| seen.len() == 5).await;
+    let mut child = cli.command(&arguments).spawn().unwrap();
+    cli.registry.wait_until(|seen| seen.len() == 5).await;
     child.kill().await.unwrap();
 }
 
 #[tokio::test]
-async fn one_image_under_two_names_is_told_twice() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("app", &BOTH);
+async fn image_with_two_names_is_shown_twice() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("app", &BOTH);
     let untagged = image.strip_suffix(":v1").unwrap();
-    desk.registry.repo("app").index(Some("latest"), BOTH);
-    let ran = desk
+    cli.registry.repo("app").index(Some("latest"), BOTH);
+    let output = cli
         .run(&[
             "inspect",
             "-o",
@@ -285,16 +292,20 @@ async fn one_image_under_two_names_is_told_twice() {
             &format!("{untagged}:latest"),
         ])
         .await;
-    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
-    for place in 0..2 {
-        assert_eq!(said["images"][place]["platforms"], json!(BOTH), "{said}");
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    for index in 0..2 {
+        assert_eq!(
+            report["images"][index]["platforms"],
+            json!(BOTH),
+            "{report}"
+        );
     }
 }
 
 #[tokio::test]
-async fn failures_name_the_answer_and_the_credential() {
-    let desk = Desk::new(json!({})).await;
-    let url = desk.registry.url();
+async fn failure_names_the_answer_and_the_credential() {
+    let cli = CommandLine::new(json!({})).await;
+    let url = cli.registry.url();
     for (status, expected) in [
         (
             403,
@@ -309,120 +320,124 @@ async fn failures_name_the_answer_and_the_credential() {
             format!("({url} answered 429 to GET manifest, with no credential)"),
         ),
     ] {
-        let image = desk.image(&format!("app{status}"), &BOTH);
-        desk.registry
+        let image = cli.image(&format!("app{status}"), &BOTH);
+        cli.registry
             .repo(&format!("app{status}"))
             .fault(Some(Fault::status(status)));
-        let ran = desk.run(&["inspect", &image]).await;
+        let output = cli.run(&["inspect", &image]).await;
         assert!(
-            ran.stdout.contains(&expected),
+            output.stdout.contains(&expected),
             "{}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout,
+            output.stderr
         );
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
             "containers": [{"name": "a", "image": image}], "imagePullSecrets": [{"name": "secret"}],
         }});
-        let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+        let output = cli.run_with(&["check", "-f", "-"], pod.to_string()).await;
         assert!(
-            ran.stdout.contains(&format!("{image}: ")) && ran.stdout.contains(&expected),
+            output.stdout.contains(&format!("{image}: ")) && output.stdout.contains(&expected),
             "{}",
-            ran.stdout
+            output.stdout
         );
         assert_eq!(
-            ran.stderr.contains("hint: 1 of them name imagePullSecrets"),
+            output
+                .stderr
+                .contains("hint: 1 of them name imagePullSecrets"),
             status == 403,
             "{}",
-            ran.stderr
+            output.stderr
         );
-        let (_, all) = desk.check(pod.to_string()).await;
+        let (_, report) = cli.check(pod.to_string()).await;
         assert!(
-            all["results"][0]["error"]
+            report["results"][0]["error"]
                 .as_str()
                 .unwrap()
                 .ends_with(&expected),
-            "{all}"
+            "{report}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_throttled_lookup_says_for_how_long() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("app", &BOTH);
+async fn throttled_lookup_says_when_to_retry() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("app", &BOTH);
     let reply = Reply::new(429).header("retry-after", "30");
-    desk.registry.repo("app").fault(Some(Fault::reply(reply)));
-    let ran = desk.run(&["inspect", &image]).await;
+    cli.registry.repo("app").fault(Some(Fault::reply(reply)));
+    let output = cli.run(&["inspect", &image]).await;
     assert!(
-        ran.stdout.contains("retry after 30 s"),
+        output.stdout.contains("retry after 30 s"),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
 }
 
-/// The last word is that of the registry that the image names.
+/// The registry that the image names is tried last, after its mirrors. Its answer is the one that is shown.
 #[tokio::test]
-async fn the_answer_of_a_mirror_is_not_that_of_the_registry() {
-    let desk = Desk::new(json!({})).await;
-    let mirror = Registry::builder().pki(desk.registry.pki()).start().await;
-    let ca = desk.path().join("ca.crt");
-    desk.configure(&json!({"registries": {"hosts": {
-        desk.registry.address(): {"mirrors": [mirror.address()]}, mirror.address(): {"caFile": ca},
+async fn failure_shows_the_registry_and_not_its_mirror() {
+    let cli = CommandLine::new(json!({})).await;
+    let mirror = Registry::builder().pki(cli.registry.pki()).start().await;
+    let ca = cli.path().join("ca.crt");
+    cli.configure(&json!({"registries": {"hosts": {
+        cli.registry.address(): {"mirrors": [mirror.address()]}, mirror.address(): {"caFile": ca},
     }}}));
-    let image = desk.image("app", &BOTH);
-    for (of_mirror, of_registry) in [(403, 503), (503, 403), (429, 403)] {
-        mirror.repo("app").fault(Some(Fault::status(of_mirror)));
-        desk.registry
+    let image = cli.image("app", &BOTH);
+    for (mirror_status, registry_status) in [(403, 503), (503, 403), (429, 403)] {
+        mirror.repo("app").fault(Some(Fault::status(mirror_status)));
+        cli.registry
             .repo("app")
-            .fault(Some(Fault::status(of_registry)));
-        let ran = desk.run(&["inspect", &image]).await;
+            .fault(Some(Fault::status(registry_status)));
+        let output = cli.run(&["inspect", &image]).await;
         let expected = format!(
-            "({} answered {of_registry} to GET manifest",
-            desk.registry.url()
+            "({} answered {registry_status} to GET manifest",
+            cli.registry.url()
         );
         assert!(
-            ran.stdout.contains(&expected),
-            "{of_mirror}: {}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout.contains(&expected),
+            "{mirror_status}: {}{}",
+            output.stdout,
+            output.stderr
         );
         assert!(!mirror.requests().is_empty());
     }
 }
 
-/// Who has to open the way out is told where to.
+/// Whoever configures outbound access needs the host that a redirect leads to.
 #[tokio::test]
-async fn a_redirect_shows_the_host_at_which_it_ended() {
-    let desk = Desk::new(json!({})).await;
-    let target = Registry::builder().pki(desk.registry.pki()).start().await;
-    let ca = desk.path().join("ca.crt");
-    desk.configure(&json!({"registries": {"hosts": {target.address(): {"caFile": ca}}}}));
-    let image = desk.image("app", &BOTH);
+async fn redirect_shows_the_final_host() {
+    let cli = CommandLine::new(json!({})).await;
+    let target = Registry::builder().pki(cli.registry.pki()).start().await;
+    let ca = cli.path().join("ca.crt");
+    cli.configure(&json!({"registries": {"hosts": {target.address(): {"caFile": ca}}}}));
+    let image = cli.image("app", &BOTH);
     target.repo("app").index(Some("v1"), BOTH);
     let to = format!("{}/v2/app/manifests/v1", target.url());
-    desk.registry
+    cli.registry
         .repo("app")
         .fault(Some(Fault::redirect(307, &to)));
-    let ran = desk.run(&["inspect", "--explain", &image]).await;
+    let output = cli.run(&["inspect", "--explain", &image]).await;
     assert!(
-        ran.stdout
+        output
+            .stdout
             .contains(&format!("{}, 6 requests", target.url())),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
-    for shown in [desk.registry.url(), target.url()] {
+    for url in [cli.registry.url(), target.url()] {
         assert!(
-            ran.stdout
-                .contains(&format!(" {shown}/v2/app/manifests/v1")),
+            output
+                .stdout
+                .contains(&format!(" {url}/v2/app/manifests/v1")),
             "{}",
-            ran.stdout
+            output.stdout
         );
     }
     target.repo("app").fault(Some(Fault::status(403)));
-    let ran = desk.run(&["inspect", &image]).await;
-    let from = desk.registry.address();
+    let output = cli.run(&["inspect", &image]).await;
+    let from = cli.registry.address();
     let to = target.address();
     let redirected = format!("{from} redirects to {to}: denied: the registry answered 403");
     let answer = format!(
@@ -430,77 +445,82 @@ async fn a_redirect_shows_the_host_at_which_it_ended() {
         target.url()
     );
     assert!(
-        ran.stdout.contains(&format!("{redirected} {answer}")),
+        output.stdout.contains(&format!("{redirected} {answer}")),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
     target.stop().await;
-    let ran = desk.run(&["inspect", &image]).await;
-    let gone = format!(
+    let output = cli.run(&["inspect", &image]).await;
+    let unreachable = format!(
         "{from} redirects to {to}: failed: {to} cannot be reached: it refuses the connection"
     );
-    assert!(ran.stdout.contains(&gone), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        output.stdout.contains(&unreachable),
+        "{}{}",
+        output.stdout,
+        output.stderr
+    );
 }
 
-/// As crane and regctl do.
+/// crane and regctl do the same.
 #[tokio::test]
-async fn a_persons_docker_configuration_is_used_and_shown() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("app", &BOTH);
-    desk.registry
+async fn docker_configuration_of_the_user_is_used_and_shown() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("app", &BOTH);
+    cli.registry
         .repo("app")
         .require(Auth::basic("user", "canary"));
-    std::fs::create_dir(desk.path().join(".docker")).unwrap();
+    std::fs::create_dir(cli.path().join(".docker")).unwrap();
     let entry = json!({"username": "user", "password": "canary"});
-    desk.write(
+    cli.write(
         ".docker/config.json",
-        json!({"auths": {desk.registry.address(): entry}}).to_string(),
+        json!({"auths": {cli.registry.address(): entry}}).to_string(),
     );
-    let ran = desk.run(&["inspect", "-o", "json", &image]).await;
-    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let requests = said["images"][0]["requests"].as_array().unwrap();
+    let output = cli.run(&["inspect", "-o", "json", &image]).await;
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    let requests = report["images"][0]["requests"].as_array().unwrap();
     let last = &requests[requests.len() - 1];
     assert_eq!(
         (&last["answer"], &last["credential"]),
         (&json!("200"), &json!("docker config")),
-        "{said}"
+        "{report}"
     );
-    assert!(!ran.stdout.contains("canary"), "{}", ran.stdout);
+    assert!(!output.stdout.contains("canary"), "{}", output.stdout);
 }
 
 #[tokio::test]
-async fn registries_on_the_own_machine_need_no_configuration() {
-    let desk = Desk::new(json!({"network": {"allow": null}, "registries": null})).await;
+async fn local_registry_needs_no_configuration() {
+    let cli = CommandLine::new(json!({"network": {"allow": null}, "registries": null})).await;
     let registry = Registry::builder().plain_http().start().await;
     registry.repo("app").index(Some("v1"), BOTH);
     for host in [registry.address(), format!("localhost:{}", registry.port())] {
         let image = format!("{host}/app:v1");
-        let ran = desk.run(&["inspect", &image]).await;
+        let output = cli.run(&["inspect", &image]).await;
         assert!(
-            ran.stdout.contains("tolerated, opens multi-arch"),
+            output.stdout.contains("tolerated, opens multi-arch"),
             "{}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout,
+            output.stderr
         );
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "kube-system"}, "spec": {
             "containers": [{"name": "a", "image": image}],
         }});
-        let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+        let output = cli.run_with(&["check", "-f", "-"], pod.to_string()).await;
         assert!(
-            ran.stdout.contains("tolerated") && ran.stderr.contains("exclude"),
+            output.stdout.contains("tolerated") && output.stderr.contains("exclude"),
             "{}{}",
-            ran.stdout,
-            ran.stderr
+            output.stdout,
+            output.stderr
         );
     }
 }
 
 #[tokio::test]
-async fn a_variable_of_no_key_is_a_warning() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("app", &BOTH);
-    let output = desk
+async fn unknown_environment_variable_is_a_warning() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("app", &BOTH);
+    let output = cli
         .command(&["inspect", &image])
         .env("TOLERARCH_MODEE", "observe")
         .output()
@@ -514,43 +534,44 @@ async fn a_variable_of_no_key_is_a_warning() {
 }
 
 #[tokio::test]
-async fn an_override_is_believed_and_the_registry_is_not_asked() {
+async fn override_decides_without_a_request() {
     let registry = Registry::start().await;
     let overrides =
         json!([{"match": format!("{}/team/*", registry.address()), "platforms": ["linux/amd64"]}]);
-    let desk =
-        Desk::new(json!({"overrides": overrides, "registries": {"deny": [registry.address()]}}))
-            .await;
+    let cli = CommandLine::new(
+        json!({"overrides": overrides, "registries": {"deny": [registry.address()]}}),
+    )
+    .await;
     let image = registry.repo("team/app").reference("v1");
-    let ran = desk.run(&["inspect", "-o", "json", &image]).await;
-    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let said = &said["images"][0];
+    let output = cli.run(&["inspect", "-o", "json", &image]).await;
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    let image_report = &report["images"][0];
     assert_eq!(
-        (ran.status, &said["reason"]),
+        (output.status, &image_report["reason"]),
         (Some(0), &json!("platform-missing")),
-        "{said}"
+        "{image_report}"
     );
     assert_eq!(
-        (&said["platforms"], &said["lacks"]),
+        (&image_report["platforms"], &image_report["lacks"]),
         (&json!(["linux/amd64"]), &json!(["linux/arm64"]))
     );
     assert_eq!(
-        (&said["source"], registry.requests().len()),
+        (&image_report["source"], registry.requests().len()),
         (&json!("overrides"), 0)
     );
-    let ran = desk.run(&["inspect", &image]).await;
+    let output = cli.run(&["inspect", &image]).await;
     assert!(
-        ran.stdout.contains("from       overrides, 0 requests"),
+        output.stdout.contains("from       overrides, 0 requests"),
         "{}",
-        ran.stdout
+        output.stdout
     );
 }
 
 #[tokio::test]
-async fn what_a_hosts_toml_has_of_other_containerds_is_named() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("multi", &BOTH);
-    let certs = desk.path().join("certs.d");
+async fn unsupported_parts_of_hosts_toml_are_named() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("multi", &BOTH);
+    let certs = cli.path().join("certs.d");
     for (name, text) in [
         ("quay.io", "\n[auth]\nusername = 'canary'\n"),
         (
@@ -561,10 +582,11 @@ async fn what_a_hosts_toml_has_of_other_containerds_is_named() {
         std::fs::create_dir_all(certs.join(name)).unwrap();
         std::fs::write(certs.join(name).join("hosts.toml"), text).unwrap();
     }
-    desk.configure(&json!({"registries": {"hostsDir": certs}}));
-    let ran = desk.run(&["inspect", &image]).await;
+    cli.configure(&json!({"registries": {"hostsDir": certs}}));
+    let output = cli.run(&["inspect", &image]).await;
     let lines = |words: [&str; 2]| {
-        ran.stderr
+        output
+            .stderr
             .lines()
             .filter(|line| words.iter().all(|word| line.contains(word)))
             .count()
@@ -573,13 +595,13 @@ async fn what_a_hosts_toml_has_of_other_containerds_is_named() {
         lines(["quay.io/hosts.toml, line 2", "not understood"]),
         1,
         "{}",
-        ran.stderr
+        output.stderr
     );
     assert_eq!(
         lines(["docker.io/hosts.toml, line 1", "rewrite is followed"]),
         1,
         "{}",
-        ran.stderr
+        output.stderr
     );
-    assert!(!ran.stderr.contains("canary"), "{}", ran.stderr);
+    assert!(!output.stderr.contains("canary"), "{}", output.stderr);
 }

@@ -1,4 +1,4 @@
-//! What `docs/from/` says of tolerarch: its configurations are valid, and decide as the tables say.
+//! The pages of `docs/from/`: their configurations are valid, and decide as the tables of the pages say.
 
 use std::fs;
 use std::io::Write;
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use testregistry::Registry;
 use tokio::process::Command;
 
-use super::Desk;
+use super::CommandLine;
 use crate::binary::program::{Program, run};
 use crate::support::migration::{Page, cases, named, outcome, pages};
 use crate::support::soon;
 
 #[tokio::test]
-async fn configurations_in_pages_for_users_of_other_tools_are_valid() {
+async fn configurations_of_migration_pages_are_valid() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
-    for page in all() {
+    for page in migration_pages() {
         let configurations = page.configurations();
         assert!(!configurations.is_empty(), "{}", page.name);
         for configuration in configurations {
@@ -30,11 +30,11 @@ async fn configurations_in_pages_for_users_of_other_tools_are_valid() {
 }
 
 #[tokio::test]
-async fn tables_in_pages_for_users_of_other_tools_say_what_is_decided() {
+async fn tables_of_migration_pages_show_the_decisions() {
     let registry = Registry::start().await;
     push_images(&registry);
     let repo = registry.repo(REPO);
-    for page in all() {
+    for page in migration_pages() {
         let program = Program::start(&registry, page.configurations().remove(0)).await;
         let column = page.column("tolerarch").expect("a table");
         assert!(column.len() >= 8, "{}: {column:?}", page.name);
@@ -51,17 +51,17 @@ async fn tables_in_pages_for_users_of_other_tools_say_what_is_decided() {
 }
 
 #[tokio::test]
-async fn comparisons_in_pages_for_users_of_other_tools_show_what_would_be_decided() {
+async fn comparisons_of_migration_pages_show_the_decisions() {
     if !has_jq() {
         return;
     }
-    let desk = Desk::new(json!({})).await;
-    push_images(&desk.registry);
-    let repo = desk.registry.repo(REPO);
-    for page in all() {
+    let cli = CommandLine::new(json!({})).await;
+    push_images(&cli.registry);
+    let repo = cli.registry.repo(REPO);
+    for page in migration_pages() {
         let mut settings = page.configurations().remove(0);
         settings["mode"] = "observe".into();
-        desk.configure(&settings);
+        cli.configure(&settings);
         let cases = cases(|tag| repo.reference(tag));
         let mut stored = Vec::new();
         for (number, (row, outcome)) in page.column(page.tool()).unwrap().into_iter().enumerate() {
@@ -74,7 +74,7 @@ async fn comparisons_in_pages_for_users_of_other_tools_show_what_would_be_decide
         let rows = page.column("tolerarch").unwrap();
         let bound = stored.clone().into_iter();
         let bound = bound.filter(|pod| pod["spec"]["affinity"].is_object());
-        let results = compare(&desk, &page, stored).await;
+        let results = compare(&cli, &page, stored).await;
         assert!(results.len() >= 3, "{}: {results:?}", page.name);
         for pod in bound {
             let name = &pod["metadata"]["name"];
@@ -96,22 +96,22 @@ async fn comparisons_in_pages_for_users_of_other_tools_show_what_would_be_decide
     }
 }
 
-/// Whether the commands of the pages find jq. Without jq the test is skipped, and fails in CI.
+/// Returns whether there is a jq for the commands of the pages. Without jq the test is skipped; in CI it fails.
 fn has_jq() -> bool {
-    let tried = std::process::Command::new("jq").arg("--version").output();
-    let Err(error) = tried else {
+    let result = std::process::Command::new("jq").arg("--version").output();
+    let Err(error) = result else {
         return true;
     };
     #[expect(clippy::disallowed_methods, reason = "only in tests")]
     let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!ci, "jq: {error}");
-    // Not by a macro, whose output the test harness keeps to itself.
+    // The test harness captures the output of macros.
     let text = format!("SKIPPED: jq cannot be run here: {error}\n");
     std::io::stderr().write_all(text.as_bytes()).unwrap();
     false
 }
 
-/// A Pod of a table as it is stored: with a number for its name, and with what the tool added.
+/// Returns a Pod of a table as it is stored: named by its number, and with what the other tool added.
 fn stored_pod(pod: &Value, number: usize, outcome: &str, page: &Page, settings: &Value) -> Value {
     let mut pod = pod.clone();
     pod["metadata"] = json!({"namespace": "shop", "name": number.to_string()});
@@ -140,7 +140,7 @@ fn stored_pod(pod: &Value, number: usize, outcome: &str, page: &Page, settings: 
         };
         pod["metadata"]["labels"] = json!({format!("multiarch.openshift.io/{label}"): ""});
     }
-    // noe selects its preferred architecture, amd64, and gives other Pods an affinity.
+    // noe adds a node selector for its preferred architecture, amd64, and an affinity to other Pods.
     if is_operator || (page.name == "noe" && required == ["arm64"]) {
         bind(&mut pod, &required);
     } else if let [architecture] = required[..] {
@@ -149,7 +149,7 @@ fn stored_pod(pod: &Value, number: usize, outcome: &str, page: &Page, settings: 
     pod
 }
 
-/// Requires architectures by an affinity, which also prefers one.
+/// Adds an affinity that requires one of these architectures, and prefers arm64.
 fn bind(pod: &mut Value, architectures: &[&str]) {
     if architectures.is_empty() {
         return;
@@ -161,16 +161,17 @@ fn bind(pod: &mut Value, architectures: &[&str]) {
     }});
 }
 
-/// What the commands of the page say of all Pods of a cluster: kubectl prints them and the configuration from files, and tolerarch answers in JSON.
-async fn compare(desk: &Desk, page: &Page, pods: Vec<Value>) -> Vec<Value> {
+/// Runs the commands of the page for the Pods of a cluster, and returns their results. A fake kubectl prints the Pods and the
+/// configuration from files, and tolerarch prints JSON.
+async fn compare(cli: &CommandLine, page: &Page, pods: Vec<Value>) -> Vec<Value> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
-    desk.write("cluster.json", list.to_string());
+    cli.write("cluster.json", list.to_string());
     fs::copy(
-        desk.path().join("config.yaml"),
-        desk.path().join("installed.yaml"),
+        cli.path().join("config.yaml"),
+        cli.path().join("installed.yaml"),
     )
     .unwrap();
-    let functions = format!(
+    let fake_commands = format!(
         r#"kubectl() {{
             case "$*" in
                 *configmap*) cat installed.yaml ;;
@@ -184,7 +185,7 @@ async fn compare(desk: &Desk, page: &Page, pods: Vec<Value>) -> Vec<Value> {
         "#,
         env!("CARGO_BIN_EXE_tolerarch")
     );
-    let mut script = functions;
+    let mut script = fake_commands;
     for command in page.commands("Both for a day") {
         if ["get configmap", "get pods", "tolerarch check"]
             .iter()
@@ -195,27 +196,27 @@ async fn compare(desk: &Desk, page: &Page, pods: Vec<Value>) -> Vec<Value> {
             script += "\n";
         }
     }
-    let ran = Command::new("bash")
+    let output = Command::new("bash")
         .args(["-e", "-o", "pipefail", "-c", &script])
-        .current_dir(desk.path())
-        .env("SSL_CERT_FILE", desk.path().join("ca.crt"))
+        .current_dir(cli.path())
+        .env("SSL_CERT_FILE", cli.path().join("ca.crt"))
         .kill_on_drop(true)
         .output();
-    let ran = soon("the end of the commands", ran).await.unwrap();
+    let output = soon("the end of the commands", output).await.unwrap();
     assert!(
-        ran.status.success(),
+        output.status.success(),
         "{}: {}",
         page.name,
-        String::from_utf8_lossy(&ran.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
     let mut results = Vec::new();
-    for report in serde_json::Deserializer::from_slice(&ran.stdout).into_iter::<Value>() {
+    for report in serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>() {
         results.extend(report.unwrap()["results"].as_array().unwrap().clone());
     }
     results
 }
 
-/// The repository of the images of the tables.
+/// Repository of the images that the tables name.
 const REPO: &str = "team/app";
 
 fn push_images(registry: &Registry) {
@@ -230,7 +231,7 @@ fn push_images(registry: &Registry) {
     repo.index(Some("attested"), [entry, attestation]);
 }
 
-fn all() -> Vec<Page> {
+fn migration_pages() -> Vec<Page> {
     let pages = pages(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(!pages.is_empty(), "pages");
     pages

@@ -1,5 +1,5 @@
-//! What README and docs show of the program: sessions are run line by line, and what they show is what comes out; other
-//! commands are parsed.
+//! Commands in README and docs. Sessions (`console` blocks) are run, and their output is compared. The commands of `sh` blocks
+//! are only parsed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,25 +7,26 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use testregistry::Registry;
 use tokio::process::Command;
 
 use super::cluster::FakeCluster;
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 use crate::support::soon;
 
-/// By this name the pages call the registry.
-const NAME: &str = "registry.example.com";
-/// What stands between the outputs of two commands.
-const MARK: &str = "\u{1}";
+/// Name that the pages use for the registry.
+const REGISTRY_NAME: &str = "registry.example.com";
+/// Separates the outputs of two commands.
+const SEPARATOR: &str = "\u{1}";
 
-/// A command, and what it writes.
+/// A command of a session, with its output.
 #[derive(Debug, PartialEq)]
 struct Step {
     command: String,
     output: String,
 }
 
-/// README, docs and runbooks.
+/// Returns README, docs and runbooks with their texts.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = [root.join("docs"), root.join("docs/runbooks")];
@@ -43,7 +44,7 @@ fn pages() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// The fenced blocks of a language.
+/// Returns the fenced blocks of a language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
     page.split(&*fence)
@@ -52,7 +53,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The blocks of `console`.
+/// Returns the steps of each `console` block.
 fn sessions(page: &str) -> Vec<Vec<Step>> {
     let blocks = blocks(page, "console").into_iter();
     let steps = |block: &str| {
@@ -72,61 +73,52 @@ fn sessions(page: &str) -> Vec<Vec<Step>> {
     blocks.map(steps).collect()
 }
 
-/// Times differ from run to run.
-fn timeless(text: &str) -> String {
+/// Replaces times in milliseconds, which differ from run to run.
+fn without_times(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-    for place in 1..words.len() {
+    for index in 1..words.len() {
         let is_time =
-            words[place].starts_with("ms") && words[place - 1].bytes().all(|b| b.is_ascii_digit());
+            words[index].starts_with("ms") && words[index - 1].bytes().all(|b| b.is_ascii_digit());
         if is_time {
-            words[place - 1] = "N".to_owned();
+            words[index - 1] = "N".to_owned();
         }
     }
     words.join(" ")
 }
 
-#[tokio::test]
-async fn the_sessions_of_the_documentation_are_true() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sessions: Vec<_> = pages()
-        .iter()
-        .flat_map(|(_, page)| sessions(page))
-        .collect();
-    assert!(sessions.len() >= 5, "{sessions:?}");
-
-    let desk = Desk::new(json!({})).await;
-    let web = desk.registry.repo("shop/web");
+/// Pushes the images that the sessions name.
+fn push_images(registry: &Registry) {
+    let web = registry.repo("shop/web");
     let entries = BOTH.map(|platform| web.entry(platform));
     let attestation = web.attestation(entries[0]["digest"].as_str().unwrap());
     web.index(Some("1.4"), entries.into_iter().chain([attestation]));
-    let legacy = desk.registry.repo("shop/legacy");
+    let legacy = registry.repo("shop/legacy");
     legacy.image("linux/amd64", Some("2"));
     legacy.image("linux/amd64", Some("3"));
     legacy.index(Some("4"), BOTH);
     legacy.index(Some("10"), BOTH);
-    desk.registry.repo("ops/agent").index(Some("3"), BOTH);
-    let address = desk.registry.address();
+    registry.repo("ops/agent").index(Some("3"), BOTH);
+}
+
+/// Writes the files that the sessions name, with the address of the registry in them.
+fn write_files(cli: &CommandLine) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for file in fs::read_dir(root.join("e2e/binary/cli/session")).unwrap() {
         let file = file.unwrap();
         let text = fs::read_to_string(file.path())
             .unwrap()
-            .replace(NAME, &address);
-        desk.write(file.file_name().to_str().unwrap(), text);
+            .replace(REGISTRY_NAME, &cli.registry.address());
+        cli.write(file.file_name().to_str().unwrap(), text);
     }
-    let cluster: BTreeMap<String, Value> =
-        serde_json::from_str(&fs::read_to_string(desk.path().join("cluster.json")).unwrap())
-            .unwrap();
-    let cluster = FakeCluster {
-        objects: cluster,
-        ..FakeCluster::default()
-    }
-    .serve()
-    .await;
-    let kubeconfig = cluster.kubeconfig(desk.path());
-    // What the registry of this test needs, so that the pages need not show it.
-    fs::create_dir(desk.path().join("bin")).unwrap();
-    let wrapper = desk.path().join("bin/tolerarch");
-    let config = desk.path().join("config.yaml");
+}
+
+/// Makes a command `tolerarch` that adds the configuration for the registry of this test, which the pages do not show.
+/// Returns a PATH that has this command first.
+fn path_with_wrapper(cli: &CommandLine) -> String {
+    let directory = cli.path().join("bin");
+    fs::create_dir(&directory).unwrap();
+    let wrapper = directory.join("tolerarch");
+    let config = cli.path().join("config.yaml");
     let script = format!(
         "#!/bin/sh\nexec '{}' --config '{}' \"$@\"\n",
         env!("CARGO_BIN_EXE_tolerarch"),
@@ -134,39 +126,57 @@ async fn the_sessions_of_the_documentation_are_true() {
     );
     fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!(
-        "{}:{}",
-        wrapper.parent().unwrap().display(),
-        tolerarch_support::environment::Environment::of_process()
-            .text("PATH")
-            .unwrap()
-    );
+    let environment = tolerarch_support::environment::Environment::of_process();
+    let path = environment.text("PATH").unwrap();
+    format!("{}:{path}", directory.display())
+}
+
+#[tokio::test]
+async fn sessions_in_the_documentation_match_the_output() {
+    let sessions: Vec<_> = pages()
+        .iter()
+        .flat_map(|(_, page)| sessions(page))
+        .collect();
+    assert!(sessions.len() >= 5, "{sessions:?}");
+
+    let cli = CommandLine::new(json!({})).await;
+    push_images(&cli.registry);
+    write_files(&cli);
+    let address = cli.registry.address();
+    let objects = fs::read_to_string(cli.path().join("cluster.json")).unwrap();
+    let objects: BTreeMap<String, Value> = serde_json::from_str(&objects).unwrap();
+    let cluster = FakeCluster {
+        objects,
+        ..FakeCluster::default()
+    };
+    let cluster = cluster.serve().await;
+    let kubeconfig = cluster.kubeconfig(cli.path());
+    let path = path_with_wrapper(&cli);
 
     for session in sessions {
-        let line = |step: &Step| format!("{}\ns=$?; printf '{MARK}'; (exit $s)\n", step.command);
-        let script = session
-            .iter()
-            .map(line)
-            .collect::<String>()
-            .replace(NAME, &address);
+        let mut script = "exec 2>&1\n".to_owned();
+        for step in &session {
+            // The status is kept for a next command that prints it.
+            script += &format!("{}\ns=$?; printf '{SEPARATOR}'; (exit $s)\n", step.command);
+        }
+        let script = script.replace(REGISTRY_NAME, &address);
         let mut shell = Command::new("sh");
         shell
-            .args(["-c", &format!("exec 2>&1\n{script}")])
-            .current_dir(desk.path())
-            .env("PATH", &path);
-        shell
-            .env("SSL_CERT_FILE", desk.path().join("ca.crt"))
+            .args(["-c", &script])
+            .current_dir(cli.path())
+            .env("PATH", &path)
+            .env("SSL_CERT_FILE", cli.path().join("ca.crt"))
             .env("KUBECONFIG", &kubeconfig);
-        let ran = soon("the end of the session", shell.output())
+        let output = soon("the end of the session", shell.output())
             .await
             .unwrap();
-        let written = String::from_utf8(ran.stdout)
+        let written = String::from_utf8(output.stdout)
             .unwrap()
-            .replace(&address, NAME);
-        for (step, output) in session.iter().zip(written.split(MARK)) {
+            .replace(&address, REGISTRY_NAME);
+        for (step, output) in session.iter().zip(written.split(SEPARATOR)) {
             assert_eq!(
-                timeless(output),
-                timeless(&step.output),
+                without_times(output),
+                without_times(&step.output),
                 "$ {}\n{output}",
                 step.command
             );
@@ -174,13 +184,13 @@ async fn the_sessions_of_the_documentation_are_true() {
     }
 }
 
-/// Commands that need a cluster, or files that are not here, are not run: subcommands, flags and their order are right.
+/// Some commands need a cluster or files that the test does not have. So only subcommands, flags and their order are checked.
 #[tokio::test]
-async fn the_commands_of_the_documentation_are_known() {
+async fn commands_in_the_documentation_parse() {
     let mut parsed = 0;
     for (page, text) in pages() {
         for line in blocks(&text, "sh").into_iter().flat_map(str::lines) {
-            // What stands before redirections and comments, in each part of a pipe.
+            // Keeps the text before redirections and comments, for each part of a pipe.
             let parts = line.split('|').map(|part| {
                 part.split(['>', '#', '<', '(', ')', '$'])
                     .next()
@@ -191,9 +201,13 @@ async fn the_commands_of_the_documentation_are_known() {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
                 let arguments = part.split_whitespace().skip(1).filter(|word| *word != "\\");
                 command.args(arguments).arg("--help").kill_on_drop(true);
-                let ran = soon("help", command.output()).await.unwrap();
-                let said = String::from_utf8_lossy(&ran.stderr);
-                assert!(ran.status.success(), "{}: {part}: {said}", page.display());
+                let output = soon("help", command.output()).await.unwrap();
+                let error = String::from_utf8_lossy(&output.stderr);
+                assert!(
+                    output.status.success(),
+                    "{}: {part}: {error}",
+                    page.display()
+                );
                 parsed += 1;
             }
         }
@@ -201,32 +215,32 @@ async fn the_commands_of_the_documentation_are_known() {
     assert!(parsed >= 5, "{parsed}");
 }
 
-/// The Pod before, and what the webhook adds to it.
+/// The diff has the Pod of a user, and the lines that the webhook adds.
 #[tokio::test]
-async fn the_readme_shows_what_is_added() {
+async fn readme_diff_shows_what_the_patch_adds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let lines: Vec<&str> = blocks(&readme, "diff")[0].lines().collect();
-    let desk = Desk::new(json!({})).await;
-    desk.registry.repo("shop/web").index(Some("1.4"), BOTH);
-    let pod = |with: &[char]| {
-        let lines = lines.iter().filter_map(|line| line.strip_prefix(with));
+    let cli = CommandLine::new(json!({})).await;
+    cli.registry.repo("shop/web").index(Some("1.4"), BOTH);
+    let pod = |prefixes: &[char]| {
+        let lines = lines.iter().filter_map(|line| line.strip_prefix(prefixes));
         lines
             .map(|line| format!("{line}\n"))
             .collect::<String>()
-            .replace(NAME, &desk.registry.address())
+            .replace(REGISTRY_NAME, &cli.registry.address())
     };
     let added: String = lines
         .iter()
         .filter_map(|line| line.strip_prefix('+'))
         .collect();
     let patch = async |name, text| {
-        let file = desk.write(name, text);
-        let ran = desk
+        let file = cli.write(name, text);
+        let output = cli
             .run(&["check", "-o", "patch", "-f", file.to_str().unwrap()])
             .await;
-        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-        ran.stdout
+        assert_eq!(output.status, Some(0), "{}", output.stderr);
+        output.stdout
     };
     assert_eq!(patch("after.yaml", pod(&[' ', '+'])).await, "");
     let before = patch("before.yaml", pod(&[' '])).await;
@@ -244,7 +258,7 @@ async fn the_readme_shows_what_is_added() {
     );
 }
 
-/// The keys and values of a JSON value.
+/// Returns all keys and values of a JSON value as texts.
 fn texts(value: &serde_json::Value) -> Vec<String> {
     match value {
         serde_json::Value::Array(elements) => elements.iter().flat_map(texts).collect(),

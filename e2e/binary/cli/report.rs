@@ -1,9 +1,9 @@
-//! `tolerarch report` on clusters that an API server shows: its figures, its forms, its rights and its time.
+//! `tolerarch report` on fake clusters: its figures, its output formats, the rights it needs, and large clusters.
 
 use serde_json::{Value, json};
 
-use super::cluster::{FakeCluster, Served};
-use super::{BOTH, Desk, Ran};
+use super::cluster::{FakeApiServer, FakeCluster};
+use super::{BOTH, CommandLine, CommandOutput};
 
 pub(super) const PODS: &str = "/api/v1/pods";
 pub(super) const NODES: &str = "/api/v1/nodes";
@@ -11,7 +11,7 @@ pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 pub(super) const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 const JOBS: &str = "/apis/batch/v1/jobs";
 
-/// A Pod of a ReplicaSet of a Deployment.
+/// Returns a running Pod of a Deployment, with the ReplicaSet as its owner.
 pub(super) fn pod(
     namespace: &str,
     deployment: &str,
@@ -50,11 +50,11 @@ pub(super) fn namespace(name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-/// A shop with everything that a report tells of.
-pub(super) fn shop(desk: &Desk) -> FakeCluster {
-    let web = desk.image("shop/web", &BOTH);
-    let legacy = desk.image("shop/legacy", &BOTH[..1]);
-    let gone = format!("{}/shop/gone:v1", desk.registry.address());
+/// Returns a cluster with everything that a report has a section for.
+pub(super) fn shop(cli: &CommandLine) -> FakeCluster {
+    let web = cli.image("shop/web", &BOTH);
+    let legacy = cli.image("shop/legacy", &BOTH[..1]);
+    let gone = format!("{}/shop/gone:v1", cli.registry.address());
     let mut pods: Vec<Value> = (0..3)
         .map(|number| pod("shop", "web", number, &web, "x86"))
         .collect();
@@ -68,12 +68,12 @@ pub(super) fn shop(desk: &Desk) -> FakeCluster {
     bill["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "bills-29388480", "controller": true}]);
     bill["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     pods.push(bill);
-    let mut done = pod("shop", "done", 0, &legacy, "x86");
-    done["status"]["phase"] = "Succeeded".into();
-    pods.push(done);
-    let of_cron =
+    let mut finished = pod("shop", "finished", 0, &legacy, "x86");
+    finished["status"]["phase"] = "Succeeded".into();
+    pods.push(finished);
+    let cron_job =
         json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "bills", "controller": true});
-    let job = json!({"metadata": {"name": "bills-29388480", "namespace": "shop", "ownerReferences": [of_cron]}});
+    let job = json!({"metadata": {"name": "bills-29388480", "namespace": "shop", "ownerReferences": [cron_job]}});
     let mut sets: Vec<Value> = ["web", "legacy", "gone"]
         .map(|name| replica_set("shop", name))
         .to_vec();
@@ -93,25 +93,31 @@ pub(super) fn shop(desk: &Desk) -> FakeCluster {
         .with(JOBS, json!([job]))
 }
 
-pub(super) async fn report(desk: &Desk, cluster: &Served, arguments: &[&str]) -> Ran {
-    let kubeconfig = cluster.kubeconfig(desk.path());
-    desk.run(&[&["report", "--kubeconfig", &kubeconfig], arguments].concat())
+pub(super) async fn report(
+    cli: &CommandLine,
+    cluster: &FakeApiServer,
+    arguments: &[&str],
+) -> CommandOutput {
+    let kubeconfig = cluster.kubeconfig(cli.path());
+    cli.run(&[&["report", "--kubeconfig", &kubeconfig], arguments].concat())
         .await
 }
 
-pub(super) async fn json_of(desk: &Desk, cluster: &Served, arguments: &[&str]) -> Value {
-    let ran = report(desk, cluster, &[arguments, &["-o", "json"]].concat()).await;
-    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-    serde_json::from_str(&ran.stdout).unwrap()
+pub(super) async fn json_of(
+    cli: &CommandLine,
+    cluster: &FakeApiServer,
+    arguments: &[&str],
+) -> Value {
+    let output = report(cli, cluster, &[arguments, &["-o", "json"]].concat()).await;
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap()
 }
 
 #[tokio::test]
-async fn a_cluster_is_added_up() {
-    let desk = Desk::new(json!({})).await;
-    let legacy = format!("{}/shop/legacy:v1", desk.registry.address());
-    let gone = format!("{}/shop/gone:v1", desk.registry.address());
-    let cluster = shop(&desk).serve().await;
-    let json = json_of(&desk, &cluster, &[]).await;
+async fn totals_count_pods_and_their_requests() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = shop(&cli).serve().await;
+    let json = json_of(&cli, &cluster, &[]).await;
     for (support, pods, cores, workloads) in [
         ("all", 4, 1.0, 2),
         ("partial", 2, 0.5, 1),
@@ -128,18 +134,31 @@ async fn a_cluster_is_added_up() {
         );
         assert_eq!(total["workloads"], workloads, "{support}: {json:#}");
     }
-    let names = |list: &str, member: &str| -> Vec<String> {
-        let all = json[list].as_array().unwrap().iter();
-        all.map(|one| {
-            format!(
-                "{}/{}",
-                one["kind"].as_str().unwrap(),
-                one[member].as_str().unwrap()
-            )
-        })
-        .collect()
-    };
-    let workloads = names("workloads", "name");
+    assert_eq!(
+        (&json["complete"], &json["notes"]),
+        (&json!(true), &json!([]))
+    );
+}
+
+/// Returns kind and name of each entry in a list of the report.
+fn kinds_and_names(json: &Value, list: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in json[list].as_array().unwrap() {
+        let kind = entry["kind"].as_str().unwrap();
+        let name = entry["name"].as_str().unwrap();
+        names.push(format!("{kind}/{name}"));
+    }
+    names
+}
+
+#[tokio::test]
+async fn images_and_workloads_are_listed_with_their_findings() {
+    let cli = CommandLine::new(json!({})).await;
+    let legacy = format!("{}/shop/legacy:v1", cli.registry.address());
+    let gone = format!("{}/shop/gone:v1", cli.registry.address());
+    let cluster = shop(&cli).serve().await;
+    let json = json_of(&cli, &cluster, &[]).await;
+    let workloads = kinds_and_names(&json, "workloads");
     for name in [
         "Deployment/web",
         "Deployment/legacy",
@@ -147,29 +166,31 @@ async fn a_cluster_is_added_up() {
         "DaemonSet/agent",
         "CronJob/bills",
     ] {
-        assert!(workloads.iter().any(|known| known == name), "{workloads:?}");
+        assert!(
+            workloads.iter().any(|listed| listed == name),
+            "{workloads:?}"
+        );
     }
     assert_eq!(json["images"][0]["image"], legacy.as_str());
     assert_eq!(json["images"][0]["lacks"], json!(["linux/arm64"]));
     assert_eq!(json["images"][0]["pods"], 2);
     assert_eq!(json["images"][1]["image"], gone.as_str());
-    assert!(
-        json["images"][1]["error"]
-            .as_str()
-            .unwrap()
-            .contains("answered 404"),
-        "{json:#}"
-    );
-    assert_eq!(json["unknown"][0]["reason"], "not-found");
-    assert_eq!(json["unknown"][0]["images"], json!([gone]));
-    assert!(
-        json["unknown"][0]["fix"]
-            .as_str()
-            .unwrap()
-            .contains("push the image")
-    );
-    // Those that tolerate the pool already miss nothing.
-    assert_eq!(names("missed", "name"), ["Deployment/web"; 3]);
+    let error = json["images"][1]["error"].as_str().unwrap();
+    assert!(error.contains("answered 404"), "{json:#}");
+    let unknown = &json["unknown"][0];
+    assert_eq!(unknown["reason"], "not-found");
+    assert_eq!(unknown["images"], json!([gone]));
+    assert!(unknown["fix"].as_str().unwrap().contains("push the image"));
+}
+
+#[tokio::test]
+async fn missed_and_misplaced_pods_are_listed() {
+    let cli = CommandLine::new(json!({})).await;
+    let legacy = format!("{}/shop/legacy:v1", cli.registry.address());
+    let cluster = shop(&cli).serve().await;
+    let json = json_of(&cli, &cluster, &[]).await;
+    // Pods that already tolerate the pool are not missed.
+    assert_eq!(kinds_and_names(&json, "missed"), ["Deployment/web"; 3]);
     assert_eq!(json["missed"][0]["pools"], json!(["multi-arch"]));
     let misplaced = json["misplaced"].as_array().unwrap();
     assert_eq!(misplaced.len(), 2, "{json:#}");
@@ -179,16 +200,12 @@ async fn a_cluster_is_added_up() {
         (&json!("arm"), &json!("linux/arm64"))
     );
     assert_eq!(misplaced[0]["images"], json!([legacy]));
-    assert_eq!(
-        (&json["complete"], &json["notes"]),
-        (&json!(true), &json!([]))
-    );
 }
 
 #[tokio::test]
-async fn each_form_says_the_same() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).serve().await;
+async fn every_output_format_has_the_same_content() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = shop(&cli).serve().await;
     for (form, by, expected) in [
         (
             "table",
@@ -229,25 +246,25 @@ async fn each_form_says_the_same() {
             ],
         ),
     ] {
-        let ran = report(&desk, &cluster, &["-o", form, "--by", by]).await;
-        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+        let output = report(&cli, &cluster, &["-o", form, "--by", by]).await;
+        assert_eq!(output.status, Some(0), "{}", output.stderr);
         for text in expected {
             assert!(
-                ran.stdout.contains(text),
+                output.stdout.contains(text),
                 "{form} by {by}: {text} in\n{}",
-                ran.stdout
+                output.stdout
             );
         }
     }
 }
 
 #[tokio::test]
-async fn only_pods_have_to_be_listed() {
-    let desk = Desk::new(json!({})).await;
-    let mut cluster = shop(&desk);
+async fn report_needs_only_the_right_to_list_pods() {
+    let cli = CommandLine::new(json!({})).await;
+    let mut cluster = shop(&cli);
     cluster.forbidden = vec![NODES, NAMESPACES, REPLICA_SETS, JOBS];
     let cluster = cluster.serve().await;
-    let json = json_of(&desk, &cluster, &[]).await;
+    let json = json_of(&cli, &cluster, &[]).await;
     let notes: Vec<&str> = json["notes"]
         .as_array()
         .unwrap()
@@ -263,42 +280,46 @@ async fn only_pods_have_to_be_listed() {
         );
     }
     assert_eq!(json["misplaced"], json!([]));
-    // Their names tell.
+    // Names of Pods and Jobs show their workloads.
     let names: Vec<&str> = json["workloads"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| one["name"].as_str().unwrap())
+        .map(|workload| workload["name"].as_str().unwrap())
         .collect();
     assert!(
         names.contains(&"web") && names.contains(&"bills"),
         "{names:?}"
     );
 
-    // A list that fails otherwise would make the numbers wrong.
+    // Another error than a missing right would make the numbers wrong, so the report fails.
     for path in [NODES, NAMESPACES, REPLICA_SETS, JOBS] {
-        let mut cluster = shop(&desk);
+        let mut cluster = shop(&cli);
         cluster.failing = vec![path];
-        let ran = report(&desk, &cluster.serve().await, &[]).await;
-        assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{path}");
-        assert!(ran.stderr.contains("(400)"), "{}", ran.stderr);
+        let output = report(&cli, &cluster.serve().await, &[]).await;
+        assert_eq!(
+            (output.status, output.stdout.as_str()),
+            (Some(1), ""),
+            "{path}"
+        );
+        assert!(output.stderr.contains("(400)"), "{}", output.stderr);
     }
 
-    let mut cluster = shop(&desk);
+    let mut cluster = shop(&cli);
     cluster.forbidden = vec![PODS];
-    let ran = report(&desk, &cluster.serve().await, &[]).await;
-    assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""));
+    let output = report(&cli, &cluster.serve().await, &[]).await;
+    assert_eq!((output.status, output.stdout.as_str()), (Some(1), ""));
     assert!(
-        ran.stderr.contains("/api/v1/pods is forbidden"),
+        output.stderr.contains("/api/v1/pods is forbidden"),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn one_namespace_needs_rights_in_it_alone() {
-    let desk = Desk::new(json!({})).await;
-    let web = desk.image("shop/web", &BOTH);
+async fn report_on_a_namespace_needs_rights_in_it_alone() {
+    let cli = CommandLine::new(json!({})).await;
+    let web = cli.image("shop/web", &BOTH);
     let cluster = FakeCluster::default()
         .with(
             "/api/v1/namespaces/shop/pods",
@@ -312,27 +333,27 @@ async fn one_namespace_needs_rights_in_it_alone() {
         .with(NODES, json!([]))
         .serve()
         .await;
-    let json = json_of(&desk, &cluster, &["-n", "shop"]).await;
+    let json = json_of(&cli, &cluster, &["-n", "shop"]).await;
     assert_eq!(
         (&json["workloads"][0]["kind"], &json["notes"]),
         (&json!("Deployment"), &json!([]))
     );
     assert_eq!(
-        report(&desk, &cluster, &["-n", "shop", "-A"]).await.status,
+        report(&cli, &cluster, &["-n", "shop", "-A"]).await.status,
         Some(2)
     );
     for name in ["../nodes", "Shop", ""] {
-        let ran = report(&desk, &cluster, &["-n", name]).await;
-        assert_eq!(ran.status, Some(2), "{name}: {}", ran.stderr);
+        let output = report(&cli, &cluster, &["-n", name]).await;
+        assert_eq!(output.status, Some(2), "{name}: {}", output.stderr);
     }
 }
 
-/// Thousands of Pods on pages; each image is asked for once, whatever the number of Pods.
+/// Each image is looked up once, whatever the number of Pods.
 #[tokio::test]
-async fn a_large_cluster_is_read_page_by_page() {
-    let desk = Desk::new(json!({})).await;
+async fn large_cluster_is_read_page_by_page() {
+    let cli = CommandLine::new(json!({})).await;
     let images: Vec<String> = (0..40)
-        .map(|number| desk.image(&format!("shop/app-{number}"), &BOTH[..1 + number % 2]))
+        .map(|number| cli.image(&format!("shop/app-{number}"), &BOTH[..1 + number % 2]))
         .collect();
     let pods: Vec<Value> = (0..2_000)
         .map(|number| {
@@ -359,7 +380,7 @@ async fn a_large_cluster_is_read_page_by_page() {
         .with(REPLICA_SETS, sets.into())
         .serve()
         .await;
-    let json = json_of(&desk, &cluster, &[]).await;
+    let json = json_of(&cli, &cluster, &[]).await;
     assert_eq!(json["totals"]["all"]["pods"], 1_000);
     assert_eq!(json["totals"]["partial"]["workloads"], 100);
     assert_eq!(
@@ -370,27 +391,27 @@ async fn a_large_cluster_is_read_page_by_page() {
         (1_000, 200)
     );
     let pages = cluster
-        .asked()
+        .requests()
         .iter()
-        .filter(|asked| asked.starts_with(&format!("{PODS}?")))
+        .filter(|path| path.starts_with(&format!("{PODS}?")))
         .count();
     assert_eq!(pages, 4);
-    let asked = desk.registry.requests();
-    let manifests = asked
+    let requests = cli.registry.requests();
+    let manifests = requests
         .iter()
         .filter(|request| request.path.ends_with("/manifests/v1"));
     assert_eq!(manifests.count(), images.len());
 }
 
 #[tokio::test]
-async fn what_a_rate_limit_leaves_is_told() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).serve().await;
-    desk.registry
+async fn remaining_rate_limit_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = shop(&cli).serve().await;
+    cli.registry
         .repo("shop/web")
         .header("ratelimit-remaining", Some("57;w=21600"));
-    let json = json_of(&desk, &cluster, &[]).await;
-    assert_eq!(json["rateLimits"][desk.registry.address()], 57, "{json:#}");
+    let json = json_of(&cli, &cluster, &[]).await;
+    assert_eq!(json["rateLimits"][cli.registry.address()], 57, "{json:#}");
     assert!(
         json["notes"][0]
             .as_str()

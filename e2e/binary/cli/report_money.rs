@@ -1,4 +1,4 @@
-//! `tolerarch report --prices` and its progress: every sum agrees with one that Go has computed (`e2e/conformance/bills.go`).
+//! `tolerarch report --prices` and its progress. A Go program has computed the expected sums (`e2e/conformance/bills.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,16 @@ use serde_json::{Value, json};
 
 use super::cluster::FakeCluster;
 use super::configured::run;
-use super::{Desk, Ran};
+use super::{CommandLine, CommandOutput};
 
-/// One line of the cluster, or one of the sums over its Pods.
-#[derive(Deserialize)]
+/// A line of the cases: an object of the cluster, a price, or an expected sum.
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct Bill {
+struct Line {
     pod: Option<Value>,
     node: Option<Value>,
     image: Option<Image>,
-    price: Option<Hour>,
+    price: Option<HourlyPrice>,
     sum: Option<Sum>,
 }
 
@@ -28,13 +27,13 @@ struct Image {
 }
 
 #[derive(Deserialize)]
-struct Hour {
+struct HourlyPrice {
     architecture: String,
     vcpu: String,
     gib: String,
 }
 
-/// Money in millionths a month, CPU in thousandths of a core.
+/// Expected figures. Money is in millionths a month, CPU in thousandths of a core.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Sum {
@@ -51,23 +50,24 @@ struct Sum {
     nodes: Option<u64>,
 }
 
+/// The cluster, the prices and the expected sums of the cases.
 #[derive(Default)]
 struct Fixture {
     pods: Vec<Value>,
     nodes: Vec<Value>,
-    /// Image in the registry, by the name in the fixture.
+    /// Image references in the test registry, by the names in the cases.
     images: BTreeMap<String, String>,
     prices: BTreeMap<String, Value>,
     sums: Vec<Sum>,
 }
 
 impl Fixture {
-    fn read(desk: &Desk) -> Self {
+    fn read(cli: &CommandLine) -> Self {
         let mut fixture = Self::default();
-        for bill in conformance::cases::<Bill>("bills") {
-            fixture.pods.extend(bill.pod);
-            fixture.sums.extend(bill.sum);
-            if let Some(node) = bill.node {
+        for line in conformance::cases::<Line>("bills") {
+            fixture.pods.extend(line.pod);
+            fixture.sums.extend(line.sum);
+            if let Some(node) = line.node {
                 let info =
                     json!({"architecture": node["architecture"], "operatingSystem": "linux"});
                 let status = json!({"nodeInfo": info, "capacity": node["capacity"]});
@@ -76,11 +76,11 @@ impl Fixture {
                     .nodes
                     .push(json!({"metadata": metadata, "status": status}));
             }
-            if let Some(Hour {
+            if let Some(HourlyPrice {
                 architecture,
                 vcpu,
                 gib,
-            }) = bill.price
+            }) = line.price
             {
                 let price = json!({"vcpuHour": vcpu, "gibHour": gib});
                 fixture.prices.insert(architecture, price);
@@ -88,7 +88,7 @@ impl Fixture {
             if let Some(Image {
                 name,
                 architectures,
-            }) = bill.image
+            }) = line.image
             {
                 let repository = format!("shop/{name}");
                 let image = match architectures {
@@ -96,9 +96,9 @@ impl Fixture {
                         let platforms: Vec<String> =
                             names.iter().map(|name| format!("linux/{name}")).collect();
                         let platforms: Vec<&str> = platforms.iter().map(String::as_str).collect();
-                        desk.image(&repository, &platforms)
+                        cli.image(&repository, &platforms)
                     }
-                    None => format!("{}/{repository}:v1", desk.registry.address()),
+                    None => format!("{}/{repository}:v1", cli.registry.address()),
                 };
                 fixture.images.insert(name, image);
             }
@@ -114,10 +114,10 @@ impl Fixture {
         fixture
     }
 
-    fn cluster(&self, desk: &Desk) -> FakeCluster {
-        let ca = desk.path().join("ca.crt");
+    fn cluster(&self, cli: &CommandLine) -> FakeCluster {
+        let ca = cli.path().join("ca.crt");
         let config = json!({
-            "registries": {"hosts": {desk.registry.address(): {"caFile": ca}}},
+            "registries": {"hosts": {cli.registry.address(): {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
             "controller": {"learn": false},
         });
@@ -134,17 +134,17 @@ impl Fixture {
     }
 }
 
-/// Returns a number of JSON as a whole number of thousandths or millionths.
-fn whole(value: &Value, parts: f64) -> u64 {
+/// Returns a JSON number as a whole number of parts, such as thousandths.
+fn whole_parts(value: &Value, parts: f64) -> u64 {
     let number = value.as_f64().unwrap_or_default() * parts;
     assert!((number - number.round()).abs() < 1e-3, "{value}");
     number.round() as u64
 }
 
-/// Returns what a report says of one namespace or workload, or as a whole.
-fn said(of: &str, money: &Value, progress: &Value) -> Sum {
-    let millionths = |name: &str| whole(&money[name], 1e6);
-    let millis = |amount: &Value| whole(&amount["cpuCores"], 1e3);
+/// Returns the figures of a report for one namespace, or for the whole cluster.
+fn reported_sum(of: &str, money: &Value, progress: &Value) -> Sum {
+    let millionths = |name: &str| whole_parts(&money[name], 1e6);
+    let millis = |amount: &Value| whole_parts(&amount["cpuCores"], 1e3);
     let mut on = BTreeMap::new();
     for (architecture, amount) in progress["architectures"].as_object().into_iter().flatten() {
         on.insert(architecture.clone(), millis(amount));
@@ -163,28 +163,28 @@ fn said(of: &str, money: &Value, progress: &Value) -> Sum {
         waiting: millis(&progress["waiting"]),
         since: millis(&progress["createdSince"]),
         bound: millis(&progress["bound"]),
-        nodes: money.get("nodes").map(|nodes| whole(nodes, 1e6)),
+        nodes: money.get("nodes").map(|nodes| whole_parts(nodes, 1e6)),
     }
 }
 
-async fn report(desk: &Desk, fixture: &Fixture, arguments: &[&str]) -> Ran {
-    let served = fixture.cluster(desk).serve().await;
-    let prices = desk.path().join("prices.yaml");
+async fn report(cli: &CommandLine, fixture: &Fixture, arguments: &[&str]) -> CommandOutput {
+    let served = fixture.cluster(cli).serve().await;
+    let prices = cli.path().join("prices.yaml");
     let list = json!({"currency": "EUR", "architectures": fixture.prices});
     std::fs::write(&prices, list.to_string()).unwrap();
     let prices = prices.display().to_string();
     let arguments = [&["report", "--prices", &prices], arguments].concat();
-    let ran = run(desk, Some(&served), &arguments).await;
-    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-    ran
+    let output = run(cli, Some(&served), &arguments).await;
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    output
 }
 
 #[tokio::test]
 async fn every_sum_is_the_one_that_go_computes() {
-    let desk = Desk::new(json!({})).await;
-    let fixture = Fixture::read(&desk);
-    let ran = report(&desk, &fixture, &["-o", "json"]).await;
-    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
+    let output = report(&cli, &fixture, &["-o", "json"]).await;
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(json["money"]["currency"], "EUR");
     assert_eq!(json["installed"], "2026-03-01T12:00:00Z");
     let mut saves = Vec::new();
@@ -202,26 +202,26 @@ async fn every_sum_is_the_one_that_go_computes() {
         "restart",
     ];
     assert_eq!(Vec::from_iter(kinds), expected, "{:#}", json["steps"]);
-    // The first one is of Pods that fail where they are.
+    // The first step moves Pods that fail on their nodes; the others are sorted by what they save.
     assert!(saves[1..].iter().rev().is_sorted(), "{saves:?}");
 
     let mut compared = 0;
     let namespaces = json["namespaces"].as_array().unwrap();
     for sum in &fixture.sums {
         if sum.of.is_empty() {
-            assert_eq!(&said("", &json["money"], &json["progress"]), sum);
+            assert_eq!(&reported_sum("", &json["money"], &json["progress"]), sum);
             let beyond = &json["money"]["beyondRequests"];
             match sum.nodes.unwrap().checked_sub(sum.today) {
-                Some(expected) => assert_eq!(whole(beyond, 1e6), expected),
-                // More Pods were drawn than the nodes have room for.
+                Some(expected) => assert_eq!(whole_parts(beyond, 1e6), expected),
+                // The cases have more Pods than fit on the nodes.
                 None => assert!(beyond.is_null(), "{beyond}"),
             }
             compared += 1;
         }
         for namespace in namespaces {
             if namespace["namespace"] == *sum.of {
-                let ours = said(&sum.of, &namespace["money"], &namespace["progress"]);
-                assert_eq!(&ours, sum);
+                let reported = reported_sum(&sum.of, &namespace["money"], &namespace["progress"]);
+                assert_eq!(&reported, sum);
                 compared += 1;
             }
         }
@@ -230,10 +230,14 @@ async fn every_sum_is_the_one_that_go_computes() {
             let name = format!("{}/{}/{}", part("namespace"), part("kind"), part("name"));
             if name == sum.of {
                 let money = &workload["money"];
-                assert_eq!(whole(&money["today"], 1e6), sum.today, "{name}");
-                assert_eq!(whole(&money["after"], 1e6), sum.after, "{name}");
-                assert_eq!(whole(&money["kept"], 1e6), sum.kept, "{name}");
-                assert_eq!(whole(&money["saved"], 1e6), sum.today - sum.after, "{name}");
+                assert_eq!(whole_parts(&money["today"], 1e6), sum.today, "{name}");
+                assert_eq!(whole_parts(&money["after"], 1e6), sum.after, "{name}");
+                assert_eq!(whole_parts(&money["kept"], 1e6), sum.kept, "{name}");
+                assert_eq!(
+                    whole_parts(&money["saved"], 1e6),
+                    sum.today - sum.after,
+                    "{name}"
+                );
                 compared += 1;
             }
         }
@@ -242,34 +246,34 @@ async fn every_sum_is_the_one_that_go_computes() {
     assert!(compared > 50, "{compared}");
 }
 
-/// Forbids members that a schema does not name, which it allows for the sake of later versions.
-fn close(schema: &mut Value) {
+/// Forbids members that the schema does not name. The published schema allows them, as later versions may add members.
+fn forbid_unknown_members(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if members.contains_key("properties") {
                 members.insert("additionalProperties".to_owned(), false.into());
             }
-            members.values_mut().for_each(close);
+            members.values_mut().for_each(forbid_unknown_members);
         }
-        Value::Array(items) => items.iter_mut().for_each(close),
+        Value::Array(items) => items.iter_mut().for_each(forbid_unknown_members),
         _ => {}
     }
 }
 
 #[tokio::test]
-async fn the_schema_in_the_documentation_names_every_member() {
-    let desk = Desk::new(json!({})).await;
-    let fixture = Fixture::read(&desk);
+async fn schema_in_the_documentation_names_every_member() {
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
     let text = std::fs::read_to_string("docs/report.schema.json").unwrap();
     let mut schema: Value = serde_json::from_str(&text).unwrap();
-    close(&mut schema);
+    forbid_unknown_members(&mut schema);
     let schema = jsonschema::validator_for(&schema).unwrap();
-    let earlier = report(&desk, &fixture, &["-o", "json"]).await.stdout;
-    let file = desk.path().join("earlier.json");
+    let earlier = report(&cli, &fixture, &["-o", "json"]).await.stdout;
+    let file = cli.path().join("earlier.json");
     std::fs::write(&file, &earlier).unwrap();
     let file = file.display().to_string();
     let arguments = ["-o", "json", "--newer", "--compare", &file];
-    let later = report(&desk, &fixture, &arguments).await;
+    let later = report(&cli, &fixture, &arguments).await;
     for json in [earlier, later.stdout] {
         let json: Value = serde_json::from_str(&json).unwrap();
         for list in [
@@ -293,8 +297,8 @@ async fn the_schema_in_the_documentation_names_every_member() {
 
 #[tokio::test]
 async fn tables_show_money_and_progress() {
-    let desk = Desk::new(json!({})).await;
-    let fixture = Fixture::read(&desk);
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
     for (by, expected) in [
         ("image", &["KEPT "][..]),
         (
@@ -310,7 +314,7 @@ async fn tables_show_money_and_progress() {
             ],
         ),
     ] {
-        let table = report(&desk, &fixture, &["--by", by]).await.stdout;
+        let table = report(&cli, &fixture, &["--by", by]).await.stdout;
         let always = [
             "What it costs a month, in EUR",
             "saved: today less after",
@@ -324,29 +328,43 @@ async fn tables_show_money_and_progress() {
     }
 }
 
-#[tokio::test]
-async fn an_earlier_report_shows_what_has_changed() {
-    let desk = Desk::new(json!({})).await;
-    let mut fixture = Fixture::read(&desk);
-    let before = report(&desk, &fixture, &["-o", "json"]).await.stdout;
-    let file = desk.path().join("before.json");
-    std::fs::write(&file, &before).unwrap();
-    let file = file.display().to_string();
-    let before: Value = serde_json::from_str(&before).unwrap();
+/// Writes an earlier report to a file, and returns the path.
+fn write_earlier(cli: &CommandLine, earlier: &Value) -> String {
+    let file = cli.write("earlier.json", earlier.to_string());
+    file.display().to_string()
+}
 
-    let same = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
-    let same: Value = serde_json::from_str(&same.stdout).unwrap();
+async fn report_json(cli: &CommandLine, fixture: &Fixture, arguments: &[&str]) -> Value {
+    let output = report(cli, fixture, &[&["-o", "json"], arguments].concat()).await;
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn equal_earlier_report_shows_no_change() {
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
+    let before = report_json(&cli, &fixture, &[]).await;
+    let file = write_earlier(&cli, &before);
+    let same = report_json(&cli, &fixture, &["--compare", &file]).await;
     let measures = same["comparison"]["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 15, "{measures:#?}");
     assert!(
-        measures.iter().all(|one| one["change"] == 0.0),
+        measures.iter().all(|measure| measure["change"] == 0.0),
         "{measures:#?}"
     );
+}
 
-    // An image gets its platforms, one is no longer used, and another one is new.
+#[tokio::test]
+async fn earlier_report_shows_what_has_changed() {
+    let cli = CommandLine::new(json!({})).await;
+    let mut fixture = Fixture::read(&cli);
+    let before = report_json(&cli, &fixture, &[]).await;
+    let file = write_earlier(&cli, &before);
+
+    // One image gets its missing platforms, one is no longer used, and one is new.
     let old = fixture.images["old"].clone();
     let gone = fixture.images["gone"].clone();
-    let lost = format!("{}/shop/lost:v1", desk.registry.address());
+    let lost = format!("{}/shop/lost:v1", cli.registry.address());
     let both = fixture.images["both"].clone();
     for pod in &mut fixture.pods {
         for list in ["containers", "initContainers"] {
@@ -359,8 +377,7 @@ async fn an_earlier_report_shows_what_has_changed() {
             }
         }
     }
-    let after = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
-    let after: Value = serde_json::from_str(&after.stdout).unwrap();
+    let after = report_json(&cli, &fixture, &["--compare", &file]).await;
     let comparison = &after["comparison"];
     assert_eq!(comparison["since"], before["time"]);
     assert_eq!(comparison["imagesGone"], json!([gone, old]));
@@ -371,65 +388,80 @@ async fn an_earlier_report_shows_what_has_changed() {
         "/progress/architectures/arm64/cpuCores",
     ] {
         let measures = comparison["measures"].as_array().unwrap();
-        let measure = measures.iter().find(|one| one["place"] == place).unwrap();
+        let measure = measures
+            .iter()
+            .find(|measure| measure["place"] == place)
+            .unwrap();
         assert_eq!(&measure["before"], before.pointer(place).unwrap());
         assert_eq!(&measure["now"], after.pointer(place).unwrap());
         let change = measure["now"].as_f64().unwrap() - measure["before"].as_f64().unwrap();
         assert!(change > 0.0 && (measure["change"].as_f64().unwrap() - change).abs() < 1e-6);
     }
-    let table = report(&desk, &fixture, &["--compare", &file]).await.stdout;
+    let table = report(&cli, &fixture, &["--compare", &file]).await.stdout;
     for text in ["What has changed", "no longer  ", &old, "new  "] {
         assert!(table.contains(text), "{text} in\n{table}");
     }
+}
 
-    // At other prices: money is compared, and a note says so.
-    let mut other = before.clone();
+#[tokio::test]
+async fn other_prices_are_compared_with_a_note() {
+    const NOTE: &str = "the earlier report has other prices, so its costs differ by these as well";
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
+    let mut earlier = report_json(&cli, &fixture, &[]).await;
+    let file = write_earlier(&cli, &earlier);
+    let same_prices = report_json(&cli, &fixture, &["--compare", &file]).await;
+    let notes = same_prices["notes"].to_string();
+    assert!(!notes.contains(NOTE), "{notes}");
+
     assert_eq!(
-        other["money"]["prices"]["arm64"]["vcpuHour"].to_string(),
+        earlier["money"]["prices"]["arm64"]["vcpuHour"].to_string(),
         fixture.prices["arm64"]["vcpuHour"].as_str().unwrap()
     );
-    other["money"]["prices"]["arm64"]["vcpuHour"] = json!(0.5);
-    std::fs::write(&file, other.to_string()).unwrap();
-    let other = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
-    let other: Value = serde_json::from_str(&other.stdout).unwrap();
-    let note = "the earlier report has other prices, so its costs differ by these as well";
-    assert!(other["notes"].to_string().contains(note), "{other:#}");
-    assert_eq!(
-        other["comparison"]["measures"].as_array().unwrap().len(),
-        15
-    );
-    assert!(!after["notes"].to_string().contains(note), "{after:#}");
+    earlier["money"]["prices"]["arm64"]["vcpuHour"] = json!(0.5);
+    let file = write_earlier(&cli, &earlier);
+    let report = report_json(&cli, &fixture, &["--compare", &file]).await;
+    assert!(report["notes"].to_string().contains(NOTE), "{report:#}");
+    let measures = report["comparison"]["measures"].as_array().unwrap();
+    assert_eq!(measures.len(), 15);
+}
 
-    // Of another currency and of another scope: only what can be compared is.
-    let mut other = before.clone();
-    other["money"]["currency"] = "USD".into();
-    std::fs::write(&file, other.to_string()).unwrap();
-    let other = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
-    let other: Value = serde_json::from_str(&other.stdout).unwrap();
-    let notes = other["notes"].to_string();
+#[tokio::test]
+async fn money_of_another_currency_is_not_compared() {
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
+    let mut earlier = report_json(&cli, &fixture, &[]).await;
+    earlier["money"]["currency"] = "USD".into();
+    let file = write_earlier(&cli, &earlier);
+    let report = report_json(&cli, &fixture, &["--compare", &file]).await;
+    let notes = report["notes"].to_string();
     assert!(notes.contains("is in USD, and this one in EUR"), "{notes}");
-    assert_eq!(
-        other["comparison"]["measures"].as_array().unwrap().len(),
-        11
-    );
+    let measures = report["comparison"]["measures"].as_array().unwrap();
+    assert_eq!(measures.len(), 11);
+}
+
+#[tokio::test]
+async fn report_on_another_scope_is_not_compared() {
+    let cli = CommandLine::new(json!({})).await;
+    let fixture = Fixture::read(&cli);
+    let before = report_json(&cli, &fixture, &[]).await;
     let scoped = json!({"namespace": "shop", "totals": before["totals"], "images": []});
-    std::fs::write(&file, scoped.to_string()).unwrap();
-    let scoped = report(&desk, &fixture, &["-o", "json", "--compare", &file]).await;
-    let scoped: Value = serde_json::from_str(&scoped.stdout).unwrap();
-    let notes = scoped["notes"].to_string();
+    let file = write_earlier(&cli, &scoped);
+    let report = report_json(&cli, &fixture, &["--compare", &file]).await;
+    let notes = report["notes"].to_string();
     assert!(
         notes.contains("is of shop, and this one of all namespaces: they are not compared"),
         "{notes}"
     );
-    assert_eq!(scoped["comparison"]["measures"], json!([]));
-    assert_eq!(scoped["comparison"]["imagesNew"], json!([]));
+    assert_eq!(report["comparison"]["measures"], json!([]));
+    assert_eq!(report["comparison"]["imagesNew"], json!([]));
 }
 
 #[tokio::test]
-async fn a_wrong_file_is_refused_before_the_cluster_is_asked() {
-    let desk = Desk::new(json!({})).await;
+async fn invalid_file_is_refused_before_any_request() {
+    let cli = CommandLine::new(json!({})).await;
     let served = FakeCluster::default().serve().await;
-    let file = desk.path().join("file");
+    let file = cli.path().join("file");
     std::fs::write(
         &file,
         "currency: EUR\narchitectures: {amd64: {vcpuHour: -1, gibHour: 1}}\n",
@@ -451,18 +483,17 @@ async fn a_wrong_file_is_refused_before_the_cluster_is_asked() {
             "not a report of `tolerarch report -o json`",
         ),
     ] {
-        let ran = run(
-            &desk,
-            Some(&served),
-            &[&["report"], &arguments[..]].concat(),
-        )
-        .await;
-        assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{arguments:?}");
+        let output = run(&cli, Some(&served), &[&["report"], &arguments[..]].concat()).await;
+        assert_eq!(
+            (output.status, &*output.stdout),
+            (Some(1), ""),
+            "{arguments:?}"
+        );
         assert!(
-            ran.stderr.contains(expected),
+            output.stderr.contains(expected),
             "{expected} in {}",
-            ran.stderr
+            output.stderr
         );
     }
-    assert_eq!(served.asked(), Vec::<String>::new());
+    assert_eq!(served.requests(), Vec::<String>::new());
 }

@@ -1,18 +1,18 @@
-//! `tolerarch report --newer`: newer tags of images that lack a platform, as their registry lists them.
+//! `tolerarch report --newer`: newer tags of images that lack a platform, from the lists of their registry.
 
 use serde_json::{Value, json};
 use testregistry::{Fault, Kind, Registry, Reply, Repo};
 
-use super::cluster::{FakeCluster, Served};
+use super::cluster::{FakeApiServer, FakeCluster};
 use super::report::{NAMESPACES, NODES, PODS, REPLICA_SETS, json_of, namespace, node, pod, report};
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 
-/// Serves a cluster with a Pod for each image; those of the first one are the most.
-async fn cluster_with(images: &[&str]) -> Served {
+/// Serves a cluster with Pods of each image. The first image has the most Pods.
+async fn cluster_with(images: &[&str]) -> FakeApiServer {
     let mut pods = Vec::new();
-    for (place, image) in images.iter().enumerate() {
-        for number in 0..images.len() - place {
-            pods.push(pod("shop", &format!("app-{place}"), number, image, "x86"));
+    for (rank, image) in images.iter().enumerate() {
+        for number in 0..images.len() - rank {
+            pods.push(pod("shop", &format!("app-{rank}"), number, image, "x86"));
         }
     }
     FakeCluster::default()
@@ -24,26 +24,26 @@ async fn cluster_with(images: &[&str]) -> Served {
         .await
 }
 
-/// Pushes images by their tags and platforms.
-fn push(desk: &Desk, name: &str, images: &[(&str, &[&str])]) -> Repo {
-    let repo = desk.registry.repo(name);
+/// Pushes images with these tags and platforms.
+fn push(cli: &CommandLine, name: &str, images: &[(&str, &[&str])]) -> Repo {
+    let repo = cli.registry.repo(name);
     for (tag, platforms) in images {
         repo.index(Some(tag), platforms.iter().copied());
     }
     repo
 }
 
-async fn newer(desk: &Desk, images: &[&str]) -> Vec<Value> {
+async fn newer(cli: &CommandLine, images: &[&str]) -> Vec<Value> {
     let cluster = cluster_with(images).await;
-    let mut json = json_of(desk, &cluster, &["--newer"]).await;
+    let mut json = json_of(cli, &cluster, &["--newer"]).await;
     match json["newer"].take() {
         Value::Array(newer) => newer,
         other => panic!("no list: {other}"),
     }
 }
 
-/// Tags whose manifests were asked for, in their order.
-fn looked_up(repo: &Repo) -> Vec<String> {
+/// Returns the tags whose manifests were requested, in order.
+fn looked_up_tags(repo: &Repo) -> Vec<String> {
     let mut tags = Vec::new();
     for request in repo.requests() {
         let reference = request.reference.unwrap_or_default();
@@ -58,10 +58,10 @@ const AMD64: &[&str] = &["linux/amd64"];
 const ALL: &[&str] = &["linux/amd64", "linux/arm64", "linux/s390x"];
 
 #[tokio::test]
-async fn the_nearest_and_the_newest_tags_with_the_missing_platforms_are_named() {
-    let desk = Desk::new(json!({})).await;
+async fn nearest_and_newest_tags_with_missing_platforms_are_named() {
+    let cli = CommandLine::new(json!({})).await;
     let legacy = push(
-        &desk,
+        &cli,
         "shop/legacy",
         &[
             ("1.9.0", AMD64),
@@ -75,18 +75,14 @@ async fn the_nearest_and_the_newest_tags_with_the_missing_platforms_are_named() 
         ],
     );
     let old = push(
-        &desk,
+        &cli,
         "shop/old",
         &[("v1", AMD64), ("v2", AMD64), ("v10", AMD64)],
     );
-    let only = push(&desk, "shop/only", &[("v1", AMD64)]);
-    let rolling = push(
-        &desk,
-        "shop/rolling",
-        &[("latest", AMD64), ("1.0.0", &BOTH)],
-    );
-    let gone = desk.registry.repo("shop/gone");
-    let fine = push(&desk, "shop/fine", &[("v1", &BOTH), ("v2", &BOTH)]);
+    let only = push(&cli, "shop/only", &[("v1", AMD64)]);
+    let rolling = push(&cli, "shop/rolling", &[("latest", AMD64), ("1.0.0", &BOTH)]);
+    let gone = cli.registry.repo("shop/gone");
+    let fine = push(&cli, "shop/fine", &[("v1", &BOTH), ("v2", &BOTH)]);
     let images = [
         legacy.reference("1.9.0"),
         old.reference("v1"),
@@ -96,7 +92,7 @@ async fn the_nearest_and_the_newest_tags_with_the_missing_platforms_are_named() 
         fine.reference("v1"),
     ];
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    let newer = newer(&desk, &images).await;
+    let newer = newer(&cli, &images).await;
     let expected = [
         json!({
             "image": images[0], "lacks": ["linux/arm64"], "tags": 8, "complete": true,
@@ -119,7 +115,10 @@ async fn the_nearest_and_the_newest_tags_with_the_missing_platforms_are_named() 
         }),
     ];
     assert_eq!(newer, expected);
-    assert_eq!(looked_up(&legacy), ["1.9.0", "1.11.0", "1.9.1", "1.10.0"]);
+    assert_eq!(
+        looked_up_tags(&legacy),
+        ["1.9.0", "1.11.0", "1.9.1", "1.10.0"]
+    );
     for repo in [&rolling, &gone, &fine] {
         assert_eq!(
             repo.count(|request| request.kind == Kind::Tags),
@@ -131,16 +130,16 @@ async fn the_nearest_and_the_newest_tags_with_the_missing_platforms_are_named() 
 }
 
 #[tokio::test]
-async fn each_form_says_it() {
-    let desk = Desk::new(json!({})).await;
+async fn every_output_format_has_the_newer_tags() {
+    let cli = CommandLine::new(json!({})).await;
     let legacy = push(
-        &desk,
+        &cli,
         "shop/legacy",
         &[("1.9.0", AMD64), ("1.10.0", &BOTH), ("1.11.0", &BOTH)],
     );
-    let old = push(&desk, "shop/old", &[("v1", AMD64), ("v2", AMD64)]);
+    let old = push(&cli, "shop/old", &[("v1", AMD64), ("v2", AMD64)]);
     let cluster = cluster_with(&[&legacy.reference("1.9.0"), &old.reference("v1")]).await;
-    let table = report(&desk, &cluster, &["--newer"]).await.stdout;
+    let table = report(&cli, &cluster, &["--newer"]).await.stdout;
     let rows: Vec<Vec<&str>> = table
         .lines()
         .map(|line| line.split_whitespace().collect())
@@ -158,7 +157,7 @@ async fn each_form_says_it() {
     );
     assert!(table.contains(&note), "{table}");
     assert!(!table.contains(&format!("{legacy}: ")), "{table}");
-    let html = report(&desk, &cluster, &["--newer", "-o", "html"])
+    let html = report(&cli, &cluster, &["--newer", "-o", "html"])
         .await
         .stdout;
     assert!(
@@ -166,21 +165,21 @@ async fn each_form_says_it() {
         "{html}"
     );
 
-    // Nothing is listed unless it is asked for.
-    desk.registry.forget_requests();
-    let json = json_of(&desk, &cluster, &[]).await;
+    // Without --newer no tags are listed.
+    cli.registry.forget_requests();
+    let json = json_of(&cli, &cluster, &[]).await;
     assert_eq!(json.get("newer"), None);
-    let table = report(&desk, &cluster, &[]).await.stdout;
+    let table = report(&cli, &cluster, &[]).await.stdout;
     assert!(!table.contains("Newer tags"), "{table}");
-    let requests = desk.registry.requests();
+    let requests = cli.registry.requests();
     assert!(requests.iter().all(|request| request.kind != Kind::Tags));
 }
 
 #[tokio::test]
-async fn no_newer_tag_may_have_lost_a_platform() {
-    let desk = Desk::new(json!({})).await;
+async fn tag_that_lost_a_platform_is_not_named() {
+    let cli = CommandLine::new(json!({})).await;
     let repo = push(
-        &desk,
+        &cli,
         "shop/app",
         &[
             ("1.0", &["linux/amd64", "linux/s390x"]),
@@ -189,7 +188,7 @@ async fn no_newer_tag_may_have_lost_a_platform() {
             ("1.3", &["linux/arm64"]),
         ],
     );
-    let newer = newer(&desk, &[&repo.reference("1.0")]).await;
+    let newer = newer(&cli, &[&repo.reference("1.0")]).await;
     assert_eq!(
         (&newer[0]["nearest"], &newer[0]["newest"]),
         (&json!("1.2"), &json!("1.2"))
@@ -198,17 +197,17 @@ async fn no_newer_tag_may_have_lost_a_platform() {
 }
 
 #[tokio::test]
-async fn the_platforms_of_one_pool_are_enough() {
+async fn platforms_of_one_pool_are_enough() {
     let toleration = json!([{"key": "pool", "operator": "Exists"}]);
-    let desk = Desk::new(json!({"pools": [
+    let cli = CommandLine::new(json!({"pools": [
         {"name": "arm", "platforms": ["linux/arm64"], "tolerations": toleration},
         {"name": "mainframe", "platforms": ["linux/amd64", "linux/s390x"], "tolerations": toleration},
     ]}))
     .await;
     let repo = push(
-        &desk,
+        &cli,
         "shop/app",
-        // 1.1 has lost a platform, and 1.2 has not all of a pool.
+        // 1.1 has lost amd64, and 1.2 has the platforms of no pool.
         &[
             ("1.0", AMD64),
             ("1.1", &["linux/arm64"]),
@@ -218,14 +217,14 @@ async fn the_platforms_of_one_pool_are_enough() {
         ],
     );
     let cluster = cluster_with(&[&repo.reference("1.0")]).await;
-    let json = json_of(&desk, &cluster, &["--newer"]).await;
+    let json = json_of(&cli, &cluster, &["--newer"]).await;
     let newer = &json["newer"][0];
     assert_eq!(
         (&newer["nearest"], &newer["newest"]),
         (&json!("1.3"), &json!("1.4")),
         "{newer}"
     );
-    let json = json_of(&desk, &cluster, &[]).await;
+    let json = json_of(&cli, &cluster, &[]).await;
     let steps = json["steps"].as_array().unwrap();
     let build = steps.iter().find(|step| step["step"] == "build").unwrap();
     assert_eq!(
@@ -235,10 +234,10 @@ async fn the_platforms_of_one_pool_are_enough() {
 }
 
 #[tokio::test]
-async fn pods_for_which_the_image_is_unknown_say_nothing_of_its_platforms() {
-    let desk = Desk::new(json!({})).await;
+async fn unknown_pod_does_not_hide_platforms_of_its_image() {
+    let cli = CommandLine::new(json!({})).await;
     let tags: [(&str, &[&str]); 2] = [("1.0", AMD64), ("1.1", &["linux/arm64"])];
-    let image = push(&desk, "shop/app", &tags).reference("1.0");
+    let image = push(&cli, "shop/app", &tags).reference("1.0");
     let mut unknown = pod("shop", "first", 0, &image, "x86");
     unknown["spec"]["containers"][0]["imagePullPolicy"] = "Never".into();
     let cluster = FakeCluster::default()
@@ -251,20 +250,20 @@ async fn pods_for_which_the_image_is_unknown_say_nothing_of_its_platforms() {
         .with(REPLICA_SETS, json!([]))
         .serve()
         .await;
-    let json = json_of(&desk, &cluster, &["--newer"]).await;
+    let json = json_of(&cli, &cluster, &["--newer"]).await;
     let newer = &json["newer"][0];
     assert_eq!(newer["tags"], 2, "{newer}");
     assert_eq!(newer["newest"], Value::Null, "{newer}");
 }
 
 #[tokio::test]
-async fn tags_of_an_image_whose_platforms_an_override_fixes_are_not_listed() {
-    let desk = Desk::new(json!({})).await;
-    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+async fn tags_of_an_overridden_image_are_not_listed() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
     let image = repo.reference("1.0");
     let name = image.trim_end_matches(":1.0");
-    desk.configure(&json!({"overrides": [{"match": name, "platforms": AMD64}]}));
-    let newer = newer(&desk, &[&image]).await;
+    cli.configure(&json!({"overrides": [{"match": name, "platforms": AMD64}]}));
+    let newer = newer(&cli, &[&image]).await;
     assert_eq!(newer[0]["tags"], Value::Null);
     assert_eq!(
         newer[0]["message"],
@@ -274,13 +273,13 @@ async fn tags_of_an_image_whose_platforms_an_override_fixes_are_not_listed() {
 }
 
 #[tokio::test]
-async fn a_tag_beside_a_digest_counts_and_a_digest_alone_has_no_version() {
-    let desk = Desk::new(json!({})).await;
-    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+async fn tag_beside_a_digest_counts_and_a_digest_alone_does_not() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
     let digest = repo.digest_of("1.0").unwrap();
     let both = format!("{}@{digest}", repo.reference("1.0"));
     let alone = repo.reference(&digest);
-    let newer = newer(&desk, &[&both, &alone]).await;
+    let newer = newer(&cli, &[&both, &alone]).await;
     assert_eq!(newer[0]["image"], both.as_str());
     assert_eq!(newer[0]["newest"], "1.1");
     assert_eq!(newer[1]["newest"], Value::Null);
@@ -288,19 +287,19 @@ async fn a_tag_beside_a_digest_counts_and_a_digest_alone_has_no_version() {
 }
 
 #[tokio::test]
-async fn a_nearest_that_is_not_known_to_be_it_is_not_called_so() {
-    let desk = Desk::new(json!({})).await;
-    let many = desk.registry.repo("shop/many");
+async fn nearest_tag_that_is_uncertain_is_marked() {
+    let cli = CommandLine::new(json!({})).await;
+    let many = cli.registry.repo("shop/many");
     let old = many.image("linux/amd64", None)["digest"].clone();
     let new = many.index(None, BOTH)["digest"].clone();
     for number in 0..100 {
         let digest = if number < 60 { &old } else { &new };
         many.tag(&format!("1.{number}"), digest.as_str().unwrap());
     }
-    // A tag of the list that is gone again.
-    let holes = push(&desk, "shop/holes", &[("v1", AMD64), ("v3", &BOTH)]);
+    // The list names a tag whose manifest is gone.
+    let holes = push(&cli, "shop/holes", &[("v1", AMD64), ("v3", &BOTH)]);
     holes.tag("v2", "sha256:none");
-    let newer = newer(&desk, &[&many.reference("1.0"), &holes.reference("v1")]).await;
+    let newer = newer(&cli, &[&many.reference("1.0"), &holes.reference("v1")]).await;
     assert_eq!(newer[0]["nearest"], "1.60");
     assert_eq!(newer[0]["newest"], "1.99");
     assert_eq!(newer[0]["mayBeNearer"], true);
@@ -309,9 +308,9 @@ async fn a_nearest_that_is_not_known_to_be_it_is_not_called_so() {
         "a tag before 1.60 may have the platforms as well"
     );
     assert!(
-        looked_up(&many).len() <= 1 + 1 + 8 + 7,
+        looked_up_tags(&many).len() <= 1 + 1 + 8 + 7,
         "{:?}",
-        looked_up(&many)
+        looked_up_tags(&many)
     );
     assert_eq!(
         (&newer[1]["nearest"], &newer[1]["newest"]),
@@ -323,22 +322,22 @@ async fn a_nearest_that_is_not_known_to_be_it_is_not_called_so() {
         "a tag before v3 may have the platforms as well; 1 lookup failed: not-found"
     );
     let cluster = cluster_with(&[&many.reference("1.0")]).await;
-    let table = report(&desk, &cluster, &["--newer"]).await.stdout;
+    let table = report(&cli, &cluster, &["--newer"]).await.stdout;
     assert!(table.contains("1.60 or before  1.99"), "{table}");
 }
 
 #[tokio::test]
-async fn a_list_that_is_cut_off_is_called_so() {
-    let desk = Desk::new(json!({})).await;
-    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
-    let none = push(&desk, "shop/none", &[("1.0", AMD64)]);
+async fn truncated_tag_list_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+    let none = push(&cli, "shop/none", &[("1.0", AMD64)]);
     let cut = |tags: &[&str]| {
         let page = Reply::new(200).json(&json!({"tags": tags}));
         Fault::reply(page.header("Link", "</v2/x/tags/list?n=1>; rel=\"next\"")).only_tags()
     };
     repo.fault(Some(cut(&["1.0", "1.1"])));
     none.fault(Some(cut(&["1.0"])));
-    let newer = newer(&desk, &[&repo.reference("1.0"), &none.reference("1.0")]).await;
+    let newer = newer(&cli, &[&repo.reference("1.0"), &none.reference("1.0")]).await;
     assert_eq!(
         (&newer[0]["complete"], &newer[0]["newest"]),
         (&json!(false), &json!("1.1"))
@@ -354,9 +353,9 @@ async fn a_list_that_is_cut_off_is_called_so() {
 }
 
 #[tokio::test]
-async fn a_page_that_fails_is_named() {
-    let desk = Desk::new(json!({})).await;
-    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+async fn failed_page_of_tags_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
     let second = |request: &testregistry::Request| {
         let page = Reply::new(200).json(&json!({"tags": ["1.0", "1.1"]}));
         Some(match &*request.query {
@@ -365,7 +364,7 @@ async fn a_page_that_fails_is_named() {
         })
     };
     repo.fault(Some(Fault::custom(second).only_tags()));
-    let newer = newer(&desk, &[&repo.reference("1.0")]).await;
+    let newer = newer(&cli, &[&repo.reference("1.0")]).await;
     assert_eq!(newer[0]["newest"], "1.1");
     assert_eq!(
         newer[0]["message"],
@@ -375,10 +374,10 @@ async fn a_page_that_fails_is_named() {
 }
 
 #[tokio::test]
-async fn a_registry_that_limits_requests_is_not_asked_further() {
-    let desk = Desk::new(json!({})).await;
+async fn rate_limited_registry_gets_no_more_requests() {
+    let cli = CommandLine::new(json!({})).await;
     let repo = push(
-        &desk,
+        &cli,
         "shop/app",
         &[
             ("1.0", AMD64),
@@ -391,43 +390,43 @@ async fn a_registry_that_limits_requests_is_not_asked_further() {
         (request.reference.as_deref() == Some("1.3")).then(|| Fault::status(429))
     };
     repo.fault(Some(Fault::custom(throttled)));
-    let host = desk.registry.address();
+    let host = cli.registry.address();
     let image = repo.reference("1.0");
-    let found = newer(&desk, &[&image]).await;
+    let newer_tags = newer(&cli, &[&image]).await;
     assert_eq!(
-        found[0]["message"],
+        newer_tags[0]["message"],
         format!(
             "none found among 4 tags; looked up, from the newest on: 1 of 3 newer ones; {host} limits requests, so \
              the search was stopped; 1 lookup failed: throttled"
         )
     );
-    assert_eq!(looked_up(&repo), ["1.0", "1.3"]);
+    assert_eq!(looked_up_tags(&repo), ["1.0", "1.3"]);
 
     repo.fault(Some(Fault::status(429).only_tags()));
-    let found = newer(&desk, &[&image]).await;
+    let newer_tags = newer(&cli, &[&image]).await;
     assert_eq!(
-        found[0]["message"],
+        newer_tags[0]["message"],
         "its tags cannot be listed: throttled: the registry limits requests"
     );
 
-    // What the report itself has taken of a limit is not taken further.
+    // The search stops while few requests are left of a limit that the report has used.
     repo.fault(None);
     repo.header("ratelimit-limit", Some("100;w=21600"));
     repo.header("ratelimit-remaining", Some("24;w=21600"));
-    let found = newer(&desk, &[&image]).await;
+    let newer_tags = newer(&cli, &[&image]).await;
     assert_eq!(
-        found[0]["message"],
+        newer_tags[0]["message"],
         format!("{host} allows few more requests, so the search was stopped")
     );
 }
 
 #[tokio::test]
-async fn a_list_that_cannot_be_had_has_its_reason() {
-    let desk = Desk::new(json!({})).await;
-    let repo = push(&desk, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
+async fn missing_tag_list_has_a_reason() {
+    let cli = CommandLine::new(json!({})).await;
+    let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
     let elsewhere = Registry::start().await;
-    let ca = desk.write("elsewhere.crt", elsewhere.pki().ca_pem());
-    desk.configure(&json!({"registries": {"hosts": {elsewhere.address(): {"caFile": ca}}}}));
+    let ca = cli.write("elsewhere.crt", elsewhere.pki().ca_pem());
+    cli.configure(&json!({"registries": {"hosts": {elsewhere.address(): {"caFile": ca}}}}));
     let nothing = format!("{}/nothing", elsewhere.url());
     for (fault, message) in [
         (Fault::status(404), "its registry has no list of its tags"),
@@ -449,33 +448,36 @@ async fn a_list_that_cannot_be_had_has_its_reason() {
         ),
     ] {
         repo.fault(Some(fault.only_tags()));
-        let newer = newer(&desk, &[&repo.reference("1.0")]).await;
+        let newer = newer(&cli, &[&repo.reference("1.0")]).await;
         assert_eq!(newer[0]["message"], message);
         assert_eq!(newer[0]["tags"], Value::Null);
     }
 }
 
 #[tokio::test]
-async fn the_first_twenty_images_are_looked_at() {
-    let desk = Desk::new(json!({})).await;
+async fn only_the_first_twenty_images_are_searched() {
+    let cli = CommandLine::new(json!({})).await;
     let mut images = Vec::new();
     for number in 0..25 {
         let repo = push(
-            &desk,
+            &cli,
             &format!("shop/app-{number}"),
             &[("1.0", AMD64), ("1.1", &BOTH)],
         );
         images.push(repo.reference("1.0"));
     }
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    let newer = newer(&desk, &images).await;
+    let newer = newer(&cli, &images).await;
     let named: Vec<&str> = newer
         .iter()
-        .filter_map(|one| one["image"].as_str())
+        .filter_map(|image| image["image"].as_str())
         .collect();
     assert_eq!(named, images[..20]);
-    assert!(newer.iter().all(|one| one["newest"] == "1.1"), "{newer:?}");
-    let lists = desk.registry.requests().into_iter();
+    assert!(
+        newer.iter().all(|image| image["newest"] == "1.1"),
+        "{newer:?}"
+    );
+    let lists = cli.registry.requests().into_iter();
     assert_eq!(
         lists.filter(|request| request.kind == Kind::Tags).count(),
         20

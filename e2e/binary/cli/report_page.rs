@@ -1,5 +1,5 @@
-//! The page and the Markdown of `tolerarch report`: structure, and names that mean nothing. What a browser makes of the
-//! page, its script among it, is not tried here.
+//! The HTML page and the Markdown of `tolerarch report`: their structure, and hostile names in them. No browser runs here,
+//! so the script of the page is not tested.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use serde_json::json;
 
 use super::cluster::FakeCluster;
 use super::report::{NAMESPACES, NODES, PODS, json_of, node, pod, report, shop};
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 
-/// All that people and controllers can name is untrusted input.
+/// Every name that users and controllers choose is untrusted input.
 #[tokio::test]
-async fn names_mean_nothing_in_any_form() {
-    let desk = Desk::new(json!({})).await;
+async fn hostile_names_are_inert_in_every_format() {
+    let cli = CommandLine::new(json!({})).await;
     let hostile = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`\n# x\u{1b}[31m\u{202e}&amp;";
     let mut pods = Vec::new();
     for (number, image) in [
-        desk.image("shop/web", &BOTH),
-        desk.image("shop/old", &BOTH[..1]),
+        cli.image("shop/web", &BOTH),
+        cli.image("shop/old", &BOTH[..1]),
         hostile.into(),
     ]
     .iter()
@@ -38,7 +38,7 @@ async fn names_mean_nothing_in_any_form() {
         .with(NAMESPACES, json!([]))
         .serve()
         .await;
-    let html = report(&desk, &cluster, &["-o", "html"]).await.stdout;
+    let html = report(&cli, &cluster, &["-o", "html"]).await.stdout;
     assert_eq!(html.matches("<script").count(), 1, "{html}");
     assert_eq!(html.matches("</script").count(), 1, "{html}");
     assert!(
@@ -56,13 +56,13 @@ async fn names_mean_nothing_in_any_form() {
     for tag in html.split('<').map(|text| text.split('>').next().unwrap()) {
         assert!(!tag.contains("alert"), "{tag}");
     }
-    let markdown = report(&desk, &cluster, &["-o", "markdown"]).await.stdout;
+    let markdown = report(&cli, &cluster, &["-o", "markdown"]).await.stdout;
     assert!(
         markdown.contains("`</script><script>alert(1)"),
         "{markdown}"
     );
     for line in markdown.lines() {
-        // Every other piece is a code span: no name has a backtick there.
+        // Every second piece is a code span, as no name keeps a backtick.
         let pieces: Vec<&str> = line.split('`').collect();
         assert!(pieces.len() % 2 == 1, "{line}");
         for text in pieces.iter().step_by(2) {
@@ -73,12 +73,12 @@ async fn names_mean_nothing_in_any_form() {
             assert!(!span.contains('|'), "{line}");
         }
     }
-    let table = report(&desk, &cluster, &[]).await.stdout;
+    let table = report(&cli, &cluster, &[]).await.stdout;
     assert!(
         !table.contains('\u{1b}') && !table.contains('\u{202e}') && !table.contains("\n# x"),
         "{table}"
     );
-    let json = json_of(&desk, &cluster, &[]).await;
+    let json = json_of(&cli, &cluster, &[]).await;
     assert_eq!(json["workloads"][0]["name"], hostile);
 }
 
@@ -91,10 +91,10 @@ fn between<'h>(html: &'h str, begin: &str, end: &str) -> Vec<&'h str> {
 }
 
 #[tokio::test]
-async fn the_page_reads_without_its_script() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).serve().await;
-    let html = report(&desk, &cluster, &["-o", "html"]).await.stdout;
+async fn page_is_readable_without_its_script() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = shop(&cli).serve().await;
+    let html = report(&cli, &cluster, &["-o", "html"]).await.stdout;
     let (content, _) = html.split_once("<script>").unwrap();
     for control in ["<button", "<input", "onclick", " style="] {
         assert!(!content.contains(control), "{control} in {content}");
@@ -127,19 +127,19 @@ async fn the_page_reads_without_its_script() {
 }
 
 #[tokio::test]
-async fn the_page_allows_its_own_script_and_style_alone() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).serve().await;
-    let html = report(&desk, &cluster, &["-o", "html"]).await.stdout;
-    let of = |element: &str| {
-        let found = between(&html, &format!("<{element}>"), &format!("</{element}>"));
-        assert_eq!(found.len(), 1, "{element}");
-        BASE64_STANDARD.encode(digest(&SHA256, found[0].as_bytes()))
+async fn page_allows_only_its_own_script_and_style() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = shop(&cli).serve().await;
+    let html = report(&cli, &cluster, &["-o", "html"]).await.stdout;
+    let hash_of = |element: &str| {
+        let contents = between(&html, &format!("<{element}>"), &format!("</{element}>"));
+        assert_eq!(contents.len(), 1, "{element}");
+        BASE64_STANDARD.encode(digest(&SHA256, contents[0].as_bytes()))
     };
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'",
-        of("style"),
-        of("script")
+        hash_of("style"),
+        hash_of("script")
     );
     let policies = between(&html, "Content-Security-Policy\" content=\"", "\"");
     assert_eq!(policies, [policy.as_str()]);

@@ -1,25 +1,25 @@
-//! Steps of `tolerarch report` that depend on the installation: what a restart brings, and where the command leads.
+//! Steps of `tolerarch report` that depend on the installation: whether a restart helps, and which cluster a command is for.
 
 use serde_json::{Value, json};
 
 use super::cluster::FakeCluster;
 use super::configured::run;
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
-/// A cluster with an installation of this configuration, and a Deployment in each of two namespaces.
-fn cluster(desk: &Desk, more: &Value) -> FakeCluster {
-    let ca = desk.path().join("ca.crt");
+/// Returns a cluster with tolerarch, configured with `more` settings, and with a StatefulSet in each of two namespaces.
+fn cluster(cli: &CommandLine, more: &Value) -> FakeCluster {
+    let ca = cli.path().join("ca.crt");
     let mut config = json!({
-        "registries": {"hosts": {desk.registry.address(): {"caFile": ca}}},
+        "registries": {"hosts": {cli.registry.address(): {"caFile": ca}}},
         "network": {"allow": ["127.0.0.0/8"]},
         "controller": {"learn": false},
     });
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
     }
-    let image = desk.image("shop/web", &BOTH);
+    let image = cli.image("shop/web", &BOTH);
     let mut pods = Vec::new();
     let mut namespaces = Vec::new();
     for namespace in ["shop", "out"] {
@@ -44,27 +44,27 @@ fn cluster(desk: &Desk, more: &Value) -> FakeCluster {
         )
 }
 
-async fn report(desk: &Desk, cluster: FakeCluster, arguments: &[&str]) -> Value {
+async fn report(cli: &CommandLine, cluster: FakeCluster, arguments: &[&str]) -> Value {
     let served = cluster.serve().await;
-    let ran = run(
-        desk,
+    let output = run(
+        cli,
         Some(&served),
         &[&["report", "-o", "json"], arguments].concat(),
     )
     .await;
-    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-    serde_json::from_str(&ran.stdout).unwrap()
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap()
 }
 
 /// Returns kind, namespace, and command or advice of each step.
 fn steps(report: &Value) -> Vec<[&str; 3]> {
     let mut steps = Vec::new();
     for step in report["steps"].as_array().unwrap() {
-        let how = step.get("command").or(step.get("advice"));
+        let instruction = step.get("command").or(step.get("advice"));
         steps.push([
             step["step"].as_str().unwrap(),
             step["namespace"].as_str().unwrap(),
-            how.unwrap().as_str().unwrap(),
+            instruction.unwrap().as_str().unwrap(),
         ]);
     }
     steps
@@ -72,12 +72,12 @@ fn steps(report: &Value) -> Vec<[&str; 3]> {
 
 #[tokio::test]
 async fn no_restart_is_advised_where_no_webhook_is_called() {
-    let desk = Desk::new(json!({})).await;
-    let mut cluster = cluster(&desk, &json!({}));
+    let cli = CommandLine::new(json!({})).await;
+    let mut cluster = cluster(&cli, &json!({}));
     let webhooks = cluster.objects.get_mut(WEBHOOKS).unwrap();
     webhooks[0]["webhooks"][0]["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "shop"}});
-    let report = report(&desk, cluster, &[]).await;
+    let report = report(&cli, cluster, &[]).await;
     let steps = steps(&report);
     assert_eq!(steps.len(), 2, "{steps:?}");
     let restart = "kubectl --namespace shop rollout restart statefulset/web";
@@ -88,14 +88,14 @@ async fn no_restart_is_advised_where_no_webhook_is_called() {
 }
 
 #[tokio::test]
-async fn a_pool_without_a_share_for_pods_is_a_step() {
-    let desk = Desk::new(json!({})).await;
+async fn pool_with_share_zero_is_a_step() {
+    let cli = CommandLine::new(json!({})).await;
     let pool = json!({
         "name": "p", "platforms": BOTH, "share": 0,
         "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
     });
-    let cluster = cluster(&desk, &json!({"pools": [pool]}));
-    let report = report(&desk, cluster, &[]).await;
+    let cluster = cluster(&cli, &json!({"pools": [pool]}));
+    let report = report(&cli, cluster, &[]).await;
     let steps = steps(&report);
     assert_eq!(steps.len(), 1, "{steps:?}");
     assert_eq!(steps[0][0], "open");
@@ -104,14 +104,14 @@ async fn a_pool_without_a_share_for_pods_is_a_step() {
 }
 
 #[tokio::test]
-async fn a_command_leads_to_the_cluster_of_the_report() {
-    let desk = Desk::new(json!({})).await;
-    let served = cluster(&desk, &json!({})).serve().await;
-    let kubeconfig = served.kubeconfig(desk.path());
+async fn command_names_the_kubeconfig_of_the_report() {
+    let cli = CommandLine::new(json!({})).await;
+    let served = cluster(&cli, &json!({})).serve().await;
+    let kubeconfig = served.kubeconfig(cli.path());
     let arguments = ["report", "-o", "json", "--kubeconfig", &kubeconfig];
-    let ran = run(&desk, None, &arguments).await;
-    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let output = run(&cli, None, &arguments).await;
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
     let expected = format!(
         "kubectl --kubeconfig {kubeconfig} --namespace shop rollout restart statefulset/web"
     );

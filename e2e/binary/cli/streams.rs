@@ -1,4 +1,4 @@
-//! Pipes, signals, colours, help: what a terminal and a shell expect of a program.
+//! Pipes, signals, colours, help and exit statuses, as terminals and shells expect them.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
@@ -8,35 +8,46 @@ use serde_json::json;
 use testregistry::Fault;
 use tokio::process::Command;
 
-use super::{BOTH, Desk};
+use super::{BOTH, CommandLine};
 use crate::support::soon;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tolerarch");
 
-#[tokio::test]
-async fn a_reader_that_stops_early_is_no_error() {
-    let desk = Desk::new(json!({})).await;
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": vec![json!({
+/// Returns a list of objects whose table is longer than a pipe holds.
+fn long_list() -> String {
+    let daemon_set = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x".repeat(100)},
         "spec": {"template": {"spec": {"containers": [{"image": "x"}]}}},
-    }); 1000]});
-    desk.write("list.json", list.to_string());
-    for output in ["table", "json"] {
-        // The reader ends first: the writer's next write fails.
+    });
+    json!({"apiVersion": "v1", "kind": "List", "items": vec![daemon_set; 1000]}).to_string()
+}
+
+#[tokio::test]
+async fn reader_that_stops_early_is_no_error() {
+    let cli = CommandLine::new(json!({})).await;
+    cli.write("list.json", long_list());
+    for format in ["table", "json"] {
+        // `head` ends first, so the next write fails.
         let script =
-            format!(r#"{{ "$0" check -f list.json -o {output}; echo "$?" >status; }} | head -n 1"#);
-        let ran = Command::new("sh")
+            format!(r#"{{ "$0" check -f list.json -o {format}; echo "$?" >status; }} | head -n 1"#);
+        let output = Command::new("sh")
             .args(["-c", &script, PROGRAM])
-            .current_dir(desk.path())
+            .current_dir(cli.path())
             .output();
-        let ran = soon("the end", ran).await.unwrap();
-        assert_eq!(String::from_utf8_lossy(&ran.stderr), "", "{output}");
+        let output = soon("the end", output).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{format}");
         assert_eq!(
-            std::fs::read_to_string(desk.path().join("status")).unwrap(),
+            std::fs::read_to_string(cli.path().join("status")).unwrap(),
             "0\n",
-            "{output}"
+            "{format}"
         );
     }
+}
+
+#[tokio::test]
+async fn failed_write_is_status_1() {
+    let cli = CommandLine::new(json!({})).await;
+    cli.write("list.json", long_list());
     let commands = [
         "check -f list.json",
         "config",
@@ -47,30 +58,38 @@ async fn a_reader_that_stops_early_is_no_error() {
     for command in commands {
         let mut full = Command::new("sh");
         full.args(["-c", &format!(r#""$0" {command} >/dev/full"#), PROGRAM])
-            .current_dir(desk.path());
-        let ran = soon("the end", full.output()).await.unwrap();
-        assert_eq!(ran.status.code(), Some(1), "{command}");
+            .current_dir(cli.path());
+        let output = soon("the end", full.output()).await.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}");
         assert!(
-            String::from_utf8_lossy(&ran.stderr).starts_with("tolerarch: "),
-            "{command}: {ran:?}"
+            String::from_utf8_lossy(&output.stderr).starts_with("tolerarch: "),
+            "{command}: {output:?}"
         );
     }
-    let closed = Command::new("sh")
+}
+
+#[tokio::test]
+async fn closed_standard_error_keeps_the_status() {
+    let with_closed_stderr = Command::new("sh")
         .args(["-c", r#""$0" check -f gone.json 2>&-"#, PROGRAM])
         .output();
     assert_eq!(
-        soon("the end", closed).await.unwrap().status.code(),
+        soon("the end", with_closed_stderr)
+            .await
+            .unwrap()
+            .status
+            .code(),
         Some(1)
     );
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_it_at_once() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("hangs", &BOTH);
-    desk.registry.repo("hangs").fault(Some(Fault::hang()));
-    let mut child = desk.command(&["inspect", &image]).spawn().unwrap();
-    desk.registry.wait_until(|seen| seen.len() == 1).await;
+async fn interrupt_ends_a_command_at_once() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("hangs", &BOTH);
+    cli.registry.repo("hangs").fault(Some(Fault::hang()));
+    let mut child = cli.command(&["inspect", &image]).spawn().unwrap();
+    cli.registry.wait_until(|seen| seen.len() == 1).await;
     let process = child.id().unwrap().to_string();
     let sent = Command::new("sh")
         .args(["-c", r#"kill -s INT "$0""#, &process])
@@ -78,7 +97,7 @@ async fn an_interrupt_ends_it_at_once() {
         .await
         .unwrap();
     assert!(sent.success());
-    // A shell calls this status 130.
+    // A shell shows this as status 130.
     assert_eq!(
         soon("the end", child.wait()).await.unwrap().signal(),
         Some(2)
@@ -87,48 +106,48 @@ async fn an_interrupt_ends_it_at_once() {
 
 #[tokio::test]
 async fn pipes_get_no_colours_and_no_progress() {
-    let desk = Desk::new(json!({})).await;
-    let image = desk.image("multi", &BOTH);
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("multi", &BOTH);
     for arguments in [&["inspect", &image][..], &["check", "-f", "-"]] {
-        let ran = desk
+        let output = cli
             .run_with(arguments, "{\"apiVersion\": \"v1\", \"kind\": \"Service\"}")
             .await;
-        assert_eq!(ran.status, Some(0));
-        assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
-        assert_eq!(ran.stderr, "");
+        assert_eq!(output.status, Some(0));
+        assert!(!output.stdout.contains('\u{1b}'), "{}", output.stdout);
+        assert_eq!(output.stderr, "");
     }
 }
 
 #[tokio::test]
-async fn what_is_told_is_not_logged_as_well() {
-    let desk = Desk::new(json!({})).await;
-    let gone = desk.registry.repo("gone").reference("v1");
-    let ran = desk.run(&["inspect", &gone]).await;
+async fn reported_failure_is_not_logged_as_well() {
+    let cli = CommandLine::new(json!({})).await;
+    let gone = cli.registry.repo("gone").reference("v1");
+    let output = cli.run(&["inspect", &gone]).await;
     assert!(
-        ran.stdout.contains("not-found") && ran.stderr.is_empty(),
+        output.stdout.contains("not-found") && output.stderr.is_empty(),
         "{}{}",
-        ran.stdout,
-        ran.stderr
+        output.stdout,
+        output.stderr
     );
-    let ran = desk.run(&["inspect", "--log-level", "warn", &gone]).await;
-    assert!(ran.stderr.contains("lookup failed"), "{}", ran.stderr);
+    let output = cli.run(&["inspect", "--log-level", "warn", &gone]).await;
+    assert!(output.stderr.contains("lookup failed"), "{}", output.stderr);
 }
 
 #[tokio::test]
-async fn kubectl_finds_it_as_a_plugin() {
-    let desk = Desk::new(json!({})).await;
-    let plugin = desk.path().join("kubectl-tolerarch");
+async fn program_runs_as_a_kubectl_plugin() {
+    let cli = CommandLine::new(json!({})).await;
+    let plugin = cli.path().join("kubectl-tolerarch");
     symlink(PROGRAM, &plugin).unwrap();
     let run = async |arguments: &[&str]| {
-        let ran = Command::new(&plugin)
+        let output = Command::new(&plugin)
             .args(arguments)
             .stdin(Stdio::null())
             .output()
             .await
             .unwrap();
         (
-            ran.status.code(),
-            String::from_utf8(ran.stdout).unwrap() + &String::from_utf8(ran.stderr).unwrap(),
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
         )
     };
     let (status, written) = run(&["check", "--help"]).await;
@@ -150,7 +169,7 @@ async fn kubectl_finds_it_as_a_plugin() {
 
 #[tokio::test]
 async fn wrong_use_is_status_2() {
-    let desk = Desk::new(json!({})).await;
+    let cli = CommandLine::new(json!({})).await;
     for arguments in [
         &["check"][..],
         &["check", "x.yaml"],
@@ -158,25 +177,33 @@ async fn wrong_use_is_status_2() {
         &["inspect"],
         &["inspect", "-o", "patch", "x"],
     ] {
-        let ran = desk.run(arguments).await;
+        let output = cli.run(arguments).await;
         assert_eq!(
-            (ran.status, &*ran.stdout),
+            (output.status, &*output.stdout),
             (Some(2), ""),
             "{arguments:?}: {}",
-            ran.stderr
+            output.stderr
         );
-        assert!(ran.stderr.contains("--help"), "{}", ran.stderr);
+        assert!(output.stderr.contains("--help"), "{}", output.stderr);
     }
-    let ran = desk.run(&["check", "x.yaml"]).await;
-    assert!(ran.stderr.contains("check -f x.yaml"), "{}", ran.stderr);
+    let output = cli.run(&["check", "x.yaml"]).await;
+    assert!(
+        output.stderr.contains("check -f x.yaml"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[tokio::test]
+async fn completions_name_commands_and_flags() {
     for shell in ["bash", "zsh", "fish"] {
-        let ran = Command::new(PROGRAM)
+        let output = Command::new(PROGRAM)
             .args(["completions", shell])
             .output()
             .await
             .unwrap();
-        assert!(ran.status.success());
-        let script = String::from_utf8(ran.stdout).unwrap();
+        assert!(output.status.success());
+        let script = String::from_utf8(output.stdout).unwrap();
         assert!(
             ["check", "inspect", "fail-on"]
                 .iter()

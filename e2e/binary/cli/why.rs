@@ -1,9 +1,9 @@
-//! `tolerarch why`: what was decided on objects of a cluster, what would be today, and where their Pods run.
+//! `tolerarch why`: the decision on objects of a cluster, past and today, and the nodes of their Pods.
 
 use serde_json::{Value, json};
 
-use super::cluster::{FakeCluster, Served, group};
-use super::{BOTH, Desk, Ran};
+use super::cluster::{FakeApiServer, FakeCluster, group};
+use super::{BOTH, CommandLine, CommandOutput};
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
@@ -26,14 +26,15 @@ fn pod(name: &str, owner: &str, image: &str, node: &str) -> Value {
     pod
 }
 
-/// Deployments web and legacy, a Rollout, and their Pods.
-async fn shop(desk: &Desk) -> Served {
-    shop_of(desk).serve().await
+/// Serves the cluster of [`shop_objects`].
+async fn serve_shop(cli: &CommandLine) -> FakeApiServer {
+    shop_objects(cli).serve().await
 }
 
-fn shop_of(desk: &Desk) -> FakeCluster {
-    let web = desk.image("shop/web", &BOTH);
-    let legacy = desk.image("shop/legacy", &BOTH[..1]);
+/// Returns a cluster with the Deployments web and legacy, the Rollout canary, and their Pods.
+fn shop_objects(cli: &CommandLine) -> FakeCluster {
+    let web = cli.image("shop/web", &BOTH);
+    let legacy = cli.image("shop/legacy", &BOTH[..1]);
     let deployment = |name: &str, image: &str| {
         let metadata = json!({"name": name, "namespace": "shop"});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template(image)}})
@@ -53,7 +54,7 @@ fn shop_of(desk: &Desk) -> FakeCluster {
     opened["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
     opened["spec"]["tolerations"] =
         json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
-    // As deep as the API server stores them: they decide nothing.
+    // Managed fields, as deep as the API server stores them, have no influence.
     let deep = (0..200).fold(json!({}), |inner, _| json!({"f:a": inner}));
     opened["metadata"]["managedFields"] = json!([{"manager": "web", "fieldsV1": deep}]);
     let pods = [
@@ -94,9 +95,9 @@ fn shop_of(desk: &Desk) -> FakeCluster {
         )
 }
 
-async fn why(desk: &Desk, cluster: &Served, arguments: &[&str]) -> Ran {
-    let kubeconfig = cluster.kubeconfig(desk.path());
-    desk.run(
+async fn why(cli: &CommandLine, cluster: &FakeApiServer, arguments: &[&str]) -> CommandOutput {
+    let kubeconfig = cluster.kubeconfig(cli.path());
+    cli.run(
         &[
             &["why", "--kubeconfig", &kubeconfig, "-n", "shop"],
             arguments,
@@ -106,20 +107,20 @@ async fn why(desk: &Desk, cluster: &Served, arguments: &[&str]) -> Ran {
     .await
 }
 
-async fn explained(desk: &Desk, cluster: &Served, target: &str) -> Value {
-    let ran = why(desk, cluster, &[target, "-o", "json"]).await;
-    assert_eq!(ran.status, Some(0), "{target}: {}", ran.stderr);
-    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+async fn explained(cli: &CommandLine, cluster: &FakeApiServer, target: &str) -> Value {
+    let output = why(cli, cluster, &[target, "-o", "json"]).await;
+    assert_eq!(output.status, Some(0), "{target}: {}", output.stderr);
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(json["notes"], json!([]));
     json["objects"][0].clone()
 }
 
 #[tokio::test]
-async fn a_workload_is_explained_by_its_images_and_pods() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).await;
+async fn workload_is_explained_by_its_images_and_pods() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = serve_shop(&cli).await;
     for target in ["deploy/web", "deployments/web", "Deployment.apps/web"] {
-        let web = explained(&desk, &cluster, target).await;
+        let web = explained(&cli, &cluster, target).await;
         assert_eq!(
             (&web["kind"], &web["name"], &web["namespace"]),
             (&json!("Deployment"), &json!("web"), &json!("shop"))
@@ -144,7 +145,7 @@ async fn a_workload_is_explained_by_its_images_and_pods() {
             (&json!("multi-arch"), &json!(""))
         );
     }
-    let legacy = explained(&desk, &cluster, "deploy/legacy").await;
+    let legacy = explained(&cli, &cluster, "deploy/legacy").await;
     assert_eq!(
         (&legacy["decision"], &legacy["reason"]),
         (&json!("unchanged"), &json!("platform-missing"))
@@ -153,14 +154,14 @@ async fn a_workload_is_explained_by_its_images_and_pods() {
     assert_eq!(legacy["pools"][0]["lacks"], json!(["linux/arm64"]));
     assert_eq!(
         legacy["pods"][0]["misplaced"],
-        json!([format!("{}/shop/legacy:v1", desk.registry.address())])
+        json!([format!("{}/shop/legacy:v1", cli.registry.address())])
     );
     for target in [
         "rollout/canary",
         "ro.argoproj.io/canary",
         "rollouts.argoproj.io/canary",
     ] {
-        let canary = explained(&desk, &cluster, target).await;
+        let canary = explained(&cli, &cluster, target).await;
         assert_eq!(
             (&canary["reason"], &canary["pods"][0]["name"]),
             (&json!("tolerated"), &json!("canary-1"))
@@ -169,32 +170,32 @@ async fn a_workload_is_explained_by_its_images_and_pods() {
 }
 
 #[tokio::test]
-async fn a_pod_shows_what_was_decided_on_it() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).await;
-    let web = explained(&desk, &cluster, "po/web-1").await;
+async fn pod_shows_its_recorded_decision() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = serve_shop(&cli).await;
+    let web = explained(&cli, &cluster, "po/web-1").await;
     assert_eq!(web["decided"]["pools"], "multi-arch");
     assert_eq!(
         (&web["reason"], &web["pools"][0]["tolerated"]),
         (&json!("already-tolerated"), &json!(true))
     );
     assert_eq!(web["pods"].as_array().unwrap().len(), 1, "{web:#}");
-    let ran = why(&desk, &cluster, &["po/web-1", "deploy/legacy"]).await;
-    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""));
+    let output = why(&cli, &cluster, &["po/web-1", "deploy/legacy"]).await;
+    assert_eq!((output.status, output.stderr.as_str()), (Some(0), ""));
     for text in [
         "Pod/web-1 in shop\n  decided    opened multi-arch\n  today      unchanged: already-tolerated\n",
         "\nDeployment/legacy in shop\n  today      unchanged: platform-missing\n",
         "closed, as not every image runs on linux/arm64",
         "linux/arm64 (misplaced)",
     ] {
-        assert!(ran.stdout.contains(text), "{text} in\n{}", ran.stdout);
+        assert!(output.stdout.contains(text), "{text} in\n{}", output.stdout);
     }
 }
 
 #[tokio::test]
-async fn pools_are_those_that_the_cluster_shows() {
+async fn discovered_pools_decide() {
     let discover = json!({"nodePools": true, "nodes": true});
-    let desk = Desk::new(json!({"discover": discover})).await;
+    let cli = CommandLine::new(json!({"discover": discover})).await;
     let node_pool = |name: &str, labels: Value, taint: &str, architectures: &[&str]| {
         let requirements =
             json!([{"key": "kubernetes.io/arch", "operator": "In", "values": architectures}]);
@@ -216,14 +217,14 @@ async fn pools_are_those_that_the_cluster_shows() {
             &["amd64", "arm64", "s390x"]
         ),
     ]);
-    let cluster = shop_of(&desk)
+    let cluster = shop_objects(&cli)
         .with("/apis/karpenter.sh/v1/nodepools", node_pools)
         .serve()
         .await;
-    let ran = why(&desk, &cluster, &["deploy/web", "-o", "json"]).await;
-    let all: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let open = |place: usize| {
-        let pool = &all["objects"][0]["pools"][place];
+    let output = why(&cli, &cluster, &["deploy/web", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    let open = |index: usize| {
+        let pool = &report["objects"][0]["pools"][index];
         (
             pool["name"].as_str().unwrap(),
             pool["open"].as_bool().unwrap(),
@@ -232,29 +233,29 @@ async fn pools_are_those_that_the_cluster_shows() {
     assert_eq!(
         (open(0), open(1)),
         (("multi-arch", false), ("found", true)),
-        "{all:#}"
+        "{report:#}"
     );
-    let notes = all["notes"].as_array().unwrap();
-    let is_told = |note: &Value| {
+    let notes = report["notes"].as_array().unwrap();
+    let is_expected = |note: &Value| {
         note.as_str()
             .unwrap()
             .starts_with("pool multi-arch opens nodes with linux/s390x")
     };
-    assert!(notes.iter().any(is_told), "{notes:?}");
+    assert!(notes.iter().any(is_expected), "{notes:?}");
 }
 
-/// As with operators that have moved some of their kinds only, and beside an aggregated API that is down.
+/// Some operators serve a kind in one version only, and an aggregated API may be down.
 #[tokio::test]
-async fn kinds_of_any_version_are_found() {
-    let desk = Desk::new(json!({})).await;
+async fn kinds_of_every_version_are_found() {
+    let cli = CommandLine::new(json!({})).await;
     let job = json!({
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
         "metadata": {"name": "train", "namespace": "shop"},
-        "spec": {"template": template(&desk.image("shop/train", &BOTH))},
+        "spec": {"template": template(&cli.image("shop/train", &BOTH))},
     });
     let kinds = json!({"resources": [{"name": "mpijobs", "kind": "MPIJob", "singularName": "mpijob", "namespaced": true}]});
-    let mut cluster = shop_of(&desk)
+    let mut cluster = shop_objects(&cli)
         .with("/apis", json!({"groups": [group("away.example.com", &["v1"]), group("kubeflow.org", &["v1", "v2beta1"])]}))
         .with("/apis/kubeflow.org/v1", json!({"resources": []}))
         .with("/apis/kubeflow.org/v2beta1", kinds)
@@ -267,58 +268,59 @@ async fn kinds_of_any_version_are_found() {
         "mpijobs.v2beta1.kubeflow.org/train",
     ] {
         assert_eq!(
-            explained(&desk, &cluster, target).await["reason"],
+            explained(&cli, &cluster, target).await["reason"],
             "tolerated",
             "{target}"
         );
     }
-    let ran = why(&desk, &cluster, &["widget/x"]).await;
+    let output = why(&cli, &cluster, &["widget/x"]).await;
     let message = "widget/x: the API server has no such kind, but may have it in an API that is unavailable: away.example.com/v1 (";
     assert!(
-        ran.status == Some(1) && ran.stderr.contains(message),
+        output.status == Some(1) && output.stderr.contains(message),
         "{}",
-        ran.stderr
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_failure_and_the_rest_is_done() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).await;
+async fn missing_object_is_a_failure_and_the_rest_is_explained() {
+    let cli = CommandLine::new(json!({})).await;
+    let cluster = serve_shop(&cli).await;
     let arguments = [
         "deploy/gone",
         "widget.example.com/x",
         "node/x",
         "deploy/web",
     ];
-    let ran = why(&desk, &cluster, &arguments).await;
-    assert_eq!(ran.status, Some(1));
-    // Nodes are in no namespace.
-    let asked = cluster.asked();
+    let output = why(&cli, &cluster, &arguments).await;
+    assert_eq!(output.status, Some(1));
+    // Nodes have no namespace, so no object `x` is requested.
+    let requests = cluster.requests();
     assert!(
-        ran.stderr.contains("tolerarch: node/x: ")
-            && !asked.iter().any(|path| path.ends_with("/x")),
-        "{asked:?}"
+        output.stderr.contains("tolerarch: node/x: ")
+            && !requests.iter().any(|path| path.ends_with("/x")),
+        "{requests:?}"
     );
     assert!(
-        ran.stdout.starts_with("Deployment/web in shop\n"),
+        output.stdout.starts_with("Deployment/web in shop\n"),
         "{}",
-        ran.stdout
+        output.stdout
     );
     assert!(
-        ran.stderr.contains("tolerarch: deploy/gone: "),
+        output.stderr.contains("tolerarch: deploy/gone: "),
         "{}",
-        ran.stderr
+        output.stderr
     );
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("widget.example.com/x: the API server has no such kind"),
         "{}",
-        ran.stderr
+        output.stderr
     );
     for target in ["web", "po/../nodes", "deploy/"] {
         assert_eq!(
-            why(&desk, &cluster, &[target]).await.status,
+            why(&cli, &cluster, &[target]).await.status,
             Some(2),
             "{target}"
         );
