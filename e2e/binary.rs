@@ -1,5 +1,5 @@
-//! The program as a process, from outside: reviews over HTTPS as the API server sends them, against a registry that
-//! breaks on demand; signals, certificates, wrong use.
+//! Tests of the program as a process. They send reviews over HTTPS as the API server does, against a registry that breaks
+//! on demand. They also cover signals, certificates, metrics, and the commands that people run.
 
 #![allow(
     clippy::too_many_lines,

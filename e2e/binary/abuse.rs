@@ -1,4 +1,4 @@
-//! What a client that reaches the ports may cost: no other one's review, and a connection for some seconds.
+//! Clients that abuse the ports. They may hold a connection for some seconds, and must not delay reviews of other clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ fn simple_review() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn survives_who_does_not_speak_tls() {
+async fn connection_without_tls_is_closed_and_counted() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let plain = Client::plain(program.webhook.address());
     for bytes in [request("GET", "/mutate", &[], b""), vec![0; 1000]] {
@@ -42,7 +42,7 @@ async fn survives_who_does_not_speak_tls() {
 }
 
 #[tokio::test]
-async fn closes_connections_beyond_the_limit_at_once() {
+async fn connection_beyond_the_limit_is_closed_at_once() {
     let program = Program::start(
         &Registry::start().await,
         json!({"server": {"maxConnections": 2}}),
@@ -51,7 +51,7 @@ async fn closes_connections_beyond_the_limit_at_once() {
     let mut first = program.webhook.connect().await;
     let mut second = program.webhook.connect().await;
     for _ in 0..3 {
-        // One that has been idle for seconds would make room.
+        // A connection that has been idle for seconds would be closed in favour of a new one.
         for connection in [&mut first, &mut second] {
             connection.ask(&simple_review()).await;
         }
@@ -68,19 +68,19 @@ async fn closes_connections_beyond_the_limit_at_once() {
         "opted-out"
     );
     drop(first);
-    until("a place is free", async || {
+    until("a connection is free", async || {
         program.webhook.try_connect().await.is_ok()
     })
     .await;
 }
 
-/// All at the same time, as each takes its ten to fifteen seconds.
+/// All cases run concurrently, as each takes ten to fifteen seconds.
 #[tokio::test]
-async fn cuts_off_only_connections_that_stall() {
+async fn only_stalled_connections_are_cut_off() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let connect = || program.webhook.connect();
-    let mut resting = connect().await;
-    resting.ask(&simple_review()).await;
+    let mut idle = connect().await;
+    idle.ask(&simple_review()).await;
 
     let handshake = async {
         let silent = TcpStream::connect(program.webhook.address()).await.unwrap();
@@ -103,9 +103,9 @@ async fn cuts_off_only_connections_that_stall() {
     };
     let dripping_head = async {
         let mut connection = connect().await;
-        let mut drops = interval(Duration::from_millis(500));
+        let mut ticks = interval(Duration::from_millis(500));
         while connection.send(b"P").await.is_ok() {
-            drops.tick().await;
+            ticks.tick().await;
         }
     };
     let body = async {
@@ -118,18 +118,18 @@ async fn cuts_off_only_connections_that_stall() {
     };
     let answers = async {
         let mut connection = connect().await;
-        // What the client does not read must not pile up in the server: it stops reading requests.
+        // Unread answers must not pile up in the server: it stops reading requests.
         let request = post("/mutate", &review(&"u".repeat(4096), &opted_out()));
         let mut sent = 0;
         while connection.send(&request).await.is_ok() {
             sent += request.len();
-            assert!(sent < 64 << 20, "more than the buffers on the way take");
+            assert!(sent < 64 << 20, "more than the buffers of both sides take");
         }
     };
     tokio::join!(handshake, head, second_head, dripping_head, body, answers);
 
     assert_eq!(
-        Verdict::of(&resting.ask(&simple_review()).await).reason,
+        Verdict::of(&idle.ask(&simple_review()).await).reason,
         "opted-out"
     );
     assert_eq!(
@@ -139,7 +139,7 @@ async fn cuts_off_only_connections_that_stall() {
 }
 
 #[tokio::test]
-async fn idle_connections_to_the_admin_port_keep_no_probe_out() {
+async fn idle_admin_connections_do_not_block_probes() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let mut idle = Vec::new();
     for _ in 0..300 {
@@ -150,17 +150,17 @@ async fn idle_connections_to_the_admin_port_keep_no_probe_out() {
     }
 }
 
-/// A connection from another address than the tests'.
+/// Connects from a source address of its own.
 async fn connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((source, 0).into())?;
     socket.connect(to).await
 }
 
-/// Fresh connections, which count as idle after some seconds only, of one address at the reviews' port and of several at
-/// that of the probes.
+/// The connections are new, and count as idle only after some seconds. One address floods the webhook's port, and several
+/// flood the admin port.
 #[tokio::test]
-async fn a_flood_of_connections_keeps_no_other_address_out() {
+async fn flood_of_connections_does_not_block_other_addresses() {
     let program = Program::start(
         &Registry::start().await,
         json!({"server": {"maxConnections": 64}}),
@@ -185,7 +185,7 @@ async fn a_flood_of_connections_keeps_no_other_address_out() {
     }
 }
 
-/// A review of so many bytes and more.
+/// Returns a request with a review that is larger than this number of bytes.
 fn large_review(bytes: usize) -> Vec<u8> {
     let mut pod = opted_out();
     pod["metadata"]["annotations"]["padding"] = json!("x".repeat(bytes));
@@ -193,7 +193,7 @@ fn large_review(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn large_bodies_that_hang_keep_no_other_out() {
+async fn stalled_large_bodies_do_not_block_other_reviews() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let request = large_review(300 << 10);
     let mut hanging = Vec::new();
@@ -215,7 +215,7 @@ async fn large_bodies_that_hang_keep_no_other_out() {
     }
 }
 
-/// Of each, 63 KB of 6 MB arrive.
+/// 63 KB of 6 MB arrive of each upload.
 #[tokio::test]
 #[ignore = "needs `ulimit -n 8192`; the figure counts for a release build, with `--release`"]
 async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
@@ -225,28 +225,28 @@ async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
         .map(|_| program.webhook.connect())
         .buffered(32);
     let mut connections: Vec<_> = connections.collect().await;
-    println!("{} MiB with connections at rest", program.peak_memory());
+    println!("{} MiB with idle connections", program.peak_memory());
     let uploads = stream::iter(&mut connections).for_each_concurrent(32, async |connection| {
-        // It may be refused by then.
+        // The program may have refused the upload by then.
         let _ = connection.send(&upload[..63_000]).await;
     });
     let reviews = async {
         let mut longest = Duration::ZERO;
-        let mut large_ones = 0;
+        let mut large_reviews = 0;
         for _ in 0..20 {
-            let begun = Instant::now();
+            let started = Instant::now();
             assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
-            longest = longest.max(begun.elapsed());
-            // Those take part in the competition for memory, in which the fast and small win.
-            large_ones +=
+            longest = longest.max(started.elapsed());
+            // Large reviews compete with the uploads for memory, and fast, small ones win.
+            large_reviews +=
                 usize::from(program.webhook.ask(&large_review(70 << 10)).await.status == 200);
         }
-        (longest, large_ones)
+        (longest, large_reviews)
     };
-    let ((), (longest, large_ones)) = tokio::join!(uploads, reviews);
+    let ((), (longest, large_reviews)) = tokio::join!(uploads, reviews);
     let peak = program.peak_memory();
     println!(
-        "{peak} MiB at the most; a review took {longest:?} at the most; {large_ones} of 20 large ones"
+        "{peak} MiB at the most; a review took {longest:?} at the most; {large_reviews} of 20 large reviews were answered"
     );
     assert!(peak < 256 && longest < Duration::from_secs(1));
 }

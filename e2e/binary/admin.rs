@@ -8,7 +8,7 @@ use crate::support::https::request;
 use crate::support::review::pod;
 
 #[tokio::test]
-async fn shows_its_metrics() {
+async fn metrics_count_reviews_and_lookups() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -69,7 +69,7 @@ async fn shows_its_metrics() {
 }
 
 #[tokio::test]
-async fn no_image_and_no_unknown_host_becomes_a_label() {
+async fn images_and_unknown_hosts_are_never_labels() {
     let registry = Registry::start().await;
     registry
         .repo("team/canary")
@@ -99,7 +99,7 @@ async fn no_image_and_no_unknown_host_becomes_a_label() {
 }
 
 #[tokio::test]
-async fn answers_probes_and_nothing_else() {
+async fn admin_port_answers_probes_and_no_other_path() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let ready = "[+]configuration ok\n[+]certificate ok\n[+]registry-tls ok\n[+]serving ok\nreadyz check passed\n";
     for (path, status, body) in [

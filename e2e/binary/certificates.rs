@@ -1,4 +1,4 @@
-//! The serving certificate changes while the program runs. Its files are read each five seconds.
+//! The serving certificate changes while the program runs. The program reads its files every five seconds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ const EXPIRY: &str = "tolerarch_certificate_expiry_timestamp_seconds";
 const RELOADED: &str = r#"tolerarch_certificate_reloads_total{result="success"}"#;
 const REFUSED: &str = r#"tolerarch_certificate_reloads_total{result="failure"}"#;
 
-/// A certificate that expires in so many days, and when that is.
+/// Returns a certificate that expires after this number of days, and its expiry as a Unix timestamp.
 fn leaf(pki: &Pki, days: u64) -> (Leaf, String) {
     let expiry = SystemTime::now() + Duration::from_secs(days * 24 * 3600);
     let timestamp = expiry.duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -29,23 +29,13 @@ fn der(leaf: &Leaf) -> Vec<u8> {
         .to_vec()
 }
 
-async fn served(program: &Program) -> Vec<u8> {
+async fn served_certificate(program: &Program) -> Vec<u8> {
     program.webhook.connect().await.session.certificate
 }
 
-/// Both at the same time, as the program looks at its files only now and then.
+/// A Pod may start before its Secret has content.
 #[tokio::test]
-async fn follows_its_files() {
-    tokio::join!(
-        new_connections_see_a_new_certificate_and_open_ones_go_on(),
-        a_new_pair_that_cannot_be_used_changes_nothing(),
-        a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays_ready(),
-    );
-}
-
-/// Where a Pod has started before its Secret has content.
-#[tokio::test]
-async fn a_managed_certificate_may_come_later() {
+async fn process_starts_before_its_managed_certificate() {
     let registry = Registry::start().await;
     let mount = tempfile::tempdir().unwrap();
     let [certificate, key] = ["tls.crt", "tls.key"].map(|name| mount.path().join(name));
@@ -66,10 +56,11 @@ async fn a_managed_certificate_may_come_later() {
     leaf.write(mount.path()).unwrap();
     program.logged("serving certificate reloaded").await;
     assert_eq!(program.admin.get("/readyz").await.status, 200);
-    assert_eq!(served(&program).await, der(&leaf));
+    assert_eq!(served_certificate(&program).await, der(&leaf));
 }
 
-async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays_ready() {
+#[tokio::test]
+async fn certificate_refused_by_api_servers_is_reported() {
     let registry = Registry::start().await;
     let pki = registry.pki();
     let now = SystemTime::now();
@@ -114,7 +105,8 @@ async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays
     .await;
 }
 
-async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
+#[tokio::test]
+async fn new_certificate_is_served_and_open_connections_go_on() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let mut open = program.webhook.connect().await;
     let (new, expiry) = leaf(&program.pki, 60);
@@ -128,7 +120,7 @@ async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
         line["expiry"],
         humantime::format_rfc3339_seconds(seconds).to_string()
     );
-    assert_eq!(served(&program).await, der(&new));
+    assert_eq!(served_certificate(&program).await, der(&new));
     let answer = open
         .ask(&post("/mutate", &review("u-1", &pod(&[""]))))
         .await;
@@ -138,7 +130,8 @@ async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
     assert_eq!(program.metric(REFUSED).await, "0");
 }
 
-async fn a_new_pair_that_cannot_be_used_changes_nothing() {
+#[tokio::test]
+async fn unusable_new_pair_changes_nothing() {
     let registry = Registry::start().await;
     let pki = registry.pki();
     let good = pki.leaf(&[NAME]);
@@ -181,31 +174,31 @@ async fn a_new_pair_that_cannot_be_used_changes_nothing() {
             },
         ),
     ];
-    join_all(cases.into_iter().map(async |(what, bad)| {
+    join_all(cases.into_iter().map(async |(case, pair)| {
         let program = Program::start(&registry, json!({})).await;
-        let old = served(&program).await;
+        let old = served_certificate(&program).await;
         let expiry = program.metric(EXPIRY).await;
 
-        program.mount.swap(&bad);
+        program.mount.swap(&pair);
         let line = program
             .logged("the files of the serving certificate cannot be used; a certificate in use is still served")
             .await;
         let error = line["error"].as_str().unwrap();
         assert!(
             error.contains("tls.crt:") || error.contains("tls.key:"),
-            "{what}: {line}"
+            "{case}: {line}"
         );
-        assert_eq!(served(&program).await, old, "{what}");
-        assert_eq!(program.metric(EXPIRY).await, expiry, "{what}");
-        assert_eq!(program.metric(RELOADED).await, "0", "{what}");
-        assert_eq!(program.metric(REFUSED).await, "1", "{what}");
-        assert_eq!(program.admin.get("/readyz").await.status, 200, "{what}");
+        assert_eq!(served_certificate(&program).await, old, "{case}");
+        assert_eq!(program.metric(EXPIRY).await, expiry, "{case}");
+        assert_eq!(program.metric(RELOADED).await, "0", "{case}");
+        assert_eq!(program.metric(REFUSED).await, "1", "{case}");
+        assert_eq!(program.admin.get("/readyz").await.status, 200, "{case}");
 
         let (next, expiry) = leaf(&pki, 90);
         program.mount.swap(&next);
         program.logged("serving certificate reloaded").await;
-        assert_eq!(served(&program).await, der(&next), "{what}");
-        assert_eq!(program.metric(EXPIRY).await, expiry, "{what}");
+        assert_eq!(served_certificate(&program).await, der(&next), "{case}");
+        assert_eq!(program.metric(EXPIRY).await, expiry, "{case}");
         let written = program.written().await;
         assert!(
             !written.contains("canary") && !written.contains("PRIVATE"),

@@ -1,4 +1,4 @@
-//! `tolerarch config`: what holds, or what is wrong with it.
+//! `tolerarch config`: prints the effective configuration, or every error in it.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::program::run;
 
 #[tokio::test]
-async fn what_it_prints_is_a_file_again() {
+async fn printed_configuration_is_a_valid_file() {
     let directory = tempfile::tempdir().unwrap();
     let [first, second] = ["first.yaml", "second.yaml"].map(|name| directory.path().join(name));
     fs::write(
@@ -23,7 +23,7 @@ async fn what_it_prints_is_a_file_again() {
     ])
     .await;
     assert_eq!(status, Some(0), "{printed}");
-    for (key, place) in [
+    for (key, source) in [
         ("tagTtl: 90s", "first.yaml:4"),
         ("drain: 10s", "default"),
         ("level: debug", "--log-level"),
@@ -32,13 +32,13 @@ async fn what_it_prints_is_a_file_again() {
         assert!(
             printed
                 .lines()
-                .any(|line| line.contains(key) && line.ends_with(place)),
+                .any(|line| line.contains(key) && line.ends_with(source)),
             "{key}:\n{printed}"
         );
     }
     fs::write(&second, &printed).unwrap();
-    let (status, again) = run(&["config", "--config", second.to_str().unwrap()]).await;
-    let bare = |text: &str| -> Vec<String> {
+    let (status, printed_again) = run(&["config", "--config", second.to_str().unwrap()]).await;
+    let without_comments = |text: &str| -> Vec<String> {
         text.lines()
             .map(|line| {
                 line.split(" # ")
@@ -49,28 +49,31 @@ async fn what_it_prints_is_a_file_again() {
             })
             .collect()
     };
-    assert_eq!((status, bare(&again)), (Some(0), bare(&printed)));
+    assert_eq!(
+        (status, without_comments(&printed_again)),
+        (Some(0), without_comments(&printed))
+    );
 }
 
 #[tokio::test]
-async fn all_faults_are_status_1() {
+async fn invalid_configuration_prints_every_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
     fs::write(&file, "mdoe: observe\nlookup: {budget: soon}\n").unwrap();
     let (status, written) = run(&["config", "--config", file.to_str().unwrap()]).await;
     assert_eq!(status, Some(1), "{written}");
-    for told in [
+    for expected in [
         "config.yaml is not valid",
         "mdoe (line 1)",
         "did you mean mode?",
         "lookup.budget (line 2)",
     ] {
-        assert!(written.contains(told), "{told} in {written}");
+        assert!(written.contains(expected), "{expected} in {written}");
     }
 }
 
 #[tokio::test]
-async fn files_that_it_names_need_not_be_there() {
+async fn named_files_need_not_exist() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
     fs::write(
@@ -89,7 +92,7 @@ async fn files_that_it_names_need_not_be_there() {
 }
 
 #[tokio::test]
-async fn it_explains_itself() {
+async fn schema_and_explanation_are_printed() {
     let (status, schema) = run(&["config", "--schema"]).await;
     assert_eq!(status, Some(0));
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
@@ -105,9 +108,9 @@ async fn it_explains_itself() {
     assert_eq!(run(&["config", "--explain", "--schema"]).await.0, Some(2));
 }
 
-/// The chart's schema knows keys and types; what does not go together only the program knows.
+/// The chart's schema checks keys and types. Only the program checks whether settings fit together.
 #[tokio::test]
-async fn it_accepts_what_the_manifests_bring() {
+async fn configurations_of_the_manifests_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut configs = vec![(
         "manifests".into(),

@@ -1,4 +1,4 @@
-//! What a connection agrees on, and how it is used.
+//! TLS versions, protocols, and several reviews on one connection.
 
 use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};
 use rustls::version::{TLS12, TLS13};
@@ -11,7 +11,7 @@ use crate::support::review::{Verdict, opted_out, post, review};
 use crate::support::until;
 
 #[tokio::test]
-async fn speaks_http_1_1_over_tls_1_2_and_1_3() {
+async fn http_1_1_is_served_over_tls_1_2_and_1_3() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     for (version, agreed) in [(&TLS12, TLSv1_2), (&TLS13, TLSv1_3)] {
         for (offered, protocol) in [
@@ -47,14 +47,14 @@ async fn speaks_http_1_1_over_tls_1_2_and_1_3() {
 }
 
 #[tokio::test]
-async fn answers_one_review_after_the_other() {
+async fn reviews_on_one_connection_are_answered_in_order() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let uids = ["u-1", "u-2", "u-3"];
     let requests = uids.map(|uid| post("/mutate", &review(uid, &opted_out())));
 
-    let mut kept = program.webhook.connect().await;
+    let mut sequential = program.webhook.connect().await;
     for (uid, request) in uids.iter().zip(&requests) {
-        let answer = kept.ask(request).await;
+        let answer = sequential.ask(request).await;
         assert_eq!(
             (Verdict::of(&answer).uid.as_str(), answer.closes()),
             (*uid, false)

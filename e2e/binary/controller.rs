@@ -1,4 +1,4 @@
-//! The controller in a cluster that is large.
+//! Memory of the controller in a large cluster.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,25 +20,26 @@ use tokio::time::interval;
 use super::cli::cluster::kubeconfig;
 use super::program::Program;
 
-/// All of them wait for a node, and for what their images are: nothing takes more memory.
+/// All Pods wait for a node and for the lookup of their images, which takes the most memory.
 const PODS: usize = 20_000;
 const PODS_OF_WORKLOAD: usize = 5;
 const NODES: usize = 5000;
-/// Nodes that get a taint, of which 20 a second are changed.
+/// Nodes that get a taint. The controller changes 20 a second.
 const TAINTED: usize = 100;
-/// How often it is asked whether it is done.
-const ASK: Duration = Duration::from_millis(200);
-/// MiB that it may take.
+/// Time between checks whether the controller is done.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Memory that the controller may take, in MiB.
 const MEMORY: u64 = 128;
 
-struct Api {
+/// A fake API server with all of these objects.
+struct FakeApi {
     registry: String,
     lease: Mutex<Value>,
     tainted: AtomicUsize,
 }
 
-impl Api {
-    /// A Pod of some 8 KiB.
+impl FakeApi {
+    /// Returns a Pod of some 8 KiB.
     fn pod(&self, number: usize) -> Value {
         let workload = number / PODS_OF_WORKLOAD;
         let image = format!("{}/team-{workload}/application:v1", self.registry);
@@ -71,7 +72,7 @@ impl Api {
         })
     }
 
-    /// A node of some 15 KiB.
+    /// Returns a node of some 15 KiB.
     fn node(&self, number: usize) -> Value {
         let images = (0..50).map(|image| {
             let name = format!("registry.example.com/team-{image}/application");
@@ -159,18 +160,18 @@ impl Api {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute; the figure counts for a release build, with `--release`"]
-async fn twenty_thousand_pods_and_five_thousand_nodes_fit_into_its_memory() {
+async fn twenty_thousand_pods_and_five_thousand_nodes_fit_in_memory() {
     let registry = Registry::start().await;
     let lease =
         json!({"metadata": {"name": "tolerarch-controller", "resourceVersion": "7"}, "spec": {}});
-    let api = Arc::new(Api {
+    let api = Arc::new(FakeApi {
         registry: registry.address(),
         lease: Mutex::new(lease),
         tainted: AtomicUsize::new(0),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let answer = async |State(api): State<Arc<Api>>, method: Method, uri: Uri, body: Bytes| {
+    let answer = async |State(api): State<Arc<FakeApi>>, method: Method, uri: Uri, body: Bytes| {
         api.answer(method, &uri, &body).await
     };
     let router = Router::new().fallback(answer).with_state(Arc::clone(&api));
@@ -186,16 +187,16 @@ async fn twenty_thousand_pods_and_five_thousand_nodes_fit_into_its_memory() {
         "tolerarch_cluster_workloads{{support=\"unknown\"}} {}",
         PODS / PODS_OF_WORKLOAD
     );
-    // Longer than other tests wait.
-    let mut ask = interval(ASK);
+    // This takes longer than `until` waits.
+    let mut ticks = interval(CHECK_INTERVAL);
     while api.tainted.load(Ordering::SeqCst) < TAINTED
         || !program.metrics().await.contains(&counted)
     {
-        ask.tick().await;
+        ticks.tick().await;
     }
     let peak = program.peak_memory();
     println!(
-        "{peak} MiB with {PODS} Pods that wait, {NODES} nodes, repair, census and taints of nodes"
+        "{peak} MiB with {PODS} waiting Pods, {NODES} nodes, repair, census and taints of nodes"
     );
     assert!(peak < MEMORY, "{peak} MiB");
 }

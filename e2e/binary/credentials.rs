@@ -1,4 +1,4 @@
-//! Private images, and that nothing of what opens them is ever shown.
+//! Private images. Their credentials and tokens are never shown.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,12 +14,14 @@ const PASSWORD: &str = "canary-password";
 const TOKEN: &str = "canary-token";
 
 #[tokio::test]
-async fn private_images_are_read_and_nothing_shows_what_opened_them() {
+async fn private_images_are_read_and_no_secret_is_shown() {
     let registry = Registry::start().await;
-    let elsewhere = Registry::builder().pki(registry.pki()).start().await;
+    let token_server = Registry::builder().pki(registry.pki()).start().await;
     let bearer = || Auth::bearer().credentials(USER, PASSWORD).token_text(TOKEN);
-    let foreign = bearer();
-    let foreign = foreign.clone().realm(&elsewhere.serve_tokens(&foreign));
+    let other_hosts_auth = bearer();
+    let other_hosts_auth = other_hosts_auth
+        .clone()
+        .realm(&token_server.serve_tokens(&other_hosts_auth));
     let broken = bearer().oauth();
     broken.fault(Some(testregistry::Fault::body(
         format!("{TOKEN}{PASSWORD}"),
@@ -30,7 +32,7 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
         ("by-get", bearer(), "tolerated"),
         ("by-post", bearer().oauth(), "tolerated"),
         ("others", Auth::basic("other", "password"), "denied"),
-        ("foreign", foreign, "denied"),
+        ("foreign", other_hosts_auth, "denied"),
         ("broken", broken, "denied"),
     ];
     for (name, auth, _) in &repos {
@@ -51,36 +53,36 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
     for level in ["info", "trace"] {
         let settings = json!({
             "credentials": {"dockerConfigs": [file]},
-            "registries": {"hosts": {elsewhere.address(): {"caFile": ca}}},
+            "registries": {"hosts": {token_server.address(): {"caFile": ca}}},
             "log": {"level": level},
         });
         let program = Program::start(&registry, settings).await;
-        let mut told = String::new();
+        let mut output = String::new();
         for (name, _, reason) in &repos {
             let verdict = program
                 .review(&pod(&[&registry.repo(name).reference("v1")]))
                 .await;
             assert_eq!(verdict.reason, *reason, "{name}");
-            told += &format!("{verdict:?}");
+            output += &format!("{verdict:?}");
         }
-        told += &program.metrics().await;
-        told += &program.written().await;
+        output += &program.metrics().await;
+        output += &program.written().await;
         assert!(
-            told.contains("tokenHosts"),
-            "it says what to configure: {told}"
+            output.contains("tokenHosts"),
+            "it says what to configure: {output}"
         );
         for secret in [USER, PASSWORD, TOKEN, "canary", &auth, "Basic ", "Bearer "] {
-            assert!(!told.contains(secret), "{secret} in {told}");
+            assert!(!output.contains(secret), "{secret} in {output}");
         }
     }
     assert_eq!(
-        elsewhere.count(|request| request.authorization.is_some() || request.method == "POST"),
+        token_server.count(|request| request.authorization.is_some() || request.method == "POST"),
         0
     );
 }
 
 #[tokio::test]
-async fn a_private_image_without_a_credential_is_not_looked_up() {
+async fn private_image_without_a_credential_is_not_looked_up() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -93,9 +95,9 @@ async fn a_private_image_without_a_credential_is_not_looked_up() {
     assert_eq!(registry.connections(), 0);
 }
 
-/// What is wrong with one source must end neither the process nor the others.
+/// A broken source must stop neither the process nor the other sources.
 #[tokio::test]
-async fn broken_sources_are_lived_with_and_taken_when_they_are_mended() {
+async fn broken_source_stops_no_other_and_recovers() {
     let registry = Registry::start().await;
     for name in ["one", "other"] {
         let repo = registry.repo(name);
@@ -155,7 +157,7 @@ async fn broken_sources_are_lived_with_and_taken_when_they_are_mended() {
 
     std::fs::write(&broken, config("other")).unwrap();
     std::fs::create_dir(directory.path().join("missing")).unwrap();
-    until("the mended file", async || {
+    until("the repaired file", async || {
         reason("other").await == "tolerated"
     })
     .await;

@@ -1,4 +1,4 @@
-//! The program follows a cluster, which is large.
+//! Memory of discovery in a large cluster.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -19,31 +19,35 @@ use crate::support::until;
 
 const NODES: usize = 5000;
 const NODE_POOLS: usize = 50;
-/// Images that a node reports, which are most of it: 50 by default, with two names each.
+/// Images that a node reports, each with two names. Kubelet reports 50 by default, and they are most of a node's size.
 const IMAGES: usize = 50;
-/// Nodes that report themselves while they are followed.
+/// Nodes that change during the watch.
 const REPORTING: usize = 500;
-/// MiB that it may take for them, which are more than that as text.
+/// Memory that discovery may take, in MiB. The objects are larger than that as text.
 const MEMORY: u64 = 64;
 
 fn taint(number: usize) -> Value {
     json!({"key": format!("pool-{number}"), "value": "true", "effect": "NoSchedule"})
 }
 
-/// A node of some 15 KiB, as text; the last one is of another architecture.
+/// Returns a node of some 15 KiB as text. The last node has another architecture.
 fn node(number: usize) -> String {
-    static ALIKE: LazyLock<Vec<String>> =
-        LazyLock::new(|| (0..NODE_POOLS).map(|pool| node_of(pool, "arm64")).collect());
-    static LAST: LazyLock<String> = LazyLock::new(|| node_of(NODE_POOLS - 1, "s390x"));
+    static TEMPLATES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        (0..NODE_POOLS)
+            .map(|pool| node_template(pool, "arm64"))
+            .collect()
+    });
+    static LAST_TEMPLATE: LazyLock<String> =
+        LazyLock::new(|| node_template(NODE_POOLS - 1, "s390x"));
     let text = if number == NODES - 1 {
-        &*LAST
+        &*LAST_TEMPLATE
     } else {
-        &ALIKE[number % NODE_POOLS]
+        &TEMPLATES[number % NODE_POOLS]
     };
     text.replace("NUMBER", &number.to_string())
 }
 
-fn node_of(pool: usize, architecture: &str) -> String {
+fn node_template(pool: usize, architecture: &str) -> String {
     let images = (0..IMAGES).map(|image| {
         let name = format!("registry.example.com/team-{image}/application");
         let digest = format!("{name}@sha256:{image:064x}");
@@ -78,7 +82,7 @@ fn node_pool(number: usize) -> String {
     json!({"metadata": metadata, "spec": {"template": template}}).to_string()
 }
 
-/// Lists page by page, and watches in which some of them report themselves.
+/// Answers lists page by page, and watches with changes of some objects.
 fn answer(uri: &Uri) -> Response {
     let (count, object): (usize, fn(usize) -> String) = if uri.path().ends_with("/nodes") {
         (NODES, node)
@@ -119,7 +123,7 @@ fn answer(uri: &Uri) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_thousand_nodes_fit_into_its_memory() {
+async fn five_thousand_nodes_fit_in_memory() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().fallback(async |uri: Uri| answer(&uri));

@@ -1,4 +1,4 @@
-//! HTTP at its edges. Whatever is refused is refused so that the API server goes on at once.
+//! Invalid and oversized HTTP requests. Every refusal lets the API server go on at once.
 
 use serde_json::{Value, json};
 use testregistry::{Registry, Repo};
@@ -16,65 +16,65 @@ async fn program_with_an_image() -> (Registry, Repo, Program) {
 }
 
 #[tokio::test]
-async fn refuses_what_is_no_review_and_goes_on() {
+async fn invalid_review_is_refused_and_the_connection_goes_on() {
     let (_registry, repo, program) = program_with_an_image().await;
     let good = review("u-1", &pod(&[&repo.reference("v1")]));
     let body = good.to_string();
     let json = [("Content-Type", "application/json")];
-    let asked =
+    let with_review =
         |method, path, headers: &[(&str, &str)]| request(method, path, headers, body.as_bytes());
-    let posted = |body: &str| request("POST", "/mutate", &json, body.as_bytes());
-    let without = |place: &str, member: &str| {
+    let post_body = |body: &str| request("POST", "/mutate", &json, body.as_bytes());
+    let without = |pointer: &str, member: &str| {
         let mut review = good.clone();
         review
-            .pointer_mut(place)
+            .pointer_mut(pointer)
             .and_then(Value::as_object_mut)
             .unwrap()
             .remove(member);
-        posted(&review.to_string())
+        post_body(&review.to_string())
     };
     let cases = [
-        ("GET", asked("GET", "/mutate", &json), 405),
-        ("PUT", asked("PUT", "/mutate", &json), 405),
-        ("no path", asked("POST", "/", &json), 404),
-        ("a longer path", asked("POST", "/mutate/", &json), 404),
+        ("GET", with_review("GET", "/mutate", &json), 405),
+        ("PUT", with_review("PUT", "/mutate", &json), 405),
+        ("no path", with_review("POST", "/", &json), 404),
+        ("a longer path", with_review("POST", "/mutate/", &json), 404),
         (
             "an endpoint of the other port",
-            asked("GET", "/metrics", &json),
+            with_review("GET", "/metrics", &json),
             404,
         ),
         (
             "text",
-            asked("POST", "/mutate", &[("Content-Type", "text/plain")]),
+            with_review("POST", "/mutate", &[("Content-Type", "text/plain")]),
             415,
         ),
-        ("no type", asked("POST", "/mutate", &[]), 415),
-        ("no body", posted(""), 400),
-        ("null", posted("null"), 400),
-        ("a list", posted("[]"), 400),
-        ("an empty object", posted("{}"), 400),
-        ("half a review", posted(&body[..body.len() / 2]), 400),
+        ("no type", with_review("POST", "/mutate", &[]), 415),
+        ("no body", post_body(""), 400),
+        ("null", post_body("null"), 400),
+        ("a list", post_body("[]"), 400),
+        ("an empty object", post_body("{}"), 400),
+        ("half a review", post_body(&body[..body.len() / 2]), 400),
         ("no version", without("", "apiVersion"), 400),
         ("no kind", without("", "kind"), 400),
         ("no request", without("", "request"), 400),
         ("no uid", without("/request", "uid"), 400),
     ];
     let mut connection = program.webhook.connect().await;
-    for (what, request, status) in cases {
+    for (case, request, status) in cases {
         let answer = connection.ask(&request).await;
-        assert_eq!(answer.status, status, "{what}");
-        assert_eq!(answer.header("retry-after"), None, "{what}");
-        // On the same connection: nothing is left over of what was refused.
+        assert_eq!(answer.status, status, "{case}");
+        assert_eq!(answer.header("retry-after"), None, "{case}");
+        // The same connection serves the next review, so no byte of the refused request is left.
         assert_eq!(
             Verdict::of(&connection.ask(&post("/mutate", &good)).await).reason,
             "tolerated",
-            "{what}"
+            "{case}"
         );
     }
 }
 
 #[tokio::test]
-async fn takes_media_types_as_http_writes_them() {
+async fn media_type_may_have_capitals_and_parameters() {
     let (_registry, repo, program) = program_with_an_image().await;
     let body = review("u-1", &pod(&[&repo.reference("v1")])).to_string();
     for content_type in [
@@ -97,10 +97,10 @@ async fn takes_media_types_as_http_writes_them() {
 }
 
 #[tokio::test]
-async fn refuses_what_is_too_large_and_what_is_not_http() {
+async fn oversized_or_malformed_http_is_refused_and_closed() {
     let (_registry, repo, program) = program_with_an_image().await;
     let body = vec![b' '; 9 << 20];
-    // Its length alone is enough.
+    // The announced length alone is refused.
     let announced = request(
         "POST",
         "/mutate",
@@ -122,15 +122,15 @@ async fn refuses_what_is_too_large_and_what_is_not_http() {
         ("a long head", long_head, 431),
         ("no HTTP", b"SSH-2.0-x\r\n\r\n".to_vec(), 400),
     ];
-    for (what, request, status) in cases {
+    for (case, request, status) in cases {
         let mut connection = program.webhook.connect().await;
         let answer = connection.ask(&request).await;
         assert_eq!(
             (answer.status, answer.header("retry-after")),
             (status, None),
-            "{what}"
+            "{case}"
         );
-        assert!(answer.closes(), "{what}: {answer:?}");
+        assert!(answer.closes(), "{case}: {answer:?}");
         connection.end().await;
     }
     assert_eq!(
@@ -139,9 +139,10 @@ async fn refuses_what_is_too_large_and_what_is_not_http() {
     );
 }
 
-/// The API server takes objects of 3 MiB, and a review may hold an old and a new one. Only what etcd takes gets anything.
+/// The API server accepts objects of 3 MiB, and a review may hold an old and a new one. Only Pods that etcd would store get
+/// a patch.
 #[tokio::test]
-async fn answers_for_the_largest_pods() {
+async fn largest_pods_are_answered() {
     let (_registry, repo, program) = program_with_an_image().await;
     let of_bytes = |bytes: usize| {
         let mut large = pod(&[&repo.reference("v1")]);

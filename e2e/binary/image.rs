@@ -1,6 +1,7 @@
-//! The image that the Dockerfile describes, put together without a container engine, for the architecture of this machine.
-//! Debian's packages stand for the base, which is made of the same. What `inspect` says of the image is checked, and the
-//! program runs in it as it does in a cluster: another user, a root that cannot be written to.
+//! The image that the Dockerfile describes, built without a container engine, for the architecture of this machine.
+//!
+//! Debian's packages stand in for the base image, which is made of the same packages. The program runs in the image as in a
+//! cluster: as another user, with a read-only root. The test also checks what `inspect` prints about the image.
 //!
 //! ```sh
 //! E2E_TOLERARCH=target/release/tolerarch cargo test --test binary -- --ignored --nocapture image::
@@ -17,7 +18,7 @@ use super::program::Program;
 use crate::support::review::pod;
 use crate::support::soon;
 
-/// The base of the Dockerfile, and the packages of Debian 12 that it is made of.
+/// The base image of the Dockerfile, and the Debian 12 packages in it.
 const BASE: &str = "gcr.io/distroless/base-nossl-debian12:nonroot";
 const PACKAGES: [&str; 5] = [
     "base-files",
@@ -26,22 +27,22 @@ const PACKAGES: [&str; 5] = [
     "libc6",
     "ca-certificates",
 ];
-/// Its user `nonroot`.
+/// ID of the base image's user `nonroot`.
 const USER: &str = "65532";
 const PROGRAM: &str = "/usr/local/bin/tolerarch";
 const LIBRARY: &str = "/usr/lib/libgcc_s.so.1";
-/// Bytes that nodes may have to pull.
-const IMAGE: usize = 15_000_000;
+/// Maximum number of bytes that a node pulls.
+const MAX_PULL: usize = 15_000_000;
 
 #[tokio::test]
 #[ignore = "needs a release build, named by E2E_TOLERARCH, bubblewrap and Debian 12"]
-async fn the_image_is_small_and_runs_with_nothing_else() {
+async fn image_is_small_and_runs_without_other_files() {
     let environment = tolerarch_support::environment::Environment::of_process();
     let binary = Path::new(environment.get("E2E_TOLERARCH").expect("E2E_TOLERARCH"));
     let directory = tempfile::tempdir().unwrap();
     let layers = [
-        base(directory.path()).await,
-        program(directory.path(), binary).await,
+        base_layer(directory.path()).await,
+        program_layer(directory.path(), binary).await,
     ];
     let root = directory.path().join("root");
     fs::create_dir(&root).unwrap();
@@ -60,13 +61,13 @@ async fn the_image_is_small_and_runs_with_nothing_else() {
     println!(
         "image: {pulled} bytes to pull, {added} of them on top of the base; the program: {written} bytes"
     );
-    assert!(pulled < IMAGE, "{pulled} bytes");
-    image.lay_out(&directory.path().join("layout"));
+    assert!(pulled < MAX_PULL, "{pulled} bytes");
+    image.write_layout(&directory.path().join("layout"));
     let registry = Registry::start().await;
     let repo = registry.repo("tolerarch/tolerarch");
     push(&directory.path().join("layout"), &repo);
 
-    // Tests have put configurations and certificates where temporary files are.
+    // Configurations and certificates of tests are in the directory for temporary files.
     let [temporary, root] = [std::env::temp_dir(), root].map(|path| path.display().to_string());
     let launcher = [
         "bwrap",
@@ -96,7 +97,7 @@ async fn the_image_is_small_and_runs_with_nothing_else() {
     let verdict = program.review(&pod(&[&image])).await;
     assert_eq!(verdict.reason, "tolerated");
 
-    let config = program.config();
+    let config = program.config_file();
     let inspect = [
         "inspect",
         &image,
@@ -114,7 +115,7 @@ async fn the_image_is_small_and_runs_with_nothing_else() {
     );
 }
 
-/// The blobs of an image for this machine's architecture, with their media types: layers, configuration, manifest, index.
+/// Blobs of an image for this machine's architecture, with their media types: layers, configuration and manifest.
 struct Image {
     blobs: Vec<(Vec<u8>, &'static str)>,
 }
@@ -149,8 +150,8 @@ impl Image {
         Self { blobs }
     }
 
-    /// Writes it as the OCI image layout has it.
-    fn lay_out(&self, layout: &Path) {
+    /// Writes the image as an OCI image layout.
+    fn write_layout(&self, layout: &Path) {
         fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
         fs::write(
             layout.join("oci-layout"),
@@ -167,7 +168,7 @@ impl Image {
     }
 }
 
-/// Pushes what a layout has, found from its index.
+/// Pushes everything that the index of a layout names.
 fn push(layout: &Path, repo: &Repo) {
     let read = |descriptor: &Value| {
         fs::read(blob(layout, descriptor["digest"].as_str().unwrap())).unwrap()
@@ -209,7 +210,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// As images call it.
+/// Returns the architecture of this machine by the name that images use.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -218,7 +219,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Runs a program to its good end, and gives what it wrote.
+/// Runs a program that has to succeed, and returns its standard output.
 async fn run(command: &mut Command) -> String {
     let output = soon("the end of a program", command.kill_on_drop(true).output())
         .await
@@ -231,49 +232,49 @@ async fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The layer of the base: what the packages install, without their documentation.
-async fn base(directory: &Path) -> PathBuf {
-    let listed = run(Command::new("dpkg").arg("-L").args(PACKAGES)).await;
+/// Makes the layer of the base image: the files of the packages, without their documentation.
+async fn base_layer(directory: &Path) -> PathBuf {
+    let installed_paths = run(Command::new("dpkg").arg("-L").args(PACKAGES)).await;
     let is_left_out = |path: &str| {
         ["/usr/share/doc", "/usr/share/man", "/usr/share/lintian"]
             .iter()
             .any(|part| path.starts_with(part))
     };
-    // /lib and its like are links here, and directories in the base.
+    // /lib and the like are links here, and directories in the base image.
     let is_file =
         |path: &&str| fs::metadata(path).is_ok_and(|file| !file.is_dir()) && !is_left_out(path);
-    let files: Vec<&str> = listed.lines().filter(is_file).collect();
+    let files: Vec<&str> = installed_paths.lines().filter(is_file).collect();
     let list = directory.join("files");
     fs::write(&list, files.join("\n")).unwrap();
-    let own = directory.join("base");
+    let extra_files = directory.join("base");
     for folder in ["etc/ssl/certs", "home/nonroot", "tmp", "proc", "dev"] {
-        fs::create_dir_all(own.join(folder)).unwrap();
+        fs::create_dir_all(extra_files.join(folder)).unwrap();
     }
     fs::copy(
         "/etc/ssl/certs/ca-certificates.crt",
-        own.join("etc/ssl/certs/ca-certificates.crt"),
+        extra_files.join("etc/ssl/certs/ca-certificates.crt"),
     )
     .unwrap();
     fs::write(
-        own.join("etc/passwd"),
+        extra_files.join("etc/passwd"),
         format!("nonroot:x:{USER}:{USER}:nonroot:/home/nonroot:/sbin/nologin\n"),
     )
     .unwrap();
-    fs::write(own.join("etc/nsswitch.conf"), "hosts: files dns\n").unwrap();
+    fs::write(extra_files.join("etc/nsswitch.conf"), "hosts: files dns\n").unwrap();
     let layer = directory.join("base.tar");
     let mut tar = Command::new("tar");
     tar.args(["--owner=0", "--group=0", "-cf"]).arg(&layer);
     tar.args(["-C", "/", "--files-from"])
         .arg(&list)
         .arg("-C")
-        .arg(&own)
+        .arg(&extra_files)
         .arg(".");
     run(&mut tar).await;
     layer
 }
 
-/// The layer that the Dockerfile adds.
-async fn program(directory: &Path, binary: &Path) -> PathBuf {
+/// Makes the layer that the Dockerfile adds.
+async fn program_layer(directory: &Path, binary: &Path) -> PathBuf {
     let dockerfile =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile")).unwrap();
     for line in [
@@ -289,13 +290,13 @@ async fn program(directory: &Path, binary: &Path) -> PathBuf {
         );
     }
     let top = directory.join("top");
-    let place = |path: &str| top.join(path.trim_start_matches('/'));
+    let path_in_layer = |path: &str| top.join(path.trim_start_matches('/'));
     for path in [PROGRAM, LIBRARY] {
-        fs::create_dir_all(place(path).parent().unwrap()).unwrap();
+        fs::create_dir_all(path_in_layer(path).parent().unwrap()).unwrap();
     }
-    fs::copy(binary, place(PROGRAM)).unwrap();
+    fs::copy(binary, path_in_layer(PROGRAM)).unwrap();
     let library = run(Command::new("cc").arg("-print-file-name=libgcc_s.so.1")).await;
-    fs::copy(library.trim(), place(LIBRARY)).unwrap();
+    fs::copy(library.trim(), path_in_layer(LIBRARY)).unwrap();
     let layer = directory.join("top.tar");
     run(Command::new("tar")
         .args(["--owner=0", "--group=0", "-cf"])

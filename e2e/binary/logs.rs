@@ -1,4 +1,4 @@
-//! What the log tells, and what it costs.
+//! The log: its lines, its secrets, and a reader that stalls.
 
 use serde_json::json;
 use testregistry::Registry;
@@ -8,7 +8,7 @@ use crate::support::https::request;
 use crate::support::review::{Verdict, opted_out, pod, post, review};
 
 #[tokio::test]
-async fn tells_each_decision_in_one_log_line() {
+async fn each_decision_is_one_log_line() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
@@ -33,10 +33,9 @@ async fn tells_each_decision_in_one_log_line() {
     assert_eq!(program.written().await.matches("\"reviewed\"").count(), 1);
 }
 
-/// Secrets get into Pods in many places, and the API server may authenticate itself; at no level of the log may any of
-/// it show.
+/// Pods hold secrets in many places, and requests of the API server may have credentials. No log level may show any of them.
 #[tokio::test]
-async fn tells_nothing_of_the_content_of_a_pod() {
+async fn content_of_a_pod_is_never_logged() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -63,7 +62,7 @@ async fn tells_nothing_of_the_content_of_a_pod() {
         (400, json!({"kind": "canary"}).to_string()),
         (400, "canary".into()),
     ];
-    let mut told = String::new();
+    let mut output = String::new();
     for (status, body) in bodies {
         let answer = program
             .webhook
@@ -75,15 +74,15 @@ async fn tells_nothing_of_the_content_of_a_pod() {
             ))
             .await;
         assert_eq!(answer.status, status, "{body}");
-        told += &answer.text();
+        output += &answer.text();
     }
-    told += &program.metrics().await;
-    told += &program.written().await;
+    output += &program.metrics().await;
+    output += &program.written().await;
     assert!(
-        told.contains("reviewed") && told.contains("not a review"),
-        "{told}"
+        output.contains("reviewed") && output.contains("not a review"),
+        "{output}"
     );
-    assert!(!told.to_lowercase().contains("canary"), "{told}");
+    assert!(!output.to_lowercase().contains("canary"), "{output}");
     assert!(
         registry
             .requests()
@@ -92,12 +91,12 @@ async fn tells_nothing_of_the_content_of_a_pod() {
     );
 }
 
-/// The kubelet's side of the pipe may stall with its disk.
+/// The reader of the pipe on the node may stall with its disk.
 #[tokio::test]
-async fn a_reader_of_the_log_that_stalls_costs_no_review() {
+async fn stalled_log_reader_delays_no_review() {
     let mut program = Program::start(&Registry::start().await, json!({})).await;
     program.stop_reading_the_log();
-    // A pipe takes 64 KiB.
+    // A pipe holds 64 KiB.
     let request = post("/mutate", &review("u-1", &opted_out()));
     let mut connection = program.webhook.connect().await;
     for _ in 0..1000 {

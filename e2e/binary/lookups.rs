@@ -1,4 +1,4 @@
-//! A Pod waits for a registry no longer than it may, and what it could not wait for is there for the next one.
+//! A Pod waits for a registry no longer than its budget. The lookup goes on, and its result serves the next Pod.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ fn multi_arch(registry: &Registry) -> Repo {
     repo
 }
 
-/// The methods of the requests for manifests: of the index, and of what it names for each platform.
-fn manifests(repo: &Repo) -> Vec<String> {
+/// Returns the methods of all requests for manifests: one for the index, and one for each platform in it.
+fn manifest_methods(repo: &Repo) -> Vec<String> {
     let requests = repo
         .requests()
         .into_iter()
@@ -26,10 +26,10 @@ fn manifests(repo: &Repo) -> Vec<String> {
     requests.map(|request| request.method.to_string()).collect()
 }
 
-/// The API server tells its own timeout, of which a second is kept for the way back. None of them waits for what would end
-/// it otherwise: the registry, or the larger one of the two times.
+/// The request has the API server's timeout, of which a second is reserved for the answer. The smaller one of budget and
+/// timeout ends each review.
 #[tokio::test]
-async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
+async fn hanging_registry_costs_a_pod_only_its_budget() {
     let registry = Registry::start().await;
     let repo = multi_arch(&registry);
     repo.fault(Some(Fault::hang()));
@@ -49,9 +49,9 @@ async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
         cases
             .into_iter()
             .map(async |(program, path, milliseconds)| {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let verdict = program.review_at(path, &pod(&[&image])).await;
-                let took = begun.elapsed().as_millis();
+                let took = started.elapsed().as_millis();
                 assert_eq!(
                     verdict.audit(),
                     ("unchanged", "budget-exceeded", Some(image.as_str())),
@@ -64,7 +64,7 @@ async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_lookup_goes_on_behind_the_pod_that_could_not_wait() {
+async fn lookup_goes_on_after_the_pods_budget() {
     let registry = Registry::start().await;
     let repo = multi_arch(&registry);
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
@@ -81,12 +81,12 @@ async fn a_lookup_goes_on_behind_the_pod_that_could_not_wait() {
     })
     .await;
     assert_eq!(program.review(&pod).await.reason, "tolerated");
-    assert_eq!(manifests(&repo), ["GET", "HEAD", "HEAD"]);
+    assert_eq!(manifest_methods(&repo), ["GET", "HEAD", "HEAD"]);
 }
 
-/// The API server hangs up when its own time is over.
+/// The API server hangs up after its own timeout.
 #[tokio::test]
-async fn a_lookup_goes_on_when_the_client_hangs_up() {
+async fn lookup_goes_on_after_the_client_hangs_up() {
     let registry = Registry::start().await;
     let repo = multi_arch(&registry);
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
@@ -101,11 +101,11 @@ async fn a_lookup_goes_on_when_the_client_hangs_up() {
     registry.wait_until(|requests| !requests.is_empty()).await;
     drop(connection);
     assert_eq!(program.review(&pod).await.reason, "tolerated");
-    assert_eq!(manifests(&repo), ["GET", "HEAD", "HEAD"]);
+    assert_eq!(manifest_methods(&repo), ["GET", "HEAD", "HEAD"]);
 }
 
 #[tokio::test]
-async fn a_registry_that_recovers_is_asked_again() {
+async fn recovered_registry_gets_requests_again() {
     let registry = Registry::start().await;
     let repo = multi_arch(&registry);
     repo.fault(Some(Fault::hang()));
@@ -128,13 +128,13 @@ async fn a_registry_that_recovers_is_asked_again() {
 async fn many_pods_of_one_new_image_cost_one_request() {
     let registry = Registry::start().await;
     let repo = multi_arch(&registry);
-    // Slow enough for all of them to come before it is known.
+    // Slow enough that all Pods arrive before the lookup ends.
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
     let program = Program::start(&registry, json!({"lookup": {"budget": "20s"}})).await;
 
     let pod = pod(&[&repo.reference("v1")]);
     let verdicts = join_all((0..50).map(|_| program.review_at("/mutate?timeout=30s", &pod))).await;
-    // On a busy machine some come when the registry has been silent for long, and wait no longer than a moment.
+    // On a busy machine some Pods arrive when the registry has been silent for long. These wait only a moment.
     let count = |reason: &str| {
         verdicts
             .iter()
@@ -147,5 +147,5 @@ async fn many_pods_of_one_new_image_cost_one_request() {
         "{verdicts:?}"
     );
     assert_eq!(program.review(&pod).await.reason, "tolerated");
-    assert_eq!(manifests(&repo), ["GET", "HEAD", "HEAD"]);
+    assert_eq!(manifest_methods(&repo), ["GET", "HEAD", "HEAD"]);
 }

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes the program: the shipped alerts on its own metrics fire and clear, and the dashboard shows
-//! something. `promtool test rules` tries the alerts about API servers, with made-up series.
+//! A real Prometheus scrapes the program. The shipped alerts on the program's metrics fire and clear, and each panel of the
+//! dashboard shows something. `promtool test rules` tests the alerts on metrics of API servers, with made-up series.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,42 +15,42 @@ use crate::support::redis::Redis;
 use crate::support::review::{opted_out, pod};
 use crate::support::{soon, until};
 
-/// What of the dashboard is not tried: metrics of API servers, of the controller and of what issues certificates, and one that only
-/// some registries give.
-const ELSEWHERE: [&str; 4] = [
+/// Metrics of the dashboard that have no series here: those of API servers, of the controller and of the certificate issuer,
+/// and one that only some registries cause.
+const ABSENT_METRICS: [&str; 4] = [
     "apiserver_",
     "tolerarch_cluster_",
     "tolerarch_managed_",
     "tolerarch_registry_ratelimit_remaining",
 ];
 
-/// As often as rules are evaluated.
+/// Time between two tries, which is also the time between two evaluations of the rules.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// A program that is scraped.
-struct Setup {
+/// A program, the Prometheus that scrapes it, and its registry.
+struct ScrapedProgram {
     registry: Registry,
     program: Program,
     prometheus: Prometheus,
-    /// How many images were named so far.
+    /// Number of images so far, for names that are not used yet.
     images: std::cell::Cell<usize>,
 }
 
-impl Setup {
-    /// `None` where there is no Prometheus.
+impl ScrapedProgram {
+    /// Returns `None` if there is no Prometheus.
     async fn start(settings: Value) -> Option<Self> {
         let registry = Registry::start().await;
         let program = Program::start(&registry, settings).await;
         let scrape = json!([{"job_name": "tolerarch", "static_configs": [{"targets": [program.admin.address()]}]}]);
         let prometheus = Prometheus::start(scrape).await?;
-        let setup = Self {
+        let scraped = Self {
             registry,
             program,
             prometheus,
             images: 0.into(),
         };
-        setup.until_found("tolerarch_build_info").await;
-        Some(setup)
+        scraped.until_found("tolerarch_build_info").await;
+        Some(scraped)
     }
 
     async fn until_found(&self, query: &str) {
@@ -60,7 +60,7 @@ impl Setup {
         .await;
     }
 
-    /// A new image in a repository of its own.
+    /// Pushes an image to a new repository, and returns its reference.
     fn image(&self, fault: Option<&Fault>) -> String {
         let number = self.images.replace(self.images.get() + 1);
         let repo = self.registry.repo(&format!("team/app-{number}"));
@@ -69,7 +69,7 @@ impl Setup {
         repo.reference("v1")
     }
 
-    /// Reviews a Pod with so many new images.
+    /// Reviews a Pod with this number of new images.
     async fn review(&self, images: usize, fault: Option<&Fault>) {
         let images: Vec<String> = (0..images).map(|_| self.image(fault)).collect();
         self.program
@@ -77,30 +77,35 @@ impl Setup {
             .await;
     }
 
-    /// Waits until the alert fires, doing this again and again.
-    async fn fires(&self, alert: &str, doing: impl AsyncFn()) {
-        self.see(&format!("{alert} fires"), doing, async || {
+    /// Repeats `action` until the alert fires.
+    async fn fires(&self, alert: &str, action: impl AsyncFn()) {
+        self.repeat_until(&format!("{alert} fires"), action, async || {
             self.prometheus.fires(alert).await
         })
         .await;
     }
 
-    /// Waits until the alert fires no more, doing this again and again.
-    async fn clears(&self, alert: &str, doing: impl AsyncFn()) {
-        self.see(&format!("{alert} clears"), doing, async || {
+    /// Repeats `action` until the alert no longer fires.
+    async fn clears(&self, alert: &str, action: impl AsyncFn()) {
+        self.repeat_until(&format!("{alert} clears"), action, async || {
             !self.prometheus.fires(alert).await
         })
         .await;
     }
 
-    /// Does something until it is seen, which may be after some rounds: what happens once, Prometheus may miss.
-    async fn see(&self, what: &str, doing: impl AsyncFn(), seen: impl AsyncFn() -> bool) {
+    /// Repeats `action` until `is_done` returns true. Prometheus may miss what happens only once.
+    async fn repeat_until(
+        &self,
+        what: &str,
+        action: impl AsyncFn(),
+        is_done: impl AsyncFn() -> bool,
+    ) {
         let mut rounds = interval(ROUND);
         let rounds = async {
             loop {
                 rounds.tick().await;
-                doing().await;
-                if seen().await {
+                action().await;
+                if is_done().await {
                     return;
                 }
             }
@@ -112,8 +117,8 @@ impl Setup {
 async fn nothing() {}
 
 #[tokio::test]
-async fn the_dashboard_shows_what_was_scraped() {
-    let Some(setup) = Setup::start(json!({})).await else {
+async fn dashboard_shows_the_scraped_metrics() {
+    let Some(scraped) = ScrapedProgram::start(json!({})).await else {
         return;
     };
     let dashboard = dashboard();
@@ -122,48 +127,51 @@ async fn the_dashboard_shows_what_was_scraped() {
         .filter_map(|panel| panel["targets"].as_array())
         .flatten();
     let queries = targets.map(|target| target["expr"].as_str().unwrap());
-    let queries = queries.filter(|query| !ELSEWHERE.iter().any(|metric| query.contains(metric)));
+    let queries =
+        queries.filter(|query| !ABSENT_METRICS.iter().any(|metric| query.contains(metric)));
     let queries: Vec<String> = queries.map(filled).collect();
     assert!(queries.len() > 20, "{queries:?}");
     for query in queries {
-        let shows = async || !setup.prometheus.query(&query).await.is_empty();
-        setup
-            .see(&query, async || setup.review(1, None).await, shows)
+        let shows = async || !scraped.prometheus.query(&query).await.is_empty();
+        scraped
+            .repeat_until(&query, async || scraped.review(1, None).await, shows)
             .await;
     }
 }
 
 #[tokio::test]
-async fn an_alert_fires_while_a_configuration_is_refused() {
-    let Some(setup) = Setup::start(json!({})).await else {
+async fn alert_fires_while_a_configuration_is_refused() {
+    let Some(scraped) = ScrapedProgram::start(json!({})).await else {
         return;
     };
-    assert!(!setup.prometheus.fires("TolerarchReloadRefused").await);
-    setup.program.configure(json!({"mode": "nonsense"}));
-    setup.fires("TolerarchReloadRefused", nothing).await;
-    setup.program.configure(json!({}));
-    setup.clears("TolerarchReloadRefused", nothing).await;
+    assert!(!scraped.prometheus.fires("TolerarchReloadRefused").await);
+    scraped.program.configure(json!({"mode": "nonsense"}));
+    scraped.fires("TolerarchReloadRefused", nothing).await;
+    scraped.program.configure(json!({}));
+    scraped.clears("TolerarchReloadRefused", nothing).await;
 }
 
 #[tokio::test]
-async fn an_alert_fires_while_the_shared_cache_is_away() {
+async fn alert_fires_while_the_shared_cache_is_down() {
     let Some(mut redis) = Redis::start(&[]).await else {
         return;
     };
-    let Some(setup) = Setup::start(json!({"cache": {"shared": {"url": redis.url()}}})).await else {
+    let Some(scraped) =
+        ScrapedProgram::start(json!({"cache": {"shared": {"url": redis.url()}}})).await
+    else {
         return;
     };
-    assert!(!setup.prometheus.fires("TolerarchDegraded").await);
+    assert!(!scraped.prometheus.fires("TolerarchDegraded").await);
     redis.kill().await;
-    setup
-        .fires("TolerarchDegraded", async || setup.review(1, None).await)
+    scraped
+        .fires("TolerarchDegraded", async || scraped.review(1, None).await)
         .await;
     redis.restart().await;
-    setup.clears("TolerarchDegraded", nothing).await;
+    scraped.clears("TolerarchDegraded", nothing).await;
 }
 
 #[tokio::test]
-async fn alerts_fire_for_certificates_near_their_end_and_for_wrong_ones() {
+async fn alerts_fire_for_expiring_and_invalid_certificates() {
     let tomorrow = SystemTime::now() + Duration::from_secs(24 * 3600);
     tokio::join!(
         an_alert_fires_for_a_certificate("TolerarchCertificateExpiresSoon", |pki| {
@@ -176,44 +184,44 @@ async fn alerts_fire_for_certificates_near_their_end_and_for_wrong_ones() {
 }
 
 async fn an_alert_fires_for_a_certificate(alert: &str, bad: impl FnOnce(&Pki) -> Leaf) {
-    let Some(setup) = Setup::start(json!({"tls": {"serverName": NAME}})).await else {
+    let Some(scraped) = ScrapedProgram::start(json!({"tls": {"serverName": NAME}})).await else {
         return;
     };
-    let mount = &setup.program.mount;
-    let pki = &setup.program.pki;
-    assert!(!setup.prometheus.fires(alert).await);
+    let mount = &scraped.program.mount;
+    let pki = &scraped.program.pki;
+    assert!(!scraped.prometheus.fires(alert).await);
     mount.swap(&bad(pki));
-    setup.fires(alert, nothing).await;
+    scraped.fires(alert, nothing).await;
     mount.swap(&pki.leaf(&[NAME]));
-    setup.clears(alert, nothing).await;
+    scraped.clears(alert, nothing).await;
 }
 
 #[tokio::test]
 async fn alerts_fire_while_a_registry_fails() {
-    let Some(setup) = Setup::start(json!({})).await else {
+    let Some(scraped) = ScrapedProgram::start(json!({})).await else {
         return;
     };
     let fault = Fault::status(503);
-    // All at once, before the circuit opens; a good answer closes it again.
+    // One Pod has all images, so that their lookups start before the circuit opens. A good answer closes it again.
     let fail = async || {
-        setup.review(20, Some(&fault)).await;
-        setup.review(1, None).await;
+        scraped.review(20, Some(&fault)).await;
+        scraped.review(1, None).await;
     };
-    setup.fires("TolerarchRegistryUnreachable", fail).await;
-    setup
+    scraped.fires("TolerarchRegistryUnreachable", fail).await;
+    scraped
         .fires("TolerarchCircuitOpen", async || {
-            setup.review(3, Some(&fault)).await;
+            scraped.review(3, Some(&fault)).await;
         })
         .await;
     for alert in ["TolerarchRegistryUnreachable", "TolerarchCircuitOpen"] {
-        setup
-            .clears(alert, async || setup.review(1, None).await)
+        scraped
+            .clears(alert, async || scraped.review(1, None).await)
             .await;
     }
 }
 
 #[tokio::test]
-async fn alerts_fire_while_a_registry_throttles_or_takes_too_long() {
+async fn alerts_fire_while_a_registry_throttles_or_hangs() {
     let reply = Reply::error(429, "TOOMANYREQUESTS").header("retry-after", "1");
     tokio::join!(
         an_alert_fires_by_reviews("TolerarchRegistryThrottles", Fault::reply(reply)),
@@ -221,18 +229,18 @@ async fn alerts_fire_while_a_registry_throttles_or_takes_too_long() {
     );
 }
 
-/// Ten reviews are the least that it goes by.
+/// The alerts need at least ten reviews.
 async fn an_alert_fires_by_reviews(alert: &str, fault: Fault) {
-    let Some(setup) = Setup::start(json!({"lookup": {"budget": "300ms"}})).await else {
+    let Some(scraped) = ScrapedProgram::start(json!({"lookup": {"budget": "300ms"}})).await else {
         return;
     };
-    assert!(!setup.prometheus.fires(alert).await);
-    let faulty = pod(&[&setup.image(Some(&fault))]);
-    let reviews = async || drop(join_all((0..10).map(|_| setup.program.review(&faulty))).await);
-    setup.fires(alert, reviews).await;
-    setup
+    assert!(!scraped.prometheus.fires(alert).await);
+    let faulty = pod(&[&scraped.image(Some(&fault))]);
+    let reviews = async || drop(join_all((0..10).map(|_| scraped.program.review(&faulty))).await);
+    scraped.fires(alert, reviews).await;
+    scraped
         .clears(alert, async || {
-            drop(setup.program.review(&opted_out()).await);
+            drop(scraped.program.review(&opted_out()).await);
         })
         .await;
 }

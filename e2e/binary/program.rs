@@ -1,4 +1,4 @@
-//! A `tolerarch serve` under test, or a `tolerarch controller`: a configuration, a process, what it writes, and clients of both its ports.
+//! A process of `tolerarch serve` or `tolerarch controller`, with its configuration, its output, and clients for both its ports.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,30 +18,30 @@ use crate::support::https::{Client, NAME};
 use crate::support::review::{Verdict, post, review};
 use crate::support::soon;
 
-/// A running program. It is killed when it is dropped.
+/// A running program, which is killed on drop.
 pub(crate) struct Program {
     child: Child,
     output: Output,
-    /// The webhook's port.
+    /// Client of the webhook's port.
     pub(crate) webhook: Client,
-    /// The port of metrics and probes.
+    /// Client of the port with metrics and probes.
     pub(crate) admin: Client,
-    /// The authority of its certificate.
+    /// Authority that issued its certificate.
     pub(crate) pki: Arc<Pki>,
-    /// Where it finds its certificate.
+    /// Directory with its certificate.
     pub(crate) mount: Mount,
-    /// What holds for all tests.
+    /// Configuration that all tests share.
     base: Value,
     directory: TempDir,
 }
 
 impl Program {
-    /// Starts it with this registry, and with `settings` over a configuration for tests.
+    /// Starts a webhook that trusts this registry, with `settings` merged into the configuration for tests.
     pub(crate) async fn start(registry: &Registry, settings: Value) -> Self {
         Self::start_with(registry, settings, &[]).await
     }
 
-    /// The same, with these variables in its environment.
+    /// Does the same with additional environment variables.
     pub(crate) async fn start_with(
         registry: &Registry,
         settings: Value,
@@ -59,7 +59,7 @@ impl Program {
         .await
     }
 
-    /// Starts the controller, which has no webhook.
+    /// Starts a controller. It has no webhook port.
     pub(crate) async fn controller(
         registry: &Registry,
         settings: Value,
@@ -77,12 +77,12 @@ impl Program {
         .await
     }
 
-    /// Starts it as a webhook, by this command and its first arguments.
+    /// Starts a webhook by a launcher: a command with its first arguments.
     pub(crate) async fn start_by(launcher: &[&str], registry: &Registry, settings: Value) -> Self {
         Self::run(launcher, "serve", "serving", registry, settings, &[]).await
     }
 
-    /// Starts this command of the program that the launcher starts, and waits until it logs this message.
+    /// Starts `command` of the program by the launcher, and waits until it logs `message`.
     async fn run(
         launcher: &[&str],
         command: &str,
@@ -106,7 +106,7 @@ impl Program {
             "admin": {"listen": "127.0.0.1:0"},
             "registries": {"hosts": {registry.address(): {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
-            // Neither ends a lookup because the machine is busy.
+            // Long enough that a lookup does not end because the machine is busy.
             "lookup": {"budget": "25s", "timeout": "60s"},
         });
         let file = directory.path().join("config.yaml");
@@ -138,13 +138,13 @@ impl Program {
         }
     }
 
-    /// Puts another configuration in place: these settings over the one for tests.
+    /// Replaces the configuration by the one for tests with `settings` merged into it.
     pub(crate) fn configure(&self, settings: Value) {
         configure(self.directory.path(), &self.base, &settings);
     }
 
-    /// The file of its configuration.
-    pub(crate) fn config(&self) -> PathBuf {
+    /// Returns the path of the configuration file.
+    pub(crate) fn config_file(&self) -> PathBuf {
         self.directory.path().join("config.yaml")
     }
 
@@ -165,14 +165,14 @@ impl Program {
         verdict
     }
 
-    /// All metrics.
+    /// Returns all metrics.
     pub(crate) async fn metrics(&self) -> String {
         let answer = self.admin.get("/metrics").await;
         assert_eq!(answer.status, 200);
         answer.text()
     }
 
-    /// The value of one metric, by its name with labels.
+    /// Returns the value of a metric, by its name with labels.
     pub(crate) async fn metric(&self, name: &str) -> String {
         let metrics = self.metrics().await;
         let value = metrics
@@ -188,7 +188,7 @@ impl Program {
         self.output.line(message).await
     }
 
-    /// Leaves the log where it is from now on, up to what the pipe holds.
+    /// Stops reading the log, so that the pipe fills up.
     pub(crate) fn stop_reading_the_log(&self) {
         self.output.reading.send_replace(false);
     }
@@ -203,18 +203,18 @@ impl Program {
         assert!(sent.unwrap().success());
     }
 
-    /// Allows it this number of open files from now on; `None` for as many as the test may have.
-    pub(crate) fn allow_files(&self, number: Option<u64>) {
+    /// Sets the limit of open files. `None` restores the limit that the test process has.
+    pub(crate) fn limit_open_files(&self, number: Option<u64>) {
         let process = i32::try_from(self.child.id().expect("a process that runs")).unwrap();
-        let own = getrlimit(Resource::Nofile);
+        let test_limit = getrlimit(Resource::Nofile);
         let limit = Rlimit {
-            current: number.or(own.current),
-            ..own
+            current: number.or(test_limit.current),
+            ..test_limit
         };
         prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     }
 
-    /// The most memory that it has taken so far, in MiB.
+    /// Returns the maximum memory that the process has taken so far, in MiB.
     pub(crate) fn peak_memory(&self) -> u64 {
         let process = self.child.id().expect("a process that runs");
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
@@ -224,14 +224,14 @@ impl Program {
         peak.expect("VmHWM").parse::<u64>().unwrap() >> 10
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         soon("the end of the process", self.child.wait())
             .await
             .unwrap()
     }
 
-    /// Ends it, and gives all that it wrote.
+    /// Ends the process, and returns all its output.
     pub(crate) async fn written(mut self) -> String {
         self.signal("TERM").await;
         assert_eq!(self.ended().await.code(), Some(0));
@@ -240,7 +240,7 @@ impl Program {
     }
 }
 
-/// Writes a configuration, which is swapped as a whole, as the kubelet does it.
+/// Writes a configuration and replaces the old one at once, as kubelet does.
 fn configure(root: &Path, base: &Value, settings: &Value) {
     let mut config = base.clone();
     json_patch::merge(&mut config, settings);
@@ -250,7 +250,7 @@ fn configure(root: &Path, base: &Value, settings: &Value) {
     });
 }
 
-/// Puts a new directory with what `write` writes behind `..data` at once.
+/// Lets `write` fill a new directory, then points the link `..data` to it.
 fn swap(root: &Path, write: impl FnOnce(&Path)) {
     let old = fs::read_link(root.join("..data")).ok();
     let new = tempfile::Builder::new()
@@ -266,8 +266,7 @@ fn swap(root: &Path, write: impl FnOnce(&Path)) {
     }
 }
 
-/// A Secret volume as the kubelet lays it out (`AtomicWriter`): the files are links into a directory that is swapped
-/// as a whole.
+/// A Secret volume as kubelet lays it out (`AtomicWriter`): the files are links into a directory that is replaced as a whole.
 pub(crate) struct Mount(TempDir);
 
 impl Mount {
@@ -287,13 +286,13 @@ impl Mount {
         self.0.path().join("tls.key")
     }
 
-    /// Puts another pair in place at once.
+    /// Replaces certificate and key at once.
     pub(crate) fn swap(&self, leaf: &Leaf) {
         swap(self.0.path(), |new| leaf.write(new).unwrap());
     }
 }
 
-/// Runs the program to its end: status, and all that it wrote.
+/// Runs the program to its end, and returns its exit status and all its output.
 pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let (mut child, output) = spawn(&[env!("CARGO_BIN_EXE_tolerarch")], arguments, &[]);
     let status = soon("the end of the process", child.wait()).await.unwrap();
@@ -325,7 +324,7 @@ fn spawn(launcher: &[&str], arguments: &[&str], environment: &[(&str, &str)]) ->
     )
 }
 
-/// What a process has written so far. The channels break when it has written all.
+/// Output of a process so far. The channels close at the end of the output.
 struct Output {
     stdout: watch::Receiver<String>,
     stderr: watch::Receiver<String>,
@@ -333,7 +332,7 @@ struct Output {
 }
 
 impl Output {
-    /// The first log line with this message.
+    /// Waits for the first log line with this message.
     async fn line(&self, message: &str) -> Value {
         let find = |text: &String| {
             text.lines()
@@ -341,17 +340,17 @@ impl Output {
                 .find(|line: &Value| line["message"] == message)
         };
         let mut stdout = self.stdout.clone();
-        let found = soon(message, stdout.wait_for(|text| find(text).is_some()))
+        let line = soon(message, stdout.wait_for(|text| find(text).is_some()))
             .await
             .map(|text| find(&text));
-        found
-            .unwrap_or_else(|_| panic!("the process ended without {message:?}:\n{}", self.all()))
+        line.unwrap_or_else(|_| panic!("the process ended without {message:?}:\n{}", self.all()))
             .unwrap()
     }
 
+    /// Waits for the end of both streams.
     async fn complete(&self) {
         for stream in [&self.stdout, &self.stderr] {
-            // Ends with an error, as nothing is ever what is waited for.
+            // The condition is never true, so the wait ends with an error when the channel closes.
             let _ = soon("the end of the output", stream.clone().wait_for(|_| false)).await;
         }
     }
@@ -361,7 +360,7 @@ impl Output {
     }
 }
 
-/// Reads lines to the end, or until the reading stops.
+/// Reads lines to the end, or until `reading` becomes false.
 fn collect(
     stream: impl AsyncRead + Send + Unpin + 'static,
     mut reading: watch::Receiver<bool>,
@@ -371,7 +370,7 @@ fn collect(
         let mut lines = BufReader::new(stream).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             sender.send_modify(|text| *text += &(line + "\n"));
-            // Fails when the receiver is gone.
+            // Fails if the sender is gone.
             let _ = reading.wait_for(|reading| *reading).await;
         }
     });

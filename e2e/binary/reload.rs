@@ -1,4 +1,4 @@
-//! The configuration changes while the program runs. Its files are read each two seconds.
+//! The configuration changes while the program runs. The program reads its files every two seconds.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -23,14 +23,14 @@ fn pool(name: &str) -> Value {
     }]})
 }
 
-/// An image for both architectures.
+/// Pushes an image for both architectures, and returns its reference.
 fn image(registry: &Registry) -> String {
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     repo.reference("v1")
 }
 
-/// What became of the Pod.
+/// Returns the patch as text.
 fn patch(verdict: &Verdict) -> String {
     serde_json::to_string(&verdict.patch).unwrap()
 }
@@ -40,7 +40,7 @@ async fn has(program: &Program, metric: &str, value: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_change_is_taken_over_and_the_cache_is_kept() {
+async fn changed_configuration_applies_and_the_cache_is_kept() {
     let registry = Registry::start().await;
     let image = image(&registry);
     let program = Program::start(&registry, pool("old")).await;
@@ -51,7 +51,7 @@ async fn a_change_is_taken_over_and_the_cache_is_kept() {
         "{}",
         patch(&verdict)
     );
-    let asked = registry.requests().len();
+    let requests_before = registry.requests().len();
 
     program.configure(pool("new"));
     let line = program.logged("configuration reloaded").await;
@@ -66,7 +66,11 @@ async fn a_change_is_taken_over_and_the_cache_is_kept() {
         "{}",
         patch(&verdict)
     );
-    assert_eq!(registry.requests().len(), asked, "the cache is kept");
+    assert_eq!(
+        registry.requests().len(),
+        requests_before,
+        "the cache is kept"
+    );
     assert!(has(&program, RELOADED, "1").await && has(&program, IN_USE, "1").await);
 
     program.configure(json!({"mode": "observe", "log": {"level": "debug"}}));
@@ -77,31 +81,31 @@ async fn a_change_is_taken_over_and_the_cache_is_kept() {
 }
 
 #[tokio::test]
-async fn a_file_that_could_not_be_read_for_a_while_is_taken_although_it_looks_the_same() {
+async fn unreadable_file_is_loaded_as_soon_as_it_is_readable() {
     let registry = Registry::start().await;
     let program = Program::start(&registry, pool("old")).await;
-    program.allow_files(Some(3));
+    program.limit_open_files(Some(3));
     program.configure(pool("new"));
     program
         .logged("the changed configuration cannot be used; the previous one stays in use")
         .await;
-    program.allow_files(None);
+    program.limit_open_files(None);
     program.logged("configuration reloaded").await;
     until("its state", async || has(&program, HEALTHY, "1").await).await;
     assert!(has(&program, REFUSED, "1").await && has(&program, IN_USE, "1").await);
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_shows() {
+async fn invalid_file_changes_nothing_and_is_reported() {
     let registry = Registry::start().await;
     let image = image(&registry);
     let program = Program::start(&registry, pool("old")).await;
-    for bad in [
+    for invalid in [
         json!({"mode": "observ", "lookup": {"timeuot": "1s"}}),
         json!({"registries": {"hostsDir": "/nonesuch"}}),
     ] {
         let before: usize = program.metric(REFUSED).await.parse().unwrap();
-        program.configure(bad);
+        program.configure(invalid);
         until("the refusal", async || {
             has(&program, REFUSED, &(before + 1).to_string()).await
         })
@@ -154,7 +158,7 @@ async fn a_bad_file_changes_nothing_and_shows() {
 }
 
 #[tokio::test]
-async fn files_of_one_host_are_no_matter_of_others() {
+async fn unreadable_file_of_one_host_does_not_affect_others() {
     const HEALTHY: &str = r#"tolerarch_component_healthy{component="registry-tls"}"#;
     let registry = Registry::start().await;
     let image = image(&registry);
@@ -199,7 +203,7 @@ async fn files_of_one_host_are_no_matter_of_others() {
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_says_so() {
+async fn changes_that_need_a_restart_are_named() {
     let registry = Registry::start().await;
     let program = Program::start(&registry, json!({})).await;
     program.configure(json!({
@@ -217,9 +221,9 @@ async fn what_needs_a_restart_says_so() {
     assert!(has(&program, IN_USE, "1").await);
 }
 
-/// A file that the configuration names belongs to it.
+/// Files that the configuration names are part of it.
 #[tokio::test]
-async fn an_authority_may_change() {
+async fn changed_authority_file_is_reloaded() {
     let registry = Registry::start().await;
     let image = image(&registry);
     let other = testregistry::Pki::new();
@@ -238,15 +242,15 @@ async fn an_authority_may_change() {
     .await;
 }
 
-/// Pods are answered all the time, each by one of the pools.
+/// Every review is answered, by the old pool or by the new one.
 #[tokio::test]
-async fn no_review_fails_while_it_changes() {
+async fn no_review_fails_during_a_reload() {
     let registry = Registry::start().await;
     let image = image(&registry);
     let program = Program::start(&registry, pool("a")).await;
     let done = AtomicBool::new(false);
     let answered = AtomicUsize::new(0);
-    let ask = async || {
+    let send_reviews = async || {
         let mut connection = program.webhook.connect().await;
         let mut times = interval(Duration::from_millis(5));
         while !done.load(Ordering::Relaxed) {
@@ -267,7 +271,7 @@ async fn no_review_fails_while_it_changes() {
             answered.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let change = async {
+    let change_configuration = async {
         for round in 1..=2 {
             program.configure(pool(if round % 2 == 0 { "a" } else { "b" }));
             let count = round.to_string();
@@ -275,7 +279,10 @@ async fn no_review_fails_while_it_changes() {
         }
         done.store(true, Ordering::Relaxed);
     };
-    soon("all reloads", async { tokio::join!(change, ask(), ask()) }).await;
+    soon("all reloads", async {
+        tokio::join!(change_configuration, send_reviews(), send_reviews())
+    })
+    .await;
     assert!(answered.load(Ordering::Relaxed) > 5);
     assert!(has(&program, REFUSED, "0").await);
 }

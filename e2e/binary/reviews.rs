@@ -1,4 +1,4 @@
-//! What becomes of Pods, and what of it is told.
+//! Decisions on Pods: patches, audit annotations and warnings.
 
 use serde_json::json;
 use testregistry::{Auth, OCI_MANIFEST, Registry};
@@ -7,7 +7,7 @@ use super::program::Program;
 use crate::support::review::{Verdict, pod, post, review};
 
 #[tokio::test]
-async fn opens_the_pool_to_a_pod_that_runs_on_all_its_platforms() {
+async fn eligible_pod_gets_the_pools_tolerations() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64/v8"]);
@@ -23,13 +23,13 @@ async fn opens_the_pool_to_a_pod_that_runs_on_all_its_platforms() {
     let changed = verdict.applied_to(&pod);
     assert_eq!(changed, expected);
 
-    let again = program.review(&changed).await;
-    assert_eq!(again.audit(), ("unchanged", "already-tolerated", None));
-    assert_eq!(again.patch, None);
+    let repeated = program.review(&changed).await;
+    assert_eq!(repeated.audit(), ("unchanged", "already-tolerated", None));
+    assert_eq!(repeated.patch, None);
 }
 
 #[tokio::test]
-async fn takes_back_its_toleration_when_a_later_container_does_not_run_everywhere() {
+async fn ineligible_sidecar_retracts_the_toleration() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -52,7 +52,7 @@ async fn takes_back_its_toleration_when_a_later_container_does_not_run_everywher
 }
 
 #[tokio::test]
-async fn leaves_a_pod_as_it_is_and_says_why() {
+async fn ineligible_pod_is_unchanged_and_has_a_reason() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("amd64-index"), ["linux/amd64", "linux/s390x"]);
@@ -80,7 +80,7 @@ async fn leaves_a_pod_as_it_is_and_says_why() {
 }
 
 #[tokio::test]
-async fn leaves_a_pod_alone_without_a_look_at_its_images() {
+async fn excluded_pod_is_unchanged_without_a_lookup() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -110,7 +110,7 @@ async fn leaves_a_pod_alone_without_a_look_at_its_images() {
 }
 
 #[tokio::test]
-async fn changes_nothing_when_it_only_observes() {
+async fn observe_mode_changes_nothing() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
@@ -129,29 +129,29 @@ async fn changes_nothing_when_it_only_observes() {
 }
 
 #[tokio::test]
-async fn a_mode_that_means_nothing_is_a_warning() {
+async fn meaningless_mode_is_a_warning() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     let program = Program::start(&registry, json!({"mode": "observe"})).await;
-    let moded = |mode: &str| {
+    let pod_with_mode = |mode: &str| {
         let mut pod = pod(&[&repo.reference("v1")]);
         pod["metadata"]["labels"]["tolerarch.io/mode"] = json!(mode);
         pod
     };
-    let verdict = program.review(&moded("on\n")).await;
+    let verdict = program.review(&pod_with_mode("on\n")).await;
     assert_eq!(
         (verdict.audit(), verdict.patch.is_some()),
         (("unchanged", "opted-out", None), false)
     );
-    let told = r#"tolerarch.io/mode: "on\n" is none of off, observe, enforce; tolerarch left the Pod unchanged"#;
-    assert_eq!(verdict.warnings, [told]);
+    let expected = r#"tolerarch.io/mode: "on\n" is none of off, observe, enforce; tolerarch left the Pod unchanged"#;
+    assert_eq!(verdict.warnings, [expected]);
     for (mode, reason) in [
         ("off", "opted-out"),
         ("observe", "observed"),
         ("enforce", "tolerated"),
     ] {
-        let verdict = program.review(&moded(mode)).await;
+        let verdict = program.review(&pod_with_mode(mode)).await;
         assert_eq!(
             (&*verdict.reason, verdict.warnings.len()),
             (reason, 0),

@@ -1,4 +1,4 @@
-//! Two replicas that share what they know, and a server between them that does not have to be there.
+//! Replicas that share a cache. They work without its server, too.
 
 use serde_json::{Value, json};
 use testregistry::{Kind, Pki, Registry};
@@ -8,11 +8,12 @@ use crate::support::redis::Redis;
 use crate::support::review::pod;
 use crate::support::until;
 
+/// Returns settings with this server as the shared cache.
 fn shared(redis: &Redis) -> Value {
     json!({"cache": {"shared": {"url": redis.url(), "timeout": "20s"}}})
 }
 
-/// Waits until the server is in use.
+/// Waits until the program uses the server.
 async fn connected(program: &Program) {
     until("the server", async || {
         program
@@ -30,7 +31,7 @@ const KEYLESS: &str = "cache.shared has no keyFile: anyone who can write to its 
 const SET: &str = r#"tolerarch_shared_cache_requests_total{operation="set",result="ok"}"#;
 
 #[tokio::test]
-async fn two_replicas_send_one_request_in_sum() {
+async fn two_replicas_send_one_request_in_total() {
     let Some(mut redis) = Redis::start(&[]).await else {
         return;
     };
@@ -39,14 +40,14 @@ async fn two_replicas_send_one_request_in_sum() {
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     repo.index(Some("v2"), ["linux/amd64", "linux/arm64"]);
     let image = pod(&[&repo.reference("v1")]);
-    let one = Program::start(&registry, shared(&redis)).await;
-    connected(&one).await;
-    assert_eq!(one.review(&image).await.reason, "tolerated");
-    one.logged(KEYLESS).await;
-    until("the writes", async || one.metric(SET).await == "2").await;
-    let two = Program::start(&registry, shared(&redis)).await;
-    connected(&two).await;
-    assert_eq!(two.review(&image).await.reason, "tolerated");
+    let first = Program::start(&registry, shared(&redis)).await;
+    connected(&first).await;
+    assert_eq!(first.review(&image).await.reason, "tolerated");
+    first.logged(KEYLESS).await;
+    until("the writes", async || first.metric(SET).await == "2").await;
+    let second = Program::start(&registry, shared(&redis)).await;
+    connected(&second).await;
+    assert_eq!(second.review(&image).await.reason, "tolerated");
     assert_eq!(
         repo.count(|request| request.method == "GET" && request.kind == Kind::Manifest),
         1
@@ -54,11 +55,11 @@ async fn two_replicas_send_one_request_in_sum() {
 
     redis.kill().await;
     assert_eq!(
-        two.review(&pod(&[&repo.reference("v2")])).await.reason,
+        second.review(&pod(&[&repo.reference("v2")])).await.reason,
         "tolerated"
     );
     until("the loss", async || {
-        let ready = two.admin.get("/readyz?verbose").await;
+        let ready = second.admin.get("/readyz?verbose").await;
         assert_eq!(ready.status, 200, "it is ready all the same");
         ready
             .text()
@@ -66,24 +67,24 @@ async fn two_replicas_send_one_request_in_sum() {
     })
     .await;
     redis.restart().await;
-    connected(&two).await;
+    connected(&second).await;
 }
 
 #[tokio::test]
-async fn a_password_in_the_url_is_refused_and_not_shown() {
+async fn password_in_the_url_is_refused_and_not_shown() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
     std::fs::write(&file, r#"cache: {shared: {url: "redis://:canary@host"}}"#).unwrap();
-    let (status, told) = program::run(&["config", "--config", file.to_str().unwrap()]).await;
+    let (status, output) = program::run(&["config", "--config", file.to_str().unwrap()]).await;
     assert_ne!(status, Some(0));
     assert!(
-        told.contains("usernameFile and passwordFile") && !told.contains("canary"),
-        "{told}"
+        output.contains("usernameFile and passwordFile") && !output.contains("canary"),
+        "{output}"
     );
 }
 
 #[tokio::test]
-async fn a_missing_password_is_said_and_lived_with() {
+async fn missing_password_is_reported_and_reviews_go_on() {
     let Some(redis) = Redis::start(&["--requirepass", "canary"]).await else {
         return;
     };
@@ -97,12 +98,12 @@ async fn a_missing_password_is_said_and_lived_with() {
     let key = directory.path().join("key");
     std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
     settings["cache"]["shared"]["keyFile"] = json!(key);
-    let one = Program::start(&registry, settings).await;
+    let program = Program::start(&registry, settings).await;
     assert_eq!(
-        one.review(&pod(&[&repo.reference("v1")])).await.reason,
+        program.review(&pod(&[&repo.reference("v1")])).await.reason,
         "tolerated"
     );
-    let line = one
+    let line = program
         .logged("the shared cache is not used as it should be; registries are asked instead")
         .await;
     assert!(
@@ -113,8 +114,8 @@ async fn a_missing_password_is_said_and_lived_with() {
         "{line}"
     );
     std::fs::write(&file, "canary\n").unwrap();
-    connected(&one).await;
-    let written = one.written().await;
+    connected(&program).await;
+    let written = program.written().await;
     assert!(
         !written.contains("canary")
             && !written.contains("0123456789abcdef")
@@ -122,9 +123,9 @@ async fn a_missing_password_is_said_and_lived_with() {
     );
 }
 
-/// Of a cluster as well, whatever the system trusts, and even if that cannot be read.
+/// Authorities of the system do not count, even if they cannot be read. The same is so for servers of a cluster.
 #[tokio::test]
-async fn only_the_authorities_of_the_file_count() {
+async fn only_authorities_of_the_file_are_trusted() {
     let pki = Pki::new();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -134,7 +135,7 @@ async fn only_the_authorities_of_the_file_count() {
     let reserved = testregistry::reserve(([127, 0, 0, 1], 0).into()).unwrap();
     let port = reserved.port().to_string();
     let [certificate, key, authorities] = ["tls.crt", "tls.key", "ca.crt"].map(path);
-    let tls = [
+    let tls_arguments = [
         "--tls-port",
         &port,
         "--tls-cert-file",
@@ -142,30 +143,36 @@ async fn only_the_authorities_of_the_file_count() {
         "--tls-key-file",
         &key,
     ];
-    let more = [
+    let ca_arguments = [
         "--tls-ca-cert-file",
         &authorities,
         "--tls-auth-clients",
         "no",
     ];
-    let cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes"];
-    let Some(redis) = Redis::start(&[&tls[..], &more, &cluster].concat()).await else {
+    let cluster_arguments = ["--cluster-enabled", "yes", "--tls-cluster", "yes"];
+    let Some(redis) =
+        Redis::start(&[&tls_arguments[..], &ca_arguments, &cluster_arguments].concat()).await
+    else {
         return;
     };
     redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let registry = Registry::start().await;
     for scheme in ["rediss", "rediss+cluster"] {
-        // A single server of a cluster with all slots answers as one.
+        // A single server with all slots is a complete cluster_arguments.
         let url = format!("{scheme}://127.0.0.1:{port}");
         let shared = json!({"url": url, "timeout": "20s", "caFile": authorities});
         let settings = json!({"cache": {"shared": shared}});
-        let broken = [("SSL_CERT_FILE", "/nowhere/ca.crt")];
-        connected(&Program::start_with(&registry, settings, &broken).await).await;
-        // The system trusts it, and the file does not.
+        let unreadable_system = [("SSL_CERT_FILE", "/nowhere/ca.crt")];
+        connected(&Program::start_with(&registry, settings, &unreadable_system).await).await;
+        // The system trusts the server's authority, and the file does not.
         let shared = json!({"url": url, "timeout": "20s", "caFile": path("other.crt")});
-        let trusted = [("SSL_CERT_FILE", &*authorities)];
-        let program =
-            Program::start_with(&registry, json!({"cache": {"shared": shared}}), &trusted).await;
+        let trusting_system = [("SSL_CERT_FILE", &*authorities)];
+        let program = Program::start_with(
+            &registry,
+            json!({"cache": {"shared": shared}}),
+            &trusting_system,
+        )
+        .await;
         until("the refusal", async || {
             let ready = program.admin.get("/readyz?verbose").await;
             ready
@@ -173,8 +180,8 @@ async fn only_the_authorities_of_the_file_count() {
                 .contains("[-]shared-cache failed: the TLS handshake with the server fails")
         })
         .await;
-        // Without a file the system's count.
+        // Without a file, authorities of the system count.
         let settings = json!({"cache": {"shared": {"url": url, "timeout": "20s"}}});
-        connected(&Program::start_with(&registry, settings, &trusted).await).await;
+        connected(&Program::start_with(&registry, settings, &trusting_system).await).await;
     }
 }

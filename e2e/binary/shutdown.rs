@@ -1,4 +1,5 @@
-//! The end: not ready at once, but serving, as the API server does not know yet; then every open request is answered.
+//! Shutdown. The program is unready at once, but serves until the API server has noticed. It answers every open request
+//! before it ends.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -11,7 +12,7 @@ use crate::support::until;
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
 
 #[tokio::test]
-async fn it_goes_on_serving_while_it_drains() {
+async fn reviews_are_served_while_draining() {
     join_all(SIGNALS.map(serves_while_it_drains)).await;
 }
 
@@ -20,9 +21,9 @@ async fn serves_while_it_drains(signal: &str) {
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     let program = Program::start(&registry, json!({"server": {"drain": "10m"}})).await;
-    let quick = post("/mutate", &review("u-1", &pod(&[&repo.reference("v1")])));
-    let mut kept = program.webhook.connect().await;
-    assert!(!kept.ask(&quick).await.closes());
+    let request = post("/mutate", &review("u-1", &pod(&[&repo.reference("v1")])));
+    let mut open = program.webhook.connect().await;
+    assert!(!open.ask(&request).await.closes());
 
     program.signal(signal).await;
     until("it is not ready", async || {
@@ -32,8 +33,8 @@ async fn serves_while_it_drains(signal: &str) {
     let ready = program.admin.get("/readyz").await.text();
     assert!(ready.contains("[-]serving failed\n"), "{ready}");
     assert_eq!(program.admin.get("/livez").await.status, 200);
-    for connection in [&mut kept, &mut program.webhook.connect().await] {
-        let answer = connection.ask(&quick).await;
+    for connection in [&mut open, &mut program.webhook.connect().await] {
+        let answer = connection.ask(&request).await;
         assert_eq!(
             (Verdict::of(&answer).reason.as_str(), answer.closes()),
             ("tolerated", true)
@@ -43,15 +44,15 @@ async fn serves_while_it_drains(signal: &str) {
 }
 
 #[tokio::test]
-async fn it_ends_when_open_requests_are_answered() {
-    join_all(SIGNALS.map(ends_in_good_order)).await;
+async fn process_ends_after_open_requests_are_answered() {
+    join_all(SIGNALS.map(answers_open_requests_and_ends)).await;
 }
 
-async fn ends_in_good_order(signal: &str) {
+async fn answers_open_requests_and_ends(signal: &str) {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.fault(Some(Fault::hang()));
-    // It waits longer than the drain takes.
+    // The review waits longer than the drain takes.
     let settings = json!({"server": {"drain": "1ms"}, "lookup": {"budget": "2s"}});
     let mut program = Program::start(&registry, settings).await;
     let mut waiting = program.webhook.connect().await;
@@ -76,7 +77,7 @@ async fn ends_in_good_order(signal: &str) {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_ends_the_process_at_once() {
     let registry = Registry::start().await;
     let mut program = Program::start(&registry, json!({"server": {"drain": "10m"}})).await;
     program.signal("INT").await;

@@ -1,4 +1,4 @@
-//! Wrong use: the program does not start half. It says what is wrong, where, and what would be right.
+//! Failed starts. The program exits, and its message says case is wrong, where, and case would be right.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,8 +10,8 @@ use super::program::run;
 use crate::support::https::NAME;
 
 #[tokio::test]
-async fn a_wrong_command_line_is_status_2() {
-    for (arguments, told) in [
+async fn invalid_command_line_is_status_2() {
+    for (arguments, expected) in [
         (&[][..], "Usage: tolerarch"),
         (&["serv"], "'serve'"),
         (&["serve", "--tls-crt", "x"], "'--tls-cert'"),
@@ -29,35 +29,35 @@ async fn a_wrong_command_line_is_status_2() {
     ] {
         let (status, written) = run(arguments).await;
         assert_eq!(status, Some(2), "{arguments:?}: {written}");
-        assert!(written.contains(told), "{arguments:?}: {written}");
+        assert!(written.contains(expected), "{arguments:?}: {written}");
     }
-    for (argument, told) in [
+    for (argument, expected) in [
         ("--help", "serve"),
         ("--version", env!("CARGO_PKG_VERSION")),
     ] {
         let (status, written) = run(&[argument]).await;
         assert_eq!(status, Some(0));
-        assert!(written.contains(told), "{written}");
+        assert!(written.contains(expected), "{written}");
     }
 }
 
-/// Ends with status 1 and a message that has all of `told`, and not by a panic.
-async fn refuses(what: &str, arguments: &[&str], told: &[&str]) -> String {
+/// Starts the program, which has to end with status 1, without a panic, and with a message that has all of `expected`.
+async fn refuses(case: &str, arguments: &[&str], expected: &[&str]) -> String {
     let (status, written) = run(&[&["serve"], arguments].concat()).await;
-    assert_eq!(status, Some(1), "{what}: {written}");
-    assert!(written.starts_with("tolerarch: "), "{what}: {written}");
-    for text in told {
-        assert!(written.contains(text), "{what}: {text:?} in {written}");
+    assert_eq!(status, Some(1), "{case}: {written}");
+    assert!(written.starts_with("tolerarch: "), "{case}: {written}");
+    for text in expected {
+        assert!(written.contains(text), "{case}: {text:?} in {written}");
     }
     assert!(
         !written.contains("panic") && !written.contains("RUST_BACKTRACE"),
-        "{what}: {written}"
+        "{case}: {written}"
     );
     written
 }
 
 #[tokio::test]
-async fn a_configuration_with_faults_is_status_1() {
+async fn invalid_configuration_is_status_1() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
     let path = file.to_str().unwrap();
@@ -122,9 +122,9 @@ async fn a_configuration_with_faults_is_status_1() {
             ],
         ),
     ];
-    for (text, told) in cases {
+    for (text, expected) in cases {
         fs::write(&file, text).unwrap();
-        let written = refuses(text, &["--config", path], told).await;
+        let written = refuses(text, &["--config", path], expected).await;
         assert!(written.contains(path), "{written}");
     }
     fs::write(&file, [0xff, 0xfe, 0x00]).unwrap();
@@ -147,12 +147,12 @@ async fn a_configuration_with_faults_is_status_1() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_be_used_is_status_1() {
+async fn unusable_certificate_is_status_1() {
     let pki = Pki::new();
     let good = pki.leaf(&[NAME]);
     let other = pki.leaf(&[NAME]);
     let garbage = "canary".to_owned();
-    let armoured = |kind: &str| format!("-----BEGIN {kind}-----\nY2FuYXJ5\n-----END {kind}-----\n");
+    let pem = |kind: &str| format!("-----BEGIN {kind}-----\nY2FuYXJ5\n-----END {kind}-----\n");
     let cases = [
         (
             "no certificate",
@@ -165,7 +165,7 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
         (
             "no real certificate",
             Leaf {
-                cert_pem: armoured("CERTIFICATE"),
+                cert_pem: pem("CERTIFICATE"),
                 ..good.clone()
             },
             &["tls.crt: not an X.509 certificate"],
@@ -189,7 +189,7 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
         (
             "no real key",
             Leaf {
-                key_pem: armoured("PRIVATE KEY"),
+                key_pem: pem("PRIVATE KEY"),
                 ..good.clone()
             },
             &["tls.crt", "cannot be used together"],
@@ -203,22 +203,29 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
             &["tls.crt", "cannot be used together"],
         ),
     ];
-    for (what, leaf, told) in cases {
+    for (case, leaf, expected) in cases {
         let directory = tempfile::tempdir().unwrap();
         leaf.write(directory.path()).unwrap();
-        let written = serve(what, directory.path(), "127.0.0.1:0", "127.0.0.1:0", told).await;
+        let written = serve_fails(
+            case,
+            directory.path(),
+            "127.0.0.1:0",
+            "127.0.0.1:0",
+            expected,
+        )
+        .await;
         assert!(
             written.contains("--tls-cert, --tls-key"),
-            "{what}: {written}"
+            "{case}: {written}"
         );
         let secrets = ["canary", "Y2FuYXJ5", "PRIVATE", &other.key_pem[40..60]];
         assert!(
             !secrets.iter().any(|secret| written.contains(secret)),
-            "{what}: {written}"
+            "{case}: {written}"
         );
     }
     let empty = tempfile::tempdir().unwrap();
-    serve(
+    serve_fails(
         "no files",
         empty.path(),
         "127.0.0.1:0",
@@ -227,7 +234,7 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
     )
     .await;
     fs::write(empty.path().join("tls.crt"), &good.cert_pem).unwrap();
-    serve(
+    serve_fails(
         "no key file",
         empty.path(),
         "127.0.0.1:0",
@@ -238,33 +245,33 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_status_1() {
+async fn port_in_use_is_status_1() {
     let directory = tempfile::tempdir().unwrap();
     Pki::new().leaf(&[NAME]).write(directory.path()).unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let used_address = listener.local_addr().unwrap().to_string();
     for (listen, admin, key) in [
-        (&*taken, "127.0.0.1:0", "server.listen"),
-        ("127.0.0.1:0", &*taken, "admin.listen"),
+        (&*used_address, "127.0.0.1:0", "server.listen"),
+        ("127.0.0.1:0", &*used_address, "admin.listen"),
     ] {
-        serve(
+        serve_fails(
             key,
             directory.path(),
             listen,
             admin,
-            &[key, &taken, "in use"],
+            &[key, &used_address, "in use"],
         )
         .await;
     }
 }
 
-/// Does not start with this directory of certificates on these addresses.
-async fn serve(
-    what: &str,
+/// Starts the program with this directory of certificates on these addresses, which has to fail.
+async fn serve_fails(
+    case: &str,
     certificates: &Path,
     listen: &str,
     admin: &str,
-    told: &[&str],
+    expected: &[&str],
 ) -> String {
     let file = |name: &str| certificates.join(name).to_str().unwrap().to_owned();
     let certificate = file("tls.crt");
@@ -279,5 +286,5 @@ async fn serve(
         "--admin-listen",
         admin,
     ];
-    refuses(what, &arguments, told).await
+    refuses(case, &arguments, expected).await
 }

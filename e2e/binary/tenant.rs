@@ -1,4 +1,4 @@
-//! What a tenant who may create Pods can do to the controller: by an API server that has many Pods of its making.
+//! What a tenant who may create Pods can do to the controller. A fake API server has Pods that are large or deep.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,24 +19,26 @@ use tokio::time::{Duration, interval, timeout};
 use super::cli::cluster::kubeconfig;
 use super::program::Program;
 
-/// Pods as large as they can be: 1.4 MiB where they are stored, and 2.7 MB of JSON.
+/// Number of Pods of the maximum size: 1.4 MiB in etcd, and 2.7 MB of JSON.
 const LARGE: usize = 4;
+/// Entries of `env` that make a Pod so large.
 const ENTRIES: usize = 210_000;
-/// Levels of the managed fields of another one.
+/// Nesting depth of the managed fields of one more Pod.
 const LEVELS: usize = 10_000;
-/// MiB that the controller may take.
+/// Memory that the controller may take, in MiB.
 const MEMORY: u64 = 128;
 
-struct Api {
+/// A fake API server with these Pods.
+struct FakeApi {
     registry: String,
     entries: String,
     fields: String,
     lease: Mutex<Value>,
-    /// Pods that were repaired.
+    /// Number of victims that the controller has repaired.
     repaired: AtomicUsize,
 }
 
-impl Api {
+impl FakeApi {
     fn pod(&self, name: &str, fields: &str, env: &str) -> String {
         let image = format!("{}/app:v1", self.registry);
         format!(
@@ -44,14 +46,14 @@ impl Api {
         )
     }
 
-    /// The Pods of the list; those of the watch are as many others.
+    /// Returns some of the Pods, whose names begin with `prefix`. The watch sends as many other Pods.
     fn pods(&self, prefix: &str, begin: usize, end: usize) -> Vec<String> {
-        let one = |at: usize| match at {
+        let pod_at = |at: usize| match at {
             0 => self.pod(&format!("{prefix}-deep"), &self.fields, ""),
             at if at <= LARGE => self.pod(&format!("{prefix}-{at}"), "{}", &self.entries),
             _ => self.pod(&format!("{prefix}-victim"), "{}", ""),
         };
-        (begin..end.min(LARGE + 2)).map(one).collect()
+        (begin..end.min(LARGE + 2)).map(pod_at).collect()
     }
 
     async fn answer(self: Arc<Self>, method: Method, uri: Uri, body: Bytes) -> Response {
@@ -121,14 +123,14 @@ impl Api {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_and_deep_pods_take_little_memory_and_stop_nothing() {
+async fn large_and_deep_pods_take_little_memory() {
     let registry = Registry::start().await;
     registry
         .repo("app")
         .index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     let lease =
         json!({"metadata": {"name": "tolerarch-controller", "resourceVersion": "7"}, "spec": {}});
-    let api = Arc::new(Api {
+    let api = Arc::new(FakeApi {
         registry: registry.address(),
         entries: vec![r#"{"name":"a"}"#; ENTRIES].join(","),
         fields: format!("{}{{}}{}", r#"{"f:a":"#.repeat(LEVELS), "}".repeat(LEVELS)),
@@ -137,7 +139,7 @@ async fn large_and_deep_pods_take_little_memory_and_stop_nothing() {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let answer = async |State(api): State<Arc<Api>>, method: Method, uri: Uri, body: Bytes| {
+    let answer = async |State(api): State<Arc<FakeApi>>, method: Method, uri: Uri, body: Bytes| {
         api.answer(method, uri, body).await
     };
     let router = Router::new().fallback(answer).with_state(Arc::clone(&api));
@@ -148,21 +150,21 @@ async fn large_and_deep_pods_take_little_memory_and_stop_nothing() {
     let counted = "tolerarch_cluster_workloads{support=\"all\"} ";
     // A debug build takes longer than other tests wait.
     let done = async {
-        let mut ask = interval(Duration::from_millis(200));
+        let mut ticks = interval(Duration::from_millis(200));
         while api.repaired.load(Ordering::SeqCst) < 2 || !program.metrics().await.contains(counted)
         {
-            ask.tick().await;
+            ticks.tick().await;
         }
     };
     timeout(Duration::from_secs(240), done)
         .await
-        .expect("Pods behind them are repaired and counted");
-    let all = format!("{}", LARGE + 2);
+        .expect("Pods after the large ones are repaired and counted");
+    let pod_count = format!("{}", LARGE + 2);
     assert_eq!(
         program
             .metric("tolerarch_cluster_workloads{support=\"all\"}")
             .await,
-        all
+        pod_count
     );
     assert_eq!(
         program
