@@ -69,7 +69,7 @@ async fn delay(
             let mut piece = vec![0; 16 << 10];
             let length = from.read(&mut piece).await?;
             piece.truncate(length);
-            // One of both sides has closed.
+            // One side has closed.
             if length == 0 || sender.send((Instant::now() + time, piece)).await.is_err() {
                 return io::Result::Ok(());
             }

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use testregistry::{Auth, Pki, Registry, Request};
 
-/// Service and issuer in the configuration of both registry and token server.
+/// Service and issuer that registry and token server share.
 pub(crate) const SERVICE: &str = "registry.test";
 pub(crate) const ISSUER: &str = "token.test";
 
