@@ -1,8 +1,8 @@
 //! Finds the platforms on which an image runs.
 //!
 //! [`resolver`] answers from its cache or waits for a lookup, one for each image, within deadlines and behind circuit
-//! breakers. A lookup reads the [`shared_cache`] of all replicas, if there is one, and then queries the [`registry`],
-//! with the credentials that [`credentials`] finds in files, helpers, plugins and the Pod's pull secrets.
+//! breakers. A lookup reads the [`shared_cache`] of all replicas, if there is one, and then queries the [`registry`].
+//! [`credentials`] finds the credentials for the query in files, helpers, plugins and the Pod's pull secrets.
 
 #![cfg_attr(
     test,

@@ -1,5 +1,5 @@
 //! Finds the platforms of images in time: cache first, one lookup per key, and a Pod waits no longer than its budget. A
-//! lookup runs in its own task, independent of the Pods that wait for it, and ends by its own timeout; so a Pod that
+//! lookup runs in its own task, independent of the Pods that wait for it, and ends by its own timeout. So a Pod that
 //! could not wait leaves an answer for the next one. A good answer outlives failures of its registry. Answers, failures
 //! and lookups in flight are shared only by holders of one credential, or for anonymous access.
 //!

@@ -34,8 +34,8 @@ use tolerarch_text::go_duration;
 
 /// Maximum bytes of a review, which may hold a Pod of at most 3 MiB twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Maximum bytes of all bodies that are arriving, except bodies in one piece: four of the largest, or 300 of 64 KiB,
-/// each with 32 KiB for the buffers of its connection.
+/// Maximum bytes of all bodies that are arriving, except bodies in one piece. They suffice for four of the largest, or
+/// for 300 of 64 KiB, each with 32 KiB for the buffers of its connection.
 const UPLOADS: usize = 32 << 20;
 /// Maximum bytes of all reviews that wait for registries and have more than [`FREE`]. Uploads have a separate budget.
 const WAITING: usize = 16 << 20;
@@ -48,8 +48,8 @@ const WAITING: usize = 16 << 20;
 // - 25 MiB: the program.
 //
 // The other 150 MiB are for memory that the allocator retains, and for what a poll needs on each of the runtime's
-// threads: the old buffer of a body that grows (4 MiB), and a review while it is decoded (3 MiB of marks, 2 of lists,
-// and texts).
+// threads. A poll needs the old buffer of a body that grows (4 MiB), or a review while it is decoded (3 MiB of marks, 2
+// of lists, and texts).
 const _: () = assert!(HEAD_BYTES <= FREE);
 /// Minimum pace of a body. API servers send a body within milliseconds.
 const PACE: Pace = Pace {

@@ -1,7 +1,7 @@
-//! Runs and cached answers of a program that gives credentials: a helper of docker or a plugin of kubelet. As in
-//! kubelet (pkg/credentialprovider/plugin/plugin.go), an image has one run at a time, an answer is cached for the time
-//! and the scope that it names, and the answer's keys are matched against the image like those of docker's files. An
-//! answer of a helper is for one registry, whose host takes the place of the image.
+//! Runs and cached answers of a program that gives credentials: a helper of docker or a plugin of kubelet. The rules
+//! are kubelet's (pkg/credentialprovider/plugin/plugin.go): an image has one run at a time, and an answer is cached for
+//! the time and the scope that it names. The answer's keys are matched against the image like those of docker's files.
+//! An answer of a helper is for one registry, whose host takes the place of the image.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Entries of the shared cache and their keys. Every key is a hash. With `keyFile` it is a keyed hash, and only then
-//! may a credential be part of it: the answer to a credential is shared among replicas that have the same credential
-//! and the same `keyFile`. An entry has 46 bytes of content and 32 bytes that authenticate it. An entry of another
-//! version, of a writer without the key of `keyFile`, or copied from another key is ignored.
+//! may a credential be part of it: replicas with the same credential and the same `keyFile` share the answers to that
+//! credential. An entry has 46 bytes of content and 32 bytes that authenticate it. An entry of another version, of a
+//! writer without the key of `keyFile`, or copied from another key is ignored.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;

@@ -70,7 +70,7 @@ fn every_form_of_an_entry_is_read() {
     }
 }
 
-/// Kubelet ignores members that only docker knows; null counts as missing.
+/// Kubelet ignores members that are docker's alone; null counts as missing.
 #[test]
 fn other_members_of_dockers_file_are_ignored() {
     let entry = r#"{"username":"a","password":"b"}"#;

@@ -155,7 +155,7 @@ async fn good_answer_outlives_failures_but_not_refusals() {
     cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
-    // The registry failed a moment ago: no Pod waits, and the registry is not asked again at once.
+    // The registry failed a moment ago: no Pod waits, and the registry is not queried again at once.
     assert_eq!(failed(&cache, &app, &Error::Timeout), Ok(BOTH));
     assert_eq!(
         cache.get(&app, ANONYMOUS),
@@ -172,7 +172,7 @@ async fn good_answer_outlives_failures_but_not_refusals() {
             due: true
         }
     );
-    // The failure is long ago: the registry may work again, so a Pod waits.
+    // The failure was long ago: the registry may work again, so a Pod waits.
     tokio::time::advance(100 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     for error in [
@@ -273,7 +273,7 @@ async fn lookup_ending_after_a_stricter_reload_stores_nothing() {
     let new = old.reconfigured(old.settings.clone(), false);
     let app = image("a.b/app:1");
     let digest = Digest::of_content(b"1");
-    // This lookup has seen that its configuration is the current one, and stores only now.
+    // This lookup checked earlier that its configuration is current, and stores only now.
     old.levels
         .platforms
         .insert(old.platforms_key(&app, ANONYMOUS, digest), BOTH);

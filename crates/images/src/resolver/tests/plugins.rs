@@ -7,7 +7,7 @@ use super::*;
 use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
 use tolerarch_kubernetes::cluster;
 
-/// Makes a plugin that knows one credential, and whose runs for other hosts wait for the file `go` before they answer.
+/// Makes a plugin that has one credential. Its runs for other hosts wait for the file `go` before they answer.
 fn plugin(dir: &Path, remote: &Remote) -> Credentials {
     let address = remote.address();
     let go = dir.join("go");

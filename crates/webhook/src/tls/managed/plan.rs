@@ -1,8 +1,8 @@
 //! Next step of the issuer, as a function of the time and of the objects in the cluster. No I/O and no clock.
 //!
 //! One process is enough, and two do no harm. All state is in three objects: a Secret with the CAs, the `caBundle` of
-//! the webhooks, which contains the CAs that API servers trust, and a Secret with the certificate that all replicas
-//! serve. These rules keep every served certificate trusted:
+//! the webhooks, and a Secret with the certificate that all replicas serve. API servers trust the CAs in the
+//! `caBundle`. These rules keep every served certificate trusted:
 //!
 //! 1. A CA is added to the Secret, then to the bundles. It signs a certificate once it has been in every bundle for a
 //!    while, as API servers see a change later.

@@ -303,7 +303,7 @@ async fn concurrent_first_issuers_agree() {
     }
 }
 
-/// The process ends before or after each of its requests; the next one goes on from there.
+/// The process ends before or after each of its requests; the next process continues from there.
 #[tokio::test]
 async fn interrupted_start_is_finished_by_the_next_issuer() {
     let mut cut = 0;
@@ -332,7 +332,7 @@ async fn interrupted_start_is_finished_by_the_next_issuer() {
     );
 }
 
-/// The same while a CA is replaced, with a replica that goes on serving.
+/// The same while a CA is replaced, with a replica that serves all the time.
 #[tokio::test]
 async fn interrupted_rotation_is_finished_by_the_next_issuer() {
     let mut cut = 0;

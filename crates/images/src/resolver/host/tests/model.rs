@@ -9,7 +9,7 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A lookup of this namespace begins, if it may, and asks at once or later.
+    /// A lookup of this namespace begins, if it may, and queries the registry at once or later.
     Begins(usize, bool),
     /// The oldest lookup of this namespace sends a request.
     Asks(usize),
