@@ -23,132 +23,121 @@ fn verdict(node_pools: &[Value]) -> String {
         .to_string()
 }
 
+const FIRST: &str = "`multi-arch` is the first NodePool that Karpenter takes";
+
+/// Makes a NodePool that is open to all Pods.
+fn open(name: &str, weight: u32, more: Value) -> Value {
+    weighed(name, weight, json!([]), more)
+}
+
+/// Makes a NodePool of the pool.
+fn of_pool(weight: u32, more: Value) -> Value {
+    weighed("multi-arch", weight, json!([taint("multi")]), more)
+}
+
+fn ready(status: &str) -> Value {
+    json!({"status": {"conditions": [{"type": "Ready", "status": status}]}})
+}
+
+fn full() -> Value {
+    json!({"spec": {"limits": {"cpu": 4}}, "status": {"resources": {"cpu": "4"}}})
+}
+
+fn requiring(mut pool: Value, requirements: &[Value]) -> Value {
+    pool["spec"]["template"]["spec"]["requirements"] = requirements
+        .iter()
+        .map(|requirement| requirement[0].clone())
+        .collect();
+    pool
+}
+
+/// Checks the verdict on a NodePool of the pool beside another NodePool, in both orders.
+fn assert_verdict(other: Value, of_pool: Value, expected: &str) {
+    let mut all = vec![other, of_pool];
+    assert_eq!(verdict(&all), expected, "{all:?}");
+    all.reverse();
+    assert_eq!(verdict(&all), expected, "in another order");
+}
+
 #[test]
 fn first_node_pool_by_weight_and_name_makes_the_next_node() {
     let none = || json!({});
-    let open = |name: &str, weight, more| weighed(name, weight, json!([]), more);
-    let of_pool = |weight, more| weighed("multi-arch", weight, json!([taint("multi")]), more);
-    let ready =
-        |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
-    let full = || json!({"spec": {"limits": {"cpu": 4}}, "status": {"resources": {"cpu": "4"}}});
-    let requires = |mut pool: Value, all: &[Value]| {
-        pool["spec"]["template"]["spec"]["requirements"] =
-            all.iter().map(|one| one[0].clone()).collect();
-        pool
-    };
-    let contradiction = [arch("In", &["amd64"]), arch("In", &["arm64"])];
-    let excluded = [arch("In", &["amd64"]), arch("NotIn", &["amd64"])];
-    let team = |name: &str| json!([{"key": "team", "operator": "In", "values": [name]}]);
-    let first = "`multi-arch` is the first NodePool that Karpenter takes";
-    for (others, pool, expected) in [
-        (vec![open("default", 0, none())], of_pool(0, none()), first),
+    for (other, weight, expected) in [
+        (open("default", 0, none()), 0, FIRST),
         (
-            vec![open("spot", 0, none())],
-            of_pool(0, none()),
+            open("spot", 0, none()),
+            0,
             "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more",
         ),
         (
-            vec![open("default", 7, none())],
-            of_pool(2, none()),
+            open("default", 7, none()),
+            2,
             "new nodes come from `default` (untainted, weight 7) before `multi-arch`; give it a weight of 8 or more",
         ),
-        (vec![open("default", 7, none())], of_pool(8, none()), first),
+        (open("default", 7, none()), 8, FIRST),
         (
-            vec![open("default", 100, none())],
-            of_pool(99, none()),
+            open("default", 100, none()),
+            99,
             "new nodes come from `default` (untainted, weight 100) before `multi-arch`; lower the weight of `default`, as no \
              NodePool can have more",
         ),
-        // A NodePool that keeps these Pods away does not count.
+    ] {
+        assert_verdict(other, of_pool(weight, none()), expected);
+    }
+}
+
+#[test]
+fn node_pool_that_cannot_make_the_node_does_not_count() {
+    let none = || json!({});
+    let contradiction = [arch("In", &["amd64"]), arch("In", &["arm64"])];
+    let excluded = [arch("In", &["amd64"]), arch("NotIn", &["amd64"])];
+    let preference = json!([{"key": "k", "effect": "PreferNoSchedule"}]);
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    for other in [
+        // It keeps these Pods away.
+        weighed("zoo", 9, json!([taint("gpu")]), none()),
+        // It prefers other Pods, and there is another NodePool.
+        weighed("zoo", 9, preference, none()),
+        open("spot", 9, ready("False")),
+        open("spot", 9, ready("Unknown")),
+        open("spot", 9, full()),
+        open("spot", 9, json!({"spec": {"replicas": 3}})),
+        open("spot", 9, deleted),
+        // No instance type fits it.
+        requiring(open("spot", 9, none()), &contradiction),
+        requiring(open("spot", 9, none()), &excluded),
+    ] {
+        assert_verdict(other, of_pool(0, none()), FIRST);
+    }
+    // Karpenter omits a label that instance types lack, so this NodePool makes nodes.
+    let team = |name: &str| json!([{"key": "team", "operator": "In", "values": [name]}]);
+    assert_verdict(
+        requiring(open("spot", 9, none()), &[team("a"), team("b")]),
+        of_pool(0, none()),
+        "new nodes come from `spot` (untainted, weight 9) before `multi-arch`; give it a weight of 10 or more",
+    );
+}
+
+#[test]
+fn verdict_names_why_the_pools_node_pool_is_unusable() {
+    let default = || open("default", 0, json!({}));
+    let contradiction = [arch("In", &["amd64"]), arch("In", &["arm64"])];
+    for (node_pool, why) in [
+        (of_pool(9, full()), "has reached its limits; raise them"),
+        (of_pool(9, ready("False")), "is not ready; see its status"),
         (
-            vec![weighed("zoo", 9, json!([taint("gpu")]), none())],
-            of_pool(0, none()),
-            first,
-        ),
-        // A NodePool that prefers other Pods comes after all others.
-        (
-            vec![weighed(
-                "zoo",
-                9,
-                json!([{"key": "k", "effect": "PreferNoSchedule"}]),
-                none(),
-            )],
-            of_pool(0, none()),
-            first,
-        ),
-        (
-            vec![open("spot", 9, ready("False"))],
-            of_pool(0, none()),
-            first,
-        ),
-        (
-            vec![open("spot", 9, ready("Unknown"))],
-            of_pool(0, none()),
-            first,
-        ),
-        (vec![open("spot", 9, full())], of_pool(0, none()), first),
-        (
-            vec![open("spot", 9, json!({"spec": {"replicas": 3}}))],
-            of_pool(0, none()),
-            first,
-        ),
-        (
-            vec![open(
-                "spot",
-                9,
-                json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-            )],
-            of_pool(0, none()),
-            first,
-        ),
-        (
-            vec![open("default", 0, none())],
-            of_pool(9, full()),
-            "new nodes come from `default`, as `multi-arch` has reached its limits; raise them",
-        ),
-        (
-            vec![open("default", 0, none())],
-            of_pool(9, ready("False")),
-            "new nodes come from `default`, as `multi-arch` is not ready; see its status",
-        ),
-        // A NodePool that no instance type fits does not count.
-        (
-            vec![requires(open("spot", 9, none()), &contradiction)],
-            of_pool(0, none()),
-            first,
-        ),
-        (
-            vec![requires(open("spot", 9, none()), &excluded)],
-            of_pool(0, none()),
-            first,
-        ),
-        // Karpenter omits a label that instance types lack.
-        (
-            vec![requires(open("spot", 9, none()), &[team("a"), team("b")])],
-            of_pool(0, none()),
-            "new nodes come from `spot` (untainted, weight 9) before `multi-arch`; give it a weight of 10 or more",
-        ),
-        (
-            vec![open("default", 0, none())],
-            requires(of_pool(9, none()), &contradiction),
-            "new nodes come from `default`, as `multi-arch` requires what contradicts itself; see its requirements",
-        ),
-        (
-            vec![],
-            of_pool(9, ready("False")),
-            "there are no new nodes, as `multi-arch` is not ready; see its status",
+            requiring(of_pool(9, json!({})), &contradiction),
+            "requires what contradicts itself; see its requirements",
         ),
     ] {
-        let mut all = others;
-        all.push(pool);
-        assert_eq!(verdict(&all), expected, "{all:?}");
-        all.reverse();
-        assert_eq!(verdict(&all), expected, "in another order");
+        let expected = format!("new nodes come from `default`, as `multi-arch` {why}");
+        assert_verdict(default(), node_pool, &expected);
     }
     assert_eq!(
-        verdict(&[open("default", 0, none())]),
-        "it opens no NodePool"
+        verdict(&[of_pool(9, ready("False"))]),
+        "there are no new nodes, as `multi-arch` is not ready; see its status"
     );
+    assert_eq!(verdict(&[default()]), "it opens no NodePool");
 }
 
 /// `scheduling.Requirements` of Karpenter 1.14 intersects the requirements with the labels of every instance type.
@@ -228,8 +217,7 @@ fn node_pool_with_contradictory_requirements_is_dropped() {
             json!([]),
             json!({"spec": {"template": template}}),
         );
-        let of_pool = weighed("multi-arch", 0, json!([taint("multi")]), json!({}));
-        let verdict = verdict(&[spot, of_pool]);
+        let verdict = verdict(&[spot, of_pool(0, json!({}))]);
         assert_eq!(
             verdict.contains("is the first NodePool"),
             is_dropped,
@@ -240,14 +228,14 @@ fn node_pool_with_contradictory_requirements_is_dropped() {
 
 #[test]
 fn heaviest_node_pool_of_the_pool_counts() {
-    let of_pool = |name: &str, weight| weighed(name, weight, json!([taint("multi")]), json!({}));
+    let named = |name: &str, weight| weighed(name, weight, json!([taint("multi")]), json!({}));
     let spot = weighed("spot", 5, json!([]), json!({}));
     let first = "`b` is the first NodePool that Karpenter takes";
     assert_eq!(
-        verdict(&[of_pool("a", 0), of_pool("b", 9), spot.clone()]),
+        verdict(&[named("a", 0), named("b", 9), spot.clone()]),
         first
     );
-    let behind = verdict(&[of_pool("a", 0), of_pool("b", 4), spot]);
+    let behind = verdict(&[named("a", 0), named("b", 4), spot]);
     assert!(
         behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"),
         "{behind}"
