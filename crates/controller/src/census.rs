@@ -1,5 +1,5 @@
-//! Census: requested resources of all Pods, by the platforms that their images support. Pods are listed page by page, and
-//! only sums stay in memory.
+//! Census: requested resources of all Pods, by the platforms that their images support. Pods are listed page by page,
+//! and only sums stay in memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -135,8 +135,8 @@ struct Judged {
     coverage: Coverage,
 }
 
-/// Returns the indexes of the items so that namespaces take turns: the first item of each namespace, then the second ones,
-/// and so on. A namespace with many lookups at registries that hang does not delay the others.
+/// Returns the indexes of the items so that namespaces take turns: the first item of each namespace, then the second
+/// ones, and so on. A namespace with many lookups at registries that hang does not delay the others.
 fn in_turns<'n>(namespaces: impl Iterator<Item = &'n str>) -> Vec<usize> {
     let mut counts = HashMap::<&str, usize>::new();
     let mut turns = BTreeMap::<usize, Vec<usize>>::new();

@@ -39,7 +39,8 @@ pub(super) struct ContainerFailure {
     /// Image in the Pod's specification.
     pub(super) image: String,
     pub(super) evidence: Evidence,
-    /// Set if the container ended at once and only its log can show the evidence. `true` for the log of the previous run.
+    /// Set if the container ended at once and only its log can show the evidence. `true` for the log of the previous
+    /// run.
     pub(super) in_log: Option<bool>,
     /// Digest of the image that failed; `None` if it is unknown.
     pub(super) digest: Option<Digest>,

@@ -1,5 +1,5 @@
-//! Evicts Pods that failed on their node's architecture, within disruption budgets. Their successors get no tolerations for
-//! such nodes.
+//! Evicts Pods that failed on their node's architecture, within disruption budgets. Their successors get no tolerations
+//! for such nodes.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -30,8 +30,8 @@ const OF_WORKLOAD: usize = 5;
 /// Maximum number of evictions of a namespace's Pods in [`HOUR`].
 const OF_NAMESPACE: usize = 50;
 const HOUR: Duration = Duration::from_secs(3600);
-/// Maximum number of evictions in progress: at most 1 MiB. A disruption budget may delay each of them for an hour, so one
-/// of the namespace with the most is given up for one of a namespace with fewer.
+/// Maximum number of evictions in progress: at most 1 MiB. A disruption budget may delay each of them for an hour, so
+/// one of the namespace with the most is given up for one of a namespace with fewer.
 const AT_ONCE: usize = 512;
 
 /// Evictions in progress, and recent ones.
@@ -99,8 +99,8 @@ fn replacing_owner(pod: &StoredPod) -> Option<&str> {
     Some(&owner.uid)
 }
 
-/// Evictions of the last [`HOUR`] by namespace. Only examined Pods are evicted, at most five a second, so all of them take
-/// at most 8 MiB.
+/// Evictions of the last [`HOUR`] by namespace. Only examined Pods are evicted, at most five a second, so all of them
+/// take at most 8 MiB.
 #[derive(Default)]
 struct RecentEvictions(HashMap<String, Vec<RecentEviction>>);
 

@@ -9,8 +9,8 @@ const EXEC_FORMAT: &str = "exec format error";
 const ENDINGS: [&str; 4] = [": unknown", "\"", "\\n", " (os error 8)"];
 /// Maximum bytes that are kept of a message about the node; its end names the program.
 const KEPT: usize = 500;
-/// Words of containerd and gVisor before the cause if a container's own program cannot be loaded. No other runtime loads
-/// it before the container counts as started: the messages of runc and crun are in the container's log.
+/// Words of containerd and gVisor before the cause if a container's own program cannot be loaded. No other runtime
+/// loads it before the container counts as started: the messages of runc and crun are in the container's log.
 const TASK_NOT_STARTED: &str = "failed to start containerd task \"";
 const GVISOR_STARTS: &str = "OCI runtime start failed: starting container: starting ";
 const GVISOR_LOADS: &str = ": creating process: failed to load ";
@@ -25,8 +25,8 @@ pub(super) enum Program<'m> {
 }
 
 /// Returns the program that could not be run, from a runtime's message about a container that it could not create or
-/// start; `None` if the message is about something else. Only the end of the message counts: the Pod may choose the text
-/// before it.
+/// start; `None` if the message is about something else. Only the end of the message counts: the Pod may choose the
+/// text before it.
 pub(super) fn failed_program(message: &str) -> Option<Program<'_>> {
     let message = up_to_the_cause(message)?;
     if is_of_gvisor(message) {
@@ -76,9 +76,9 @@ fn is_of_gvisor(cause: &str) -> bool {
     false
 }
 
-/// `exec /app: exec format error`; before 1.1 `standard_init_linux.go:228: exec user process caused: exec format error`,
-/// and before 1.0 with the cause in quotes. For a program that another program runs, such as a hook, Go writes
-/// `fork/exec`.
+/// Since 1.1 `exec /app: exec format error`; before
+/// `standard_init_linux.go:228: exec user process caused: exec format error`, and before 1.0 with the cause in quotes.
+/// For a program that another program runs, such as a hook, Go writes `fork/exec`.
 fn is_of_runc(line: &str) -> bool {
     if let Some((before, cause)) = line.split_once("exec user process caused") {
         let is_beginning = before.is_empty() || before.starts_with("standard_init_linux.go:");
@@ -157,8 +157,8 @@ mod tests {
         matches!(failed_program(message), Some(Program::Other { message: end }) if message.contains(end))
     }
 
-    /// Messages of runc 1.1.5 and 1.4.0, crun 1.8.1, dash 0.5.12, bash 5.2; and, from their sources, of earlier versions,
-    /// tini and dumb-init.
+    /// Messages of runc 1.1.5 and 1.4.0, crun 1.8.1, dash 0.5.12, bash 5.2; and, from their sources, of earlier
+    /// versions, tini and dumb-init.
     #[test]
     fn message_about_the_containers_program_is_evidence() {
         for line in [

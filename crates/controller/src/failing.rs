@@ -1,8 +1,8 @@
 //! Pods that fail because of their node's architecture.
 //!
-//! An image may have a program for another architecture, or no entry for the node's platform. Events report the failure,
-//! and a record of it keeps Pods with the image from such nodes. If a program of the node is for another architecture,
-//! events report that, and nothing is recorded about the image.
+//! An image may have a program for another architecture, or no entry for the node's platform. Events report the
+//! failure, and a record of it keeps Pods with the image from such nodes. If a program of the node is for another
+//! architecture, events report that, and nothing is recorded about the image.
 //!
 //! Only Pods with a failure stay in memory, until they have been examined.
 

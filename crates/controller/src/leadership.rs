@@ -1,9 +1,9 @@
 //! The Lease in the cluster, which one task renews, and leadership, for which the loops wait.
 //!
 //! The protocol is client-go's (`leaderelection.go`). Clocks of replicas are never compared. A candidate waits for the
-//! duration of the Lease, by its own clock, after it has last seen the Lease change. A leader stops a shorter time after
-//! the beginning of its last renewal. So the former leader has stopped before the next one begins, however their clocks
-//! differ.
+//! duration of the Lease, by its own clock, after it has last seen the Lease change. A leader stops a shorter time
+//! after the beginning of its last renewal. So the former leader has stopped before the next one begins, however their
+//! clocks differ.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ pub struct Elector {
 pub struct Leadership(watch::Receiver<Instant>);
 
 impl Elector {
-    /// Makes an elector. The identity must be unique: neither another replica may have it, nor this one after a restart.
+    /// Makes an elector. The identity must be unique: neither another replica may have it, nor this one after a
+    /// restart.
     pub fn new(
         cluster: Arc<Cluster>,
         lease: OwnedName,
@@ -65,8 +66,8 @@ impl Elector {
         Leadership(self.election.until.subscribe())
     }
 
-    /// Releases the Lease if this replica holds it, so that another one leads at once. Must be awaited after all loops have
-    /// ended. The release is tried once: if it fails, the other replicas wait until the Lease ends.
+    /// Releases the Lease if this replica holds it, so that another one leads at once. Must be awaited after all loops
+    /// have ended. The release is tried once: if it fails, the other replicas wait until the Lease ends.
     pub fn resignation(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let cluster = Arc::clone(&self.cluster);
         let lease = self.lease.clone();
@@ -206,7 +207,8 @@ impl Election {
         self.until.send_replace(begun + RENEW);
     }
 
-    /// Returns the pause before the Lease is read again. It is random for candidates, so that they do not all read at once.
+    /// Returns the pause before the Lease is read again. It is random for candidates, so that they do not all read at
+    /// once.
     fn pause(&self, now: Instant) -> Duration {
         let leads = now < *self.until.borrow();
         if leads {
@@ -223,7 +225,8 @@ fn released(time: &MicroTime) -> Value {
 }
 
 impl Leadership {
-    /// Returns whether this replica leads at present. Checked before each change, as the process may have been suspended.
+    /// Returns whether this replica leads at present. Checked before each change, as the process may have been
+    /// suspended.
     pub fn holds(&self) -> bool {
         Instant::now() < *self.0.borrow()
     }
@@ -240,7 +243,8 @@ impl Leadership {
         let lost = async {
             loop {
                 let end = *until.borrow_and_update();
-                // A change is a renewal, or a loss, after which the time has passed. Without an elector there is neither.
+                // A change is a renewal, or a loss, after which the time has passed. Without an elector there is
+                // neither.
                 let changed = async {
                     if until.changed().await.is_err() {
                         pending::<()>().await;

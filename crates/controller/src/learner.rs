@@ -1,5 +1,5 @@
-//! Records lessons in a ConfigMap, which all replicas use for decisions. Each write reads the ConfigMap first: no record is
-//! lost with a leader, and an entry that people delete stays deleted.
+//! Records lessons in a ConfigMap, which all replicas use for decisions. Each write reads the ConfigMap first: no
+//! record is lost with a leader, and an entry that people delete stays deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName,
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Maximum number of lessons that wait to be written. Beyond this number, one of the namespace with the most is dropped; it
-/// is learned again when another Pod fails.
+/// Maximum number of lessons that wait to be written. Beyond this number, one of the namespace with the most is
+/// dropped; it is learned again when another Pod fails.
 const WAITING: usize = 256;
 /// Delay in which lessons are collected for one write.
 const COLLECTION: Duration = Duration::from_secs(1);
@@ -116,8 +116,8 @@ impl Learner {
     }
 }
 
-/// Returns the index of the lesson to drop for one of `namespace`: the last lesson of the namespace with the most. `None`
-/// if that namespace would then have no more lessons than `namespace`.
+/// Returns the index of the lesson to drop for one of `namespace`: the last lesson of the namespace with the most.
+/// `None` if that namespace would then have no more lessons than `namespace`.
 fn index_to_drop(waiting: &[Lesson], namespace: &str) -> Option<usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for lesson in waiting {

@@ -28,7 +28,8 @@ pub struct Context {
     pub metrics: ControllerMetrics,
     pub recorder: Recorder,
     pub learner: Arc<Learner>,
-    /// Returns whether all pools of the cluster have been read. Before that, a pool may have more platforms than is known.
+    /// Returns whether all pools of the cluster have been read. Before that, a pool may have more platforms than is
+    /// known.
     pub is_discovered: Arc<dyn Fn() -> bool + Send + Sync>,
     pub state: Reported,
 }
@@ -113,8 +114,9 @@ impl Context {
 /// Result of a change of an object; `None` if it was not tried, as another replica leads or too many changes wait.
 pub(super) type Written = Option<Result<(), ClusterError>>;
 
-/// Limits on concurrent changes, of which four may be in one namespace. A slow API server gets fewer changes a second, so
-/// that other clients do not wait. A namespace whose changes are slow leaves more than half of the limit to the others.
+/// Limits on concurrent changes, of which four may be in one namespace. A slow API server gets fewer changes a second,
+/// so that other clients do not wait. A namespace whose changes are slow leaves more than half of the limit to the
+/// others.
 const AT_ONCE: Capacity = Capacity {
     all: 10,
     per_host: 10,

@@ -29,7 +29,8 @@ const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
 const OCCUPIED: &str = "a node has a taint of the same key and effect with another value, set by another owner; it stays";
 const UNDONE: &str = "another controller changes the taints of a node again and again; it is tried less and less often";
 
-/// Maintains the taints. Without entries, the work ends once no node has a managed taint, or if reading nodes is forbidden.
+/// Maintains the taints. Without entries, the work ends once no node has a managed taint, or if reading nodes is
+/// forbidden.
 pub(super) async fn keep(context: &Context) {
     let entries = &context.settings.borrow().node_taints.clone();
     let mut changes = context.watcher.follow::<Node>(None);

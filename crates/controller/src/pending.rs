@@ -26,8 +26,8 @@ use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope
 const WITHOUT_NODE: &str = "spec.nodeName=";
 /// Time between searches for Pods that are due.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Maximum number of concurrent decisions. If all images are cached, this allows 1,024 a second, which take 4 % of a core.
-/// While a registry hangs, it suffices for a usual scale-up.
+/// Maximum number of concurrent decisions. If all images are cached, this allows 1,024 a second, which take 4 % of a
+/// core. While a registry hangs, it suffices for a usual scale-up.
 const DECIDING: usize = 256;
 /// Time for which an image stays unknown before an event reports it: most registries recover sooner.
 const REPORT_DELAY: Duration = Duration::from_secs(10);

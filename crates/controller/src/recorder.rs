@@ -17,15 +17,15 @@ use tolerarch_support::sync::Mutex;
 const QUEUE: usize = 2048;
 /// Time for which a recorded event is remembered.
 const RECORDED_TIME: Duration = Duration::from_secs(3600);
-/// Maximum number of recorded events that are remembered: at most 6 MiB. An event that has been forgotten may be written
-/// again, and the API server refuses it.
+/// Maximum number of recorded events that are remembered: at most 6 MiB. An event that has been forgotten may be
+/// written again, and the API server refuses it.
 const RECORDED_EVENTS: usize = 1 << 15;
 /// Events per second.
 const PER_SECOND: u32 = 50;
 /// Burst of events.
 const BURST: u32 = 100;
-/// Time without events in a namespace after one could not be written there: the namespace is being deleted, has a quota of
-/// events, or the API server does not answer.
+/// Time without events in a namespace after one could not be written there: the namespace is being deleted, has a quota
+/// of events, or the API server does not answer.
 const FAILED_TIME: Duration = Duration::from_secs(60);
 /// Maximum number of such namespaces that are remembered.
 const FAILED_NAMESPACES: usize = 4096;

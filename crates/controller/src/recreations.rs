@@ -1,4 +1,5 @@
-//! Owners that delete changed Pods and create them again. Operators do so that compare Pods with their own specifications.
+//! Owners that delete changed Pods and create them again. Operators do so that compare Pods with their own
+//! specifications.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
@@ -10,15 +11,15 @@ use tolerarch_core::pod::ANNOTATIONS;
 use tolerarch_engine::lessons::RecreatingOwner;
 use tolerarch_kubernetes::cluster::{Lifetime, OwnerReference, Phase, StoredPod};
 
-/// Number of Pods of one owner, deleted in a row, that show that the owner deletes changed Pods. Each was created after the
-/// deletion of the one before.
+/// Number of Pods of one owner, deleted in a row, that show that the owner deletes changed Pods. Each was created after
+/// the deletion of the one before.
 const PODS: usize = 5;
 /// Time in seconds within which these Pods are deleted.
 const WITHIN: i64 = 600;
 /// Maximum age in seconds of such a Pod at its deletion. It must not have run.
 const YOUNG: i64 = 60;
-/// Maximum number of owners that are followed at a time: about 3 MiB. Above it, owners of the namespace with the most are
-/// dropped.
+/// Maximum number of owners that are followed at a time: about 3 MiB. Above it, owners of the namespace with the most
+/// are dropped.
 const OWNERS: usize = 4096;
 /// Maximum number of owners of one namespace that are followed at a time.
 const OF_NAMESPACE: usize = 64;
@@ -61,8 +62,8 @@ impl Recreations {
             deleted: Vec::new(),
             seen: now,
         });
-        // Pods that existed at the same time are no evidence: their owner may have been deleted, or scaled down. One Pod
-        // changes several times while it ends.
+        // Pods that existed at the same time are no evidence: their owner may have been deleted, or scaled down. One
+        // Pod changes several times while it ends.
         if row.deleted.last().is_none_or(|last| *last < created) {
             let is_recent = |earlier: &i64| deleted.saturating_sub(*earlier) <= WITHIN;
             row.deleted.retain(is_recent);

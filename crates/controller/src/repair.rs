@@ -1,7 +1,8 @@
 //! Adds the tolerations of pools to an existing Pod, and annotates them. The API server allows no other edits of a
 //! decision on an existing Pod.
 //!
-//! The patch is a JSON patch, as all other kinds of patches would replace the list of tolerations. It tests the Pod's uid.
+//! The patch is a JSON patch, as all other kinds of patches would replace the list of tolerations. It tests the Pod's
+//! uid.
 
 use serde_json::{Value, json};
 
@@ -33,7 +34,8 @@ pub(super) async fn repair(writer: &Writer<'_>, pod: &StoredPod, patch: &Value) 
     Some(written)
 }
 
-/// Builds the patch that adds the tolerations. `None` if there are none to add, or if something would have to be removed.
+/// Builds the patch that adds the tolerations. `None` if there are none to add, or if something would have to be
+/// removed.
 pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>) -> Option<Value> {
     if decision.reason != Reason::Tolerated || !decision.edits.remove.is_empty() {
         return None;

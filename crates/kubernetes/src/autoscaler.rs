@@ -2,7 +2,8 @@
 //!
 //! A toleration allows Pods into a group but does not send them there. The cluster-autoscaler simulates which groups
 //! fit the Pods' requirements, and its expander chooses one of these groups. Only the expander `priority` lets users
-//! order the groups (<https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-are-expanders>).
+//! order the groups
+//! (<https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-are-expanders>).
 
 mod choice;
 mod flags;

@@ -1,4 +1,5 @@
-//! Client of the Kubernetes API, with the credentials of a service account or of a kubeconfig. Each request has a timeout.
+//! Client of the Kubernetes API, with the credentials of a service account or of a kubeconfig. Each request has a
+//! timeout.
 //!
 //! Of kube only the client is used: responses are read here, within a bound each.
 

@@ -1,5 +1,5 @@
-//! Replicas on paused time, with an API server that may be unavailable. The API server records each action, with the holder
-//! of the Lease at that time.
+//! Replicas on paused time, with an API server that may be unavailable. The API server records each action, with the
+//! holder of the Lease at that time.
 
 mod election;
 

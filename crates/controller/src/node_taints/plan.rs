@@ -1,7 +1,7 @@
 //! Changes of the taints of one node. Pure.
 //!
-//! A taint is managed if the annotation names it and the node has it with exactly this value. Any other taint has another
-//! owner, and stays. So does a taint that no configuration can set, even if the annotation names it.
+//! A taint is managed if the annotation names it and the node has it with exactly this value. Any other taint has
+//! another owner, and stays. So does a taint that no configuration can set, even if the annotation names it.
 
 use serde_json::{Value, json};
 

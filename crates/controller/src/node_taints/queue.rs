@@ -18,7 +18,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 const CONFLICT: Duration = Duration::from_millis(200);
 /// Time without an attempt after which the pauses start over; longer than the longest pause.
 const CALM: Duration = Duration::from_secs(3600);
-/// Number of changes of one node, each within [`CALM`] of the one before, after which the node is reported as contested.
+/// Number of changes of one node, each within [`CALM`] of the one before, after which the node is reported as
+/// contested.
 const CONTESTED: u32 = 4;
 
 #[derive(Default)]

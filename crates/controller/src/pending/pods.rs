@@ -161,8 +161,9 @@ impl Pods {
         Some(waiting)
     }
 
-    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Namespaces
-    /// with the fewest busy Pods come first, up to [`OF_NAMESPACE`]; within a namespace, the Pods that were due first.
+    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy.
+    /// Namespaces with the fewest busy Pods come first, up to [`OF_NAMESPACE`]; within a namespace, the Pods that were
+    /// due first.
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy = HashMap::<String, usize>::new();

@@ -14,8 +14,8 @@ const INDIFFERENT: [&str; 4] = ["least-waste", "random", "most-pods", "least-nod
 /// Maximum number of groups that a sentence names.
 const NAMED: usize = 5;
 
-/// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes the nodes. The Pods are taken to have no
-/// further constraints. `own` is, or may be, a group of the pool.
+/// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes the nodes. The Pods are taken to have
+/// no further constraints. `own` is, or may be, a group of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The pool's group, by its priority.

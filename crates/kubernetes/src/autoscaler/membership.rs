@@ -1,4 +1,5 @@
-//! The node group of a node. The Kubernetes API has no field for it; each provider names groups and nodes in its own way.
+//! The node group of a node. The Kubernetes API has no field for it; each provider names groups and nodes in its own
+//! way.
 
 use std::collections::HashMap;
 

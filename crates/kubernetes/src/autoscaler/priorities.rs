@@ -145,8 +145,8 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
     Ok(lists)
 }
 
-/// Sorts the members of a mapping by the texts of their keys, as Go decodes them: where `+1`, `01` and `1` are keys, the
-/// last one counts.
+/// Sorts the members of a mapping by the texts of their keys, as Go decodes them: where `+1`, `01` and `1` are keys,
+/// the last one counts.
 fn sorted_by_text(
     members: Vec<(Key, Node)>,
 ) -> Result<BTreeMap<String, (KeyKind, Node)>, PrioritiesError> {

@@ -67,8 +67,8 @@ impl Status {
     pub const CONFIG_MAP: &str = "cluster-autoscaler-status";
     pub const KEY: &str = "status";
 
-    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes, or if it has
-    /// too many groups.
+    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes, or if it
+    /// has too many groups.
     pub fn parse(text: &str) -> Option<Self> {
         let document = yaml::read_first(text, Dialect::Kubernetes).ok()??;
         // The text for people happens to be valid YAML.

@@ -98,8 +98,8 @@ impl Access {
         self.plugin.is_some() || self.config.auth_info.token_file.is_some()
     }
 
-    /// Makes a client. `connect_time` is the timeout of a connection. Must be called inside a Tokio runtime; blocks while
-    /// the program of the kubeconfig runs.
+    /// Makes a client. `connect_time` is the timeout of a connection. Must be called inside a Tokio runtime; blocks
+    /// while the program of the kubeconfig runs.
     pub(super) fn connect(&self, connect_time: Duration) -> Result<Connected, ConnectError> {
         let Settled { config, expires } = self.settle()?;
         let client = client(&config, self.proxy.as_ref(), connect_time);
@@ -189,8 +189,9 @@ fn set_certificate(
     Ok(())
 }
 
-/// Prefers a token file to a token, as client-go does, and trims the newline that an editor leaves at its end. kube does
-/// not trim: it reads the file itself if there is nothing to trim, and reads it again after the token has been replaced.
+/// Prefers a token file to a token, as client-go does, and trims the newline that an editor leaves at its end. kube
+/// does not trim: it reads the file itself if there is nothing to trim, and reads it again after the token has been
+/// replaced.
 fn trim_token(auth: &mut AuthInfo) {
     let Some(file) = &auth.token_file else {
         return;

@@ -159,7 +159,8 @@ impl Api {
         self.success(answer).await
     }
 
-    /// Returns a successful response. Any other becomes an error with the API server's message, read within the timeout.
+    /// Returns a successful response. Any other becomes an error with the API server's message, read within the
+    /// timeout.
     pub(super) async fn success(
         &self,
         answer: Response<Body>,

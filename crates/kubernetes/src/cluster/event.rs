@@ -60,8 +60,8 @@ impl ObjectEvent {
         }
     }
 
-    /// Returns a name that is the same for all replicas, by namespace, object and reason. The namespace counts because a
-    /// Pod may name the uid of an owner in another namespace.
+    /// Returns a name that is the same for all replicas, by namespace, object and reason. The namespace counts because
+    /// a Pod may name the uid of an owner in another namespace.
     pub fn name(&self) -> String {
         let parts = [&self.namespace, &*self.object.uid, self.kind.reason];
         let hash = digest(&SHA256, parts.join("\0").as_bytes());

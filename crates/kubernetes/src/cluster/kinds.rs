@@ -184,7 +184,8 @@ impl ServedKinds {
         let mut kinds = Self::default();
         let all = client.read("/apis", ACCEPT_AGGREGATED_DISCOVERY_V2).await?;
         if is_aggregated(&all)? {
-            // A small API server, such as that of a virtual cluster, may support this form for one of the two paths only.
+            // A small API server, such as that of a virtual cluster, may support this form for one of the two paths
+            // only.
             match client.read("/api", ACCEPT_AGGREGATED_DISCOVERY_V2).await {
                 Ok(first) if is_aggregated(&first)? => {
                     kinds.add_all(serde_json::from_slice(&first)?);
@@ -291,8 +292,8 @@ impl ServedKinds {
         });
     }
 
-    /// Returns the kind that kubectl would find by this name. Also accepts a Kind without its group, and a short name in
-    /// capitals.
+    /// Returns the kind that kubectl would find by this name. Also accepts a Kind without its group, and a short name
+    /// in capitals.
     pub fn find(&self, name: &KindName) -> Result<ServedKind, NoSuchKind> {
         let as_written = self.find_word(name, &name.word);
         as_written.or_else(|_| self.find_word(name, &name.word.to_ascii_lowercase()))

@@ -1,5 +1,5 @@
-//! The kubeconfig, so that tolerarch reaches the same cluster as kubectl, with the same rights. Files are found, merged and
-//! interpreted as in client-go (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`,
+//! The kubeconfig, so that tolerarch reaches the same cluster as kubectl, with the same rights. Files are found, merged
+//! and interpreted as in client-go (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`,
 //! `DirectClientConfig.ClientConfig` in `client_config.go`).
 
 mod file;

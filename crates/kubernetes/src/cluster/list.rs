@@ -11,7 +11,8 @@ use super::error::{ClusterError, RequestError};
 use super::metadata::Metadata;
 use tolerarch_text::json::members;
 
-/// Maximum bytes of an object's JSON: etcd stores 1.5 MiB, a byte may become six (`\u003c` is `<`), and names are added.
+/// Maximum bytes of an object's JSON: etcd stores 1.5 MiB, a byte may become six (`\u003c` is `<`), and names are
+/// added.
 pub(super) const OBJECT: usize = 10 << 20;
 
 #[derive(Clone, Copy)]
@@ -129,8 +130,8 @@ impl<T: DeserializeOwned> Page<T> {
     }
 }
 
-/// Reads the identity of the first object in truncated JSON: the API server writes metadata first, and quotes in texts are
-/// escaped.
+/// Reads the identity of the first object in truncated JSON: the API server writes metadata first, and quotes in texts
+/// are escaped.
 pub(super) fn identity(json: &[u8]) -> Metadata {
     const METADATA: &[u8] = b"\"metadata\":";
     let mut identity = Metadata::default();

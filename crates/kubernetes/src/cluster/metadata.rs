@@ -22,8 +22,8 @@ const ITEMS: usize = 4096;
 /// Maximum grace period in seconds from which the time of a deletion is computed. The client that deletes an object
 /// chooses the grace period, and the API server's own sum overflows for a period of centuries.
 const GRACE: i64 = 24 * 3600;
-/// Prefixes of the keys of annotations that cannot add mounts, hooks or devices to a container. All other annotations may
-/// be for a runtime or a plug-in of the node: CDI, NRI, the hooks of CRI-O, crun, gVisor.
+/// Prefixes of the keys of annotations that cannot add mounts, hooks or devices to a container. All other annotations
+/// may be for a runtime or a plug-in of the node: CDI, NRI, the hooks of CRI-O, crun, gVisor.
 const HARMLESS: [&str; 5] = [
     "checksum/",
     "kubectl.kubernetes.io/",

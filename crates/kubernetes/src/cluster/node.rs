@@ -9,8 +9,8 @@ use super::metadata::{Metadata, or_default, take};
 use super::pod::Requests;
 use tolerarch_core::pod::ARCH_KEY;
 
-/// Annotation of nodes with the taints that tolerarch has set, comma-separated. Managed fields do not show who has set a
-/// taint, as the list of taints is atomic.
+/// Annotation of nodes with the taints that tolerarch has set, comma-separated. Managed fields do not show who has set
+/// a taint, as the list of taints is atomic.
 pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -1,9 +1,10 @@
 //! Karpenter's node classes, with the fields that those of all providers share.
 //!
 //! `EC2NodeClass` lists its machine images in `status.amis` (`pkg/apis/v1/ec2nodeclass_status.go` of
-//! aws/karpenter-provider-aws). `AKSNodeClass` and `GCENodeClass` list them in `status.images` (`aksnodeclass_status.go`
-//! of Azure/karpenter-provider-azure, `gcenodeclass_status.go` of cloudpilot-ai/karpenter-provider-gcp). Each image has
-//! requirements that an instance type has to meet. `NodeClass` of EKS Auto Mode lists no images: AWS chooses them.
+//! aws/karpenter-provider-aws). `AKSNodeClass` and `GCENodeClass` list them in `status.images`
+//! (`aksnodeclass_status.go` of Azure/karpenter-provider-azure, `gcenodeclass_status.go` of
+//! cloudpilot-ai/karpenter-provider-gcp). Each image has requirements that an instance type has to meet. `NodeClass` of
+//! EKS Auto Mode lists no images: AWS chooses them.
 
 use std::collections::BTreeSet;
 

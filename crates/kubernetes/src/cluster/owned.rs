@@ -1,7 +1,8 @@
 //! Objects through which replicas coordinate: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with a shared record.
 //!
-//! Every write names the version of the object that was read, and gets 409 if another replica has written since. An object
-//! is created by an apply without content: RBAC can limit an apply to one name, and it does not change an existing object.
+//! Every write names the version of the object that was read, and gets 409 if another replica has written since. An
+//! object is created by an apply without content: RBAC can limit an apply to one name, and it does not change an
+//! existing object.
 
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::ConfigMap;

@@ -24,8 +24,8 @@ pub struct StoredPod {
     /// Node on which the Pod runs, or is about to.
     pub node: Option<String>,
     pub phase: Phase,
-    /// Set if the scheduler has found no node for the Pod, or may not search yet, and no node is nominated. A preemption
-    /// nominates a node, and so do the scheduler and an autoscaler that expect the Pod there.
+    /// Set if the scheduler has found no node for the Pod, or may not search yet, and no node is nominated. A
+    /// preemption nominates a node, and so do the scheduler and an autoscaler that expect the Pod there.
     pub is_waiting_for_a_node: bool,
     /// Set if the Pod ends because of an eviction, a preemption or a taint of its node.
     pub is_disrupted: bool,
@@ -206,8 +206,8 @@ struct Container {
 }
 
 impl Container {
-    /// Returns whether nothing in the container selects, finds, covers or filters its first program, and it has no devices,
-    /// which may add mounts and hooks.
+    /// Returns whether nothing in the container selects, finds, covers or filters its first program, and it has no
+    /// devices, which may add mounts and hooks.
     fn is_plain(&self) -> bool {
         let lists = [
             &self.command,
@@ -238,8 +238,8 @@ struct Resources {
     /// Set if the container uses devices by dynamic resource allocation.
     #[serde(rename = "claims", deserialize_with = "is_filled")]
     has_claims: bool,
-    /// Set if the container uses extended resources: a device plug-in of the node may add mounts and devices. Kubernetes
-    /// requires extended resources to be among the limits.
+    /// Set if the container uses extended resources: a device plug-in of the node may add mounts and devices.
+    /// Kubernetes requires extended resources to be among the limits.
     #[serde(rename = "limits", deserialize_with = "has_extended_resources")]
     has_devices: bool,
 }
@@ -299,8 +299,8 @@ impl Spec {
             && self.security_context.iter().all(Security::is_plain)
     }
 
-    /// Sums the requests as k8s.io/component-helpers `resource.PodRequests` does: init containers run one after the other,
-    /// beside earlier sidecars.
+    /// Sums the requests as k8s.io/component-helpers `resource.PodRequests` does: init containers run one after the
+    /// other, beside earlier sidecars.
     fn requests(&self) -> Requests {
         let mut all = Requests::default();
         for container in &self.containers {

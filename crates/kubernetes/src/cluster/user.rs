@@ -1,5 +1,5 @@
-//! Client of the Kubernetes API for commands, with a person's kubeconfig: complete lists, longer timeouts, and errors with
-//! the API server's message.
+//! Client of the Kubernetes API for commands, with a person's kubeconfig: complete lists, longer timeouts, and errors
+//! with the API server's message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

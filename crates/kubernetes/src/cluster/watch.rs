@@ -1,7 +1,8 @@
-//! Follows the objects of one kind, by a list and a watch from the version of the list, through failures of the API server.
+//! Follows the objects of one kind, by a list and a watch from the version of the list, through failures of the API
+//! server.
 //!
-//! The API server is trusted here, but the authors of objects are not. Pages and events are bounded, and objects are read
-//! one by one: an unreadable object is counted and logged, and does not affect others.
+//! The API server is trusted here, but the authors of objects are not. Pages and events are bounded, and objects are
+//! read one by one: an unreadable object is counted and logged, and does not affect others.
 
 mod known;
 mod lines;
@@ -37,8 +38,8 @@ use tolerarch_support::sync::Mutex;
 const WATCH_TIME: &str = "120";
 /// Time without an event after which a watch is closed: the API server should have ended it, so its connection is dead.
 const WATCH_IDLE: Duration = Duration::from_secs(125);
-/// Time in which a broken watch is resumed, which delivers the events in between. After this time, all objects are listed
-/// again, and the failure is reported.
+/// Time in which a broken watch is resumed, which delivers the events in between. After this time, all objects are
+/// listed again, and the failure is reported.
 const RESUMING: Duration = Duration::from_secs(30);
 /// Timeout of a page and of the beginning of a watch. Other lists wait for a page.
 const PAGE_TIME: Duration = Duration::from_secs(60);
@@ -127,8 +128,8 @@ pub enum Change<K> {
     /// An object exists but cannot be read: only its identity is known.
     Unread(Metadata),
     Deleted(Metadata),
-    /// The objects cannot be read at present; [`ClusterError::NotFound`] if the cluster has no such kind. Earlier objects
-    /// may be out of date. After a pause another list begins with [`Change::Begins`].
+    /// The objects cannot be read at present; [`ClusterError::NotFound`] if the cluster has no such kind. Earlier
+    /// objects may be out of date. After a pause another list begins with [`Change::Begins`].
     Failed(ClusterError),
 }
 
@@ -295,7 +296,8 @@ impl<K: Followed> Watch<K> {
                     // The pause protects the API server if watches end at once.
                     sleep(self.watcher.pauses.first).await;
                 }
-                // The watch is resumed at the last version, as in client-go: a list would burden an overloaded API server.
+                // The watch is resumed at the last version, as in client-go: a list would burden an overloaded API
+                // server.
                 Err(ClusterError::Unreachable | ClusterError::Timeout | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {

@@ -13,8 +13,8 @@ use super::{Cluster, ClusterError, ObjectName};
 
 type Labels = BTreeMap<String, String>;
 
-/// The matchConditions in tolerarch's manifests, without blanks: a decision skips the same Pods. Others cannot be evaluated
-/// without the API server's CEL.
+/// The matchConditions in tolerarch's manifests, without blanks: a decision skips the same Pods. Others cannot be
+/// evaluated without the API server's CEL.
 const CONDITIONS: [&str; 5] = [
     "!has(object.spec.nodeName)||object.spec.nodeName==''",
     "!has(object.metadata.annotations)||!('kubernetes.io/config.mirror'inobject.metadata.annotations)",

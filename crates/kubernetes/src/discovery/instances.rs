@@ -10,7 +10,8 @@ use super::platforms::{Allowed, INSTANCE_TYPE};
 use crate::cluster::NodePool;
 use tolerarch_text::list::List;
 
-/// API groups of node classes on AWS, of Karpenter and of EKS Auto Mode. Labels of instance types have them as prefixes.
+/// API groups of node classes on AWS, of Karpenter and of EKS Auto Mode. Labels of instance types have them as
+/// prefixes.
 const AWS: [&str; 2] = ["karpenter.k8s.aws", "eks.amazonaws.com"];
 const NAMED: List = List {
     separator: ", ",

@@ -54,8 +54,8 @@ pub enum Origin<'a> {
 }
 
 impl<'a> NewNode<'a> {
-    /// Returns the nodes of this architecture that may be added: one for each NodePool, and one for each set of taints of
-    /// existing nodes. Without any of these, returns one for each pool with this platform.
+    /// Returns the nodes of this architecture that may be added: one for each NodePool, and one for each set of taints
+    /// of existing nodes. Without any of these, returns one for each pool with this platform.
     pub fn all(
         architecture: &str,
         platform: PlatformSet,

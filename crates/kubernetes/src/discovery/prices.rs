@@ -1,5 +1,5 @@
-//! Prices that NodeOverlays change. In a NodePool of several architectures, Karpenter takes the cheapest instance type, by
-//! the prices that overlays have adjusted (`pkg/cloudprovider/overlay`).
+//! Prices that NodeOverlays change. In a NodePool of several architectures, Karpenter takes the cheapest instance type,
+//! by the prices that overlays have adjusted (`pkg/cloudprovider/overlay`).
 
 use std::collections::BTreeMap;
 

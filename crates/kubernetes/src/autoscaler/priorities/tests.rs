@@ -26,7 +26,8 @@ const UNKNOWN: [&str; 12] = [
     r"\p", r"\P", "(?", "!", "&", r"\'", ".inf", ".nan", "? [", ":]", ":[", ":,",
 ];
 
-/// Returns the groups that the expander chooses for a Pod: those of the highest priority, or all if none has a priority.
+/// Returns the groups that the expander chooses for a Pod: those of the highest priority, or all if none has a
+/// priority.
 fn best<'a>(priorities: &Priorities, groups: &[&'a str]) -> Vec<&'a str> {
     let highest = groups
         .iter()

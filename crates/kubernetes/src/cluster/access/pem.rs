@@ -1,4 +1,5 @@
-//! Blocks of PEM. Malformed blocks, and blocks of another kind, are skipped, as by Go's `encoding/pem` and `crypto/tls`.
+//! Blocks of PEM. Malformed blocks, and blocks of another kind, are skipped, as by Go's `encoding/pem` and
+//! `crypto/tls`.
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};

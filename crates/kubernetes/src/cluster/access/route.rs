@@ -1,4 +1,5 @@
-//! Connections to the API server: direct, in a tunnel through an HTTP or SOCKS proxy, or to a proxy that reads requests.
+//! Connections to the API server: direct, in a tunnel through an HTTP or SOCKS proxy, or to a proxy that reads
+//! requests.
 
 use std::error::Error;
 use std::future::ready;

@@ -1,5 +1,5 @@
-//! A file of a kubeconfig, read as in client-go. It is YAML or JSON; keys are case-sensitive, and unknown keys are skipped.
-//! Null and empty fields count as absent, and base64 may have line breaks.
+//! A file of a kubeconfig, read as in client-go. It is YAML or JSON; keys are case-sensitive, and unknown keys are
+//! skipped. Null and empty fields count as absent, and base64 may have line breaks.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;

@@ -54,8 +54,8 @@ pub(super) fn source(data: &[u8], path: &str, directory: &Path) -> Option<Source
     }
 }
 
-/// Returns the URL of an API server. A host without a scheme means plain HTTP, even if the cluster has settings for TLS,
-/// as in client-go (`rest.DefaultServerURL`).
+/// Returns the URL of an API server. A host without a scheme means plain HTTP, even if the cluster has settings for
+/// TLS, as in client-go (`rest.DefaultServerURL`).
 fn address(server: &str) -> Result<Url, ConnectError> {
     if server.is_empty() {
         return Err(ConnectError::Unusable(

@@ -1,4 +1,5 @@
-//! A Kubernetes API with lists, over plain HTTP. Lists are served page by page and can be watched; objects can be patched.
+//! A Kubernetes API with lists, over plain HTTP. Lists are served page by page and can be watched; objects can be
+//! patched.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -146,8 +147,8 @@ impl Lists {
         self.change(|store| store.cuts += 1);
     }
 
-    /// Refuses requests for this path with a status, and ends all watches. Status 0 means no answer; `None` allows requests
-    /// again.
+    /// Refuses requests for this path with a status, and ends all watches. Status 0 means no answer; `None` allows
+    /// requests again.
     pub fn refuse(&self, list: &str, status: Option<u16>) {
         self.change(|store| {
             store.cuts += 1;

@@ -7,8 +7,8 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Time without a failure after which the pauses start over. Longer than the longest pause with its jitter.
 pub(super) const CALM: Duration = Duration::from_secs(60);
 
-/// Pauses after failures. Each failure doubles the pause, up to [`LONGEST_PAUSE`]. A random part of up to half is added, so
-/// that replicas spread.
+/// Pauses after failures. Each failure doubles the pause, up to [`LONGEST_PAUSE`]. A random part of up to half is
+/// added, so that replicas spread.
 #[derive(Clone)]
 pub(super) struct Pauses {
     pub(super) first: Duration,
