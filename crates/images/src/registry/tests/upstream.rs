@@ -1,4 +1,4 @@
-//! The same cases through containerd's code and through this client: `e2e/upstream`.
+//! The same cases through containerd's code and through this client: `e2e/conformance`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
