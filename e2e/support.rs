@@ -1,10 +1,7 @@
-//! Support for tests that run the program: the API server's side of a review, fixtures, and waiting.
+//! Code that the tests from outside share: the API server's side of a review, and waiting.
 
 pub(crate) mod https;
-#[allow(
-    dead_code,
-    reason = "the scenarios, the tests of the program and other tests each use other parts"
-)]
+#[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod migration;
 #[allow(dead_code, reason = "the tests of a real registry do not use it")]
 pub(crate) mod prometheus;
@@ -17,25 +14,25 @@ use std::time::Duration;
 
 use tokio::time::{interval, timeout};
 
-/// Maximum time to wait for an expected event. It is far more than an event takes on a busy machine, and the event ends the wait.
+/// The maximum wait for what must happen: far more than it takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two checks of a condition.
+/// How often a condition is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits for `event`, and panics with `what` if it does not happen.
+/// Waits for `event`, and fails with `what` if it does not happen in time.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     timeout(PATIENCE, event)
         .await
         .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Waits until the condition is true, and panics with `what` if it never is.
-pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+/// Waits until `is_met` returns true.
+pub(crate) async fn until(what: &str, is_met: impl AsyncFn() -> bool) {
     let mut ticks = interval(POLL_INTERVAL);
-    let is_true = async {
-        while !condition().await {
+    let met = async {
+        while !is_met().await {
             ticks.tick().await;
         }
     };
-    soon(what, is_true).await;
+    soon(what, met).await;
 }

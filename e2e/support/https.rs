@@ -1,5 +1,5 @@
-//! A client for HTTP/1.1 over TLS with keep-alive, as API servers call webhooks. It is written by hand, as many tests send bytes that no
-//! client library would send.
+//! HTTP/1.1 over TLS as the API server uses it for webhooks, with keep-alive. Many tests send bytes that no client library
+//! would send, so this uses none.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tokio_rustls::TlsConnector;
 
 use super::soon;
 
-/// Name under which API servers call the webhook: service and namespace.
+/// The name for which the API server verifies the webhook's certificate: service and namespace.
 pub(crate) const NAME: &str = "tolerarch.tolerarch.svc";
 
-/// Returns TLS settings that trust this authority, and offer these versions and protocols.
+/// Returns the TLS settings of a client that trusts this authority, with these versions and protocols.
 pub(crate) fn trusting(
     pki: &Pki,
     versions: &[&'static SupportedProtocolVersion],
@@ -42,7 +42,7 @@ pub(crate) fn trusting(
     config
 }
 
-/// Opens connections to one address.
+/// A client of one address.
 #[derive(Clone)]
 pub(crate) struct Client {
     address: SocketAddr,
@@ -50,12 +50,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns a client without TLS.
+    /// Makes a client without TLS.
     pub(crate) fn plain(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
-    /// Returns a client with the TLS settings of API servers.
+    /// Makes a client with the TLS settings of the API server.
     pub(crate) fn secure(address: SocketAddr, pki: &Pki) -> Self {
         Self::plain(address).with(trusting(pki, rustls::DEFAULT_VERSIONS, &["http/1.1"]))
     }
@@ -72,7 +72,7 @@ impl Client {
         self.address
     }
 
-    /// Opens a connection. Returns an error if it is refused or its handshake fails.
+    /// Opens a connection. Returns an error if it is refused or the handshake fails.
     pub(crate) async fn try_connect(&self) -> io::Result<Connection> {
         let connect = async {
             let tcp = TcpStream::connect(self.address).await?;
@@ -107,18 +107,18 @@ impl Client {
         self.try_connect().await.unwrap()
     }
 
-    /// Sends a request on a new connection.
+    /// Sends a request on a new connection, and returns the answer.
     pub(crate) async fn ask(&self, request: &[u8]) -> Answer {
         self.connect().await.ask(request).await
     }
 
-    /// Sends a GET request on a new connection.
+    /// Sends a GET request on a new connection, and returns the answer.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(&request("GET", path, &[], b"")).await
     }
 }
 
-/// Returns the bytes of a request with `Content-Length`.
+/// Returns a request with `Content-Length`.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {NAME}:443\r\nUser-Agent: kube-apiserver-admission\r\n\
@@ -138,21 +138,21 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// An open connection.
 pub(crate) struct Connection {
     stream: BufReader<Box<dyn Stream>>,
-    /// Result of the handshake.
+    /// The result of the handshake.
     pub(crate) session: Session,
 }
 
-/// Result of a TLS handshake.
+/// The result of a TLS handshake.
 #[derive(Default)]
 pub(crate) struct Session {
-    /// The server's certificate in DER.
+    /// The server's certificate, DER.
     pub(crate) certificate: Vec<u8>,
     pub(crate) version: Option<rustls::ProtocolVersion>,
     pub(crate) protocol: Option<String>,
 }
 
 impl Connection {
-    /// Sends a request and reads its answer, which may arrive before the whole request is sent.
+    /// Sends a request and returns the answer, which may come before the whole request is sent.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> Answer {
         let sent = self.send(request).await;
         match self.answer().await {
@@ -167,18 +167,18 @@ impl Connection {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        soon("bytes are accepted", send).await
+        soon("bytes are sent", send).await
     }
 
-    /// Reads the next answer. Returns an error if the connection ends first.
+    /// Returns the next answer, or an error if the connection ends first.
     pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
         soon("an answer", self.read()).await
     }
 
-    /// Waits until the other side ends the connection, and returns the bytes before that.
+    /// Waits until the other side closes the connection. Returns the bytes received before.
     pub(crate) async fn end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // A reset also ends the connection.
+        // The connection may also end with a reset.
         let _ = soon(
             "the end of a connection",
             self.stream.read_to_end(&mut rest),
@@ -226,7 +226,7 @@ impl Connection {
     }
 }
 
-/// The answer to a request.
+/// An HTTP answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -247,7 +247,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Returns whether the answer tells the client to close the connection.
+    /// Whether the server closes the connection after the answer.
     pub(crate) fn closes(&self) -> bool {
         self.header("connection") == Some("close")
     }

@@ -1,4 +1,4 @@
-//! The tables of `docs/from/`: the same Pods after another tool, after tolerarch, and after both.
+//! The tables of `docs/from/`: the outcomes of the same Pods with another tool, with tolerarch, and with both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,28 +9,29 @@ use tolerarch_text::yaml::{self, Dialect};
 
 /// The heading above the table of a page.
 const HEADING: &str = "## The same Pods\n";
-/// Text before values of tolerarch's chart in a page.
+/// The lines above values of tolerarch's chart in a page.
 const VALUES: &str = "<!-- tolerarch's configuration -->\n```yaml\n";
-/// Node label with the architecture.
+/// The label of nodes for their architecture.
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 
-/// Path of the terms of a required node affinity in a Pod.
+/// The path of the terms of a Pod's required node affinity.
 const REQUIRED_TERMS: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// A Pod of the tables.
 pub(crate) struct Case {
-    /// First cell of its row.
+    /// The first cell of its row.
     pub(crate) row: &'static str,
     pub(crate) pod: Value,
 }
 
-/// Returns all Pods that the tables can have. Each tag names an image: `multi` has an index for amd64 and arm64, `amd64` and `arm64` have one for a single
-/// architecture, `attested` has one for amd64 with buildx' attestation, `single` and `single-arm64` are images without an index, and `absent` is not in the registry.
+/// Returns all Pods of the tables. `image` returns the reference for a tag: `multi` is an index for amd64 and arm64, `amd64`
+/// and `arm64` are indexes for one architecture, `attested` is an index for amd64 with buildx' attestation, `single` and
+/// `single-arm64` are images without an index, and `absent` is not in the registry.
 pub(crate) fn cases(image: impl Fn(&str) -> String) -> Vec<Case> {
     let containers = |tags: &[&str]| -> Vec<Value> {
-        let named = tags.iter().enumerate();
-        named
+        let numbered = tags.iter().enumerate();
+        numbered
             .map(|(index, tag)| json!({"name": format!("c{index}"), "image": image(tag)}))
             .collect()
     };
@@ -77,12 +78,12 @@ pub(crate) fn cases(image: impl Fn(&str) -> String) -> Vec<Case> {
 
 /// A page of `docs/from/`.
 pub(crate) struct Page {
-    /// Name of its file without `.md`.
+    /// The name of its file without `.md`.
     pub(crate) name: String,
     text: String,
 }
 
-/// Returns all pages, sorted by name.
+/// Returns all pages, sorted by their names.
 pub(crate) fn pages(repository: &Path) -> Vec<Page> {
     let files = fs::read_dir(repository.join("docs/from")).unwrap();
     let mut pages: Vec<Page> = files
@@ -99,7 +100,7 @@ pub(crate) fn pages(repository: &Path) -> Vec<Page> {
 }
 
 impl Page {
-    /// Returns the chart values of the page as texts. The table is about the first.
+    /// Returns the values of the chart in the page. The table is about the first ones.
     pub(crate) fn values(&self) -> Vec<&str> {
         let blocks = self.text.split(VALUES).skip(1);
         blocks
@@ -118,7 +119,7 @@ impl Page {
         configurations
     }
 
-    /// Returns the lines of the `sh` blocks in a section.
+    /// Returns the lines of the `sh` blocks of a section.
     pub(crate) fn commands(&self, section: &str) -> Vec<&str> {
         let (_, section) = self.text.split_once(&format!("## {section}\n")).unwrap();
         let section = section.split("\n## ").next().unwrap();
@@ -128,18 +129,18 @@ impl Page {
             .collect()
     }
 
-    /// Returns the name of the tool's column, the first after the names of the rows.
+    /// Returns the name of the tool's column: the first one after the names of the rows.
     pub(crate) fn tool(&self) -> &str {
         self.table()[0][1]
     }
 
-    /// Returns rows and outcomes of a column, or `None` if the table has no such column.
+    /// Returns rows and outcomes of a column, or `None` if the table does not have it.
     pub(crate) fn column(&self, name: &str) -> Option<Vec<(&str, &str)>> {
         let table = self.table();
-        let column = table[0].iter().position(|cell| *cell == name)?;
-        // The second line separates the names from the rows.
+        let index = table[0].iter().position(|cell| *cell == name)?;
+        // The second line separates the head of the table.
         let rows = table.iter().skip(2);
-        Some(rows.map(|cells| (cells[0], cells[column])).collect())
+        Some(rows.map(|cells| (cells[0], cells[index])).collect())
     }
 
     fn table(&self) -> Vec<Vec<&str>> {
@@ -167,7 +168,8 @@ pub(crate) fn named<'a>(cell: &'a str, word: &str) -> Vec<&'a str> {
     items.filter(|item| !item.is_empty()).collect()
 }
 
-/// Returns the additions to a Pod in the format of the tables: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`, both, or `unchanged`.
+/// Returns what was added to a Pod, as in the cells of the tables: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`, both,
+/// or `unchanged`.
 pub(crate) fn outcome(before: &Value, after: &Value) -> String {
     let tolerated = added(&tolerations(before), &tolerations(after));
     let required = added(&architectures(before), &architectures(after));
@@ -189,7 +191,8 @@ fn added(before: &BTreeSet<String>, after: &BTreeSet<String>) -> String {
     added.join(", ")
 }
 
-/// Returns the values of the tolerations, or the keys of those without a value. Tolerations that the API server adds to every Pod do not count.
+/// Returns the values of the tolerations, or the keys of those without a value, except those that the API server adds to every
+/// Pod.
 fn tolerations(pod: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for toleration in list(pod, "/spec/tolerations") {

@@ -1,5 +1,5 @@
-//! Debian's `prometheus` with the shipped rules. The rules are changed so that they wait and look back for seconds instead of
-//! minutes.
+//! Debian's `prometheus` with the shipped rules, whose times are shortened: instead of minutes, they wait and look back for
+//! seconds.
 
 use std::fs;
 use std::io::Write;
@@ -17,10 +17,10 @@ use tokio::time::interval;
 
 use super::soon;
 
-/// Time range of the rules, and of the queries of the dashboard, in tests.
+/// The time window of rules and of the dashboard's queries.
 pub(crate) const WINDOW: &str = "5s";
 
-/// A running Prometheus, which is killed on drop.
+/// A running Prometheus. Dropping it kills the process.
 pub(crate) struct Prometheus {
     _process: Child,
     address: SocketAddr,
@@ -28,16 +28,13 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus with these scrape configurations. It scrapes every second, as an answer may take so long on a busy machine.
-    /// If Prometheus is not installed, prints that and returns `None`.
+    /// Starts Prometheus with these scrape configurations. It scrapes every second, so that targets on a busy machine can
+    /// answer. Prints a message and returns `None` if there is no `prometheus`.
     pub(crate) async fn start(scrape: Value) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
-        fs::write(
-            file("rules.yaml"),
-            without_waits(&fs::read_to_string(chart().join("rules/tolerarch.yaml")).unwrap()),
-        )
-        .unwrap();
+        let rules = fs::read_to_string(chart().join("rules/tolerarch.yaml")).unwrap();
+        fs::write(file("rules.yaml"), shortened(&rules)).unwrap();
         let config = json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "200ms"},
             "rule_files": [file("rules.yaml")],
@@ -48,12 +45,7 @@ impl Prometheus {
         let mut process = match spawn(directory.path(), address) {
             Ok(process) => process,
             Err(error) => {
-                #[allow(clippy::disallowed_methods, reason = "only in tests")]
-                let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-                assert!(!ci, "prometheus: {error}");
-                // The test harness captures the output of macros.
-                let text = format!("SKIPPED: prometheus cannot be run here: {error}\n");
-                std::io::stderr().write_all(text.as_bytes()).unwrap();
+                skip(&error);
                 return None;
             }
         };
@@ -74,19 +66,19 @@ impl Prometheus {
         })
     }
 
-    /// Returns the series of a query at this time.
+    /// Returns the series of a query now.
     pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
         self.ask(query, &format!("/api/v1/query?query={}", encoded(query)))
             .await
     }
 
-    /// Returns whether an alert fires.
+    /// Whether an alert fires.
     pub(crate) async fn fires(&self, alert: &str) -> bool {
         let query = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
         !self.query(&query).await.is_empty()
     }
 
-    /// Returns the result of a query, which `path` contains.
+    /// Returns the result of a query, which is a part of `path`.
     pub(crate) async fn ask(&self, query: &str, path: &str) -> Vec<Value> {
         let answer = soon("an answer of prometheus", get(self.address, path))
             .await
@@ -99,10 +91,34 @@ impl Prometheus {
     }
 }
 
+fn spawn(directory: &Path, address: SocketAddr) -> std::io::Result<Child> {
+    let config = directory.join("prometheus.yaml");
+    let data = directory.join("data");
+    Command::new("prometheus")
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", data.display()))
+        .arg(format!("--web.listen-address={address}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(directory.join("log")).unwrap())
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// Prints that a test is skipped. In CI it fails instead.
+fn skip(error: &std::io::Error) {
+    #[allow(clippy::disallowed_methods, reason = "only in tests")]
+    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!ci, "prometheus: {error}");
+    // Written without a macro, because the test harness captures the output of macros.
+    let text = format!("SKIPPED: prometheus cannot be run here: {error}\n");
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
+}
+
 /// Returns the body of an answer with status 200.
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    // With HTTP/1.0 the end of the connection ends the answer.
+    // HTTP/1.0: the answer ends with the connection.
     stream
         .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
         .await
@@ -120,7 +136,7 @@ pub(crate) fn dashboard() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Returns a query of the dashboard with its variables filled in, as Grafana does.
+/// Returns a query of the dashboard with Grafana's variables replaced.
 pub(crate) fn filled(query: &str) -> String {
     let query = query
         .replace("$__rate_interval", WINDOW)
@@ -128,36 +144,38 @@ pub(crate) fn filled(query: &str) -> String {
     query.replace("$job", "tolerarch")
 }
 
-/// Returns the rules without waits: an alert fires at once, and no expression looks back for longer than [`WINDOW`].
-fn without_waits(rules: &str) -> String {
-    let mut result = String::new();
+/// Returns rules that fire at once, and that look back no longer than [`WINDOW`].
+fn shortened(rules: &str) -> String {
+    let mut text = String::new();
     for line in rules.lines() {
         match line.split_once("for: ") {
-            Some((indent, _)) if indent.trim().is_empty() => result += &format!("{indent}for: 0s"),
-            _ => {
-                let mut parts = line.split('[');
-                result += parts.next().unwrap_or_default();
-                for part in parts {
-                    let is_window =
-                        |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
-                    match part.split_once(']') {
-                        Some((window, rest))
-                            if is_window(window) && window.ends_with(['m', 'h']) =>
-                        {
-                            result += &format!("[{WINDOW}]{rest}");
-                        }
-                        _ => result += &format!("[{part}"),
-                    }
-                }
-            }
+            Some((indent, _)) if indent.trim().is_empty() => text += &format!("{indent}for: 0s"),
+            _ => text += &with_short_windows(line),
         }
-        result.push('\n');
+        text.push('\n');
     }
-    result
+    text
+}
+
+/// Replaces windows of minutes or hours, such as `[5m]`, by [`WINDOW`].
+fn with_short_windows(line: &str) -> String {
+    let mut parts = line.split('[');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(']') {
+            Some((window, rest)) if is_long_window(window) => text += &format!("[{WINDOW}]{rest}"),
+            _ => text += &format!("[{part}"),
+        }
+    }
+    text
+}
+
+fn is_long_window(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit()) && text.ends_with(['m', 'h'])
 }
 
 fn chart() -> PathBuf {
-    // The test belongs to the root package, or to a workspace member two directories below it.
+    // The test belongs to the package, or to the member of the workspace two directories below it.
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let chart = [package.to_owned(), package.join("../..")]
         .map(|root| root.join("manifests/helm/tolerarch"));

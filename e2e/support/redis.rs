@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// A running server, which is killed on drop.
+/// A running server. Dropping it kills the process.
 pub(crate) struct Redis {
     process: Child,
     pub(crate) port: u16,
@@ -18,7 +18,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts a server with these additional arguments. If `redis-server` is not installed, prints that and returns `None`.
+    /// Starts a server with additional arguments. Prints a message and returns `None` if there is no `redis-server`.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let port = || {
@@ -30,7 +30,7 @@ impl Redis {
             .iter()
             .map(|argument| (*argument).to_owned())
             .collect();
-        // The default is the port plus 10,000, which may be in use or too high.
+        // The default is the port plus 10,000, which may be in use or not exist.
         arguments.extend(["--cluster-port".to_owned(), port().to_string()]);
         let port = port();
         match spawn(&arguments, port, directory.path()).await {
@@ -44,7 +44,7 @@ impl Redis {
                 #[expect(clippy::disallowed_methods, reason = "only in tests")]
                 let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
                 assert!(!ci, "redis-server: {error}");
-                // The test harness captures the output of macros.
+                // Written without a macro, because the test harness captures the output of macros.
                 let text = format!("SKIPPED: redis-server cannot be run here: {error}\n");
                 std::io::stderr().write_all(text.as_bytes()).unwrap();
                 None
@@ -56,7 +56,7 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the output of `redis-cli`.
+    /// Runs `redis-cli`, and returns its output.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         String::from_utf8_lossy(&self.raw(arguments))
             .trim()
@@ -107,7 +107,7 @@ impl Redis {
     }
 }
 
-/// Starts the server, and waits until it accepts connections.
+/// Starts the process, and waits until it accepts connections.
 async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("redis-server");
     command

@@ -1,4 +1,4 @@
-//! Reviews as the API server sends them, and its checks of the answers.
+//! Reviews as the API server sends them, and the checks that it makes of the answers.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -25,7 +25,7 @@ pub(crate) fn pod(images: &[&str]) -> Value {
     })
 }
 
-/// Returns a Pod that needs no lookup.
+/// Returns a Pod that is decided without a lookup.
 pub(crate) fn opted_out() -> Value {
     let mut pod = pod(&["nginx"]);
     pod["metadata"]["labels"] = json!({"tolerarch.io/mode": "off"});
@@ -52,7 +52,7 @@ pub(crate) fn review(uid: &str, pod: &Value) -> Value {
     })
 }
 
-/// Returns the request that sends a review to `path`.
+/// Returns the request with a review, to `path`.
 pub(crate) fn post(path: &str, review: &Value) -> Vec<u8> {
     request(
         "POST",
@@ -113,7 +113,7 @@ impl Verdict {
         }
     }
 
-    /// Returns decision, reason and image, as the audit log shows them.
+    /// Returns decision, reason and image, as in the audit log.
     pub(crate) fn audit(&self) -> (&str, &str, Option<&str>) {
         (&self.decision, &self.reason, self.image.as_deref())
     }
