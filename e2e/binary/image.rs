@@ -32,7 +32,7 @@ const USER: &str = "65532";
 const PROGRAM: &str = "/usr/local/bin/tolerarch";
 const LIBRARY: &str = "/usr/lib/libgcc_s.so.1";
 /// Maximum number of bytes that a node pulls.
-const MAX_PULL: usize = 15_000_000;
+const MAX_PULL: usize = 17_000_000;
 
 #[tokio::test]
 #[ignore = "needs a release build, named by E2E_TOLERARCH, bubblewrap and Debian 12"]
