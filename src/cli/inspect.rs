@@ -147,7 +147,7 @@ impl Inspected {
             "reason": examined.reason,
             "pools": examined.open_pools(),
             "error": self.error,
-            "digest": trace.found.map(|found| found.digest.to_string()),
+            "digest": trace.found.map(|manifest| manifest.digest.to_string()),
             "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
             "platforms": state.platforms,
             // Platforms of any pool.
@@ -205,7 +205,7 @@ impl Inspected {
         }
         let is_artifact = trace
             .found
-            .is_some_and(|found| found.support == Support::Artifact);
+            .is_some_and(|manifest| manifest.support == Support::Artifact);
         match state.platforms {
             Some(platforms) => add("platforms", platforms.to_string()),
             None if is_artifact => {
@@ -225,8 +225,8 @@ impl Inspected {
                 add("lacks", format!("{lacking} of the pool {name}"));
             }
         }
-        if let Some(found) = trace.found {
-            add("digest", found.digest.to_string());
+        if let Some(manifest) = trace.found {
+            add("digest", manifest.digest.to_string());
         }
         if !trace.media_type.is_empty() {
             add("type", trace.media_type.clone());

@@ -125,8 +125,8 @@ impl ClusterNodes {
             };
             lines.push((colour, line));
         };
-        for (at, known) in discovery.pools.iter().enumerate() {
-            let KnownPool { pool, verdict, .. } = known;
+        for (at, known_pool) in discovery.pools.iter().enumerate() {
+            let KnownPool { pool, verdict, .. } = known_pool;
             let name = &pool.name;
             // Without any NodePool there is no verdict on Karpenter.
             if !self.inventory.node_pools.is_empty() {
@@ -134,7 +134,7 @@ impl ClusterNodes {
                 add(is_fine, format!("{name}: {verdict}"));
             }
             if let Some(outlook) = outlooks.get(at)
-                && outlook.concerns(known)
+                && outlook.concerns(known_pool)
             {
                 let choice = &outlook.choice;
                 let is_fine = choice.is_right() || *choice == Choice::NoGroup;
@@ -158,22 +158,24 @@ impl ClusterNodes {
         };
         let grouped = autoscaler.grouped(self.nodes.as_deref().unwrap_or_default());
         let pools = discovery.pools.iter();
-        pools.map(|known| grouped.outlook(&known.pool)).collect()
+        pools
+            .map(|known_pool| grouped.outlook(&known_pool.pool))
+            .collect()
     }
 
-    fn row(&self, known: &KnownPool<'_>) -> Row {
+    fn row(&self, known_pool: &KnownPool<'_>) -> Row {
         let weighted = |pool: &&NodePool| format!("{} ({})", pool.name(), pool.weight);
-        let node_pools: Vec<String> = known.node_pools.iter().map(weighted).collect();
+        let node_pools: Vec<String> = known_pool.node_pools.iter().map(weighted).collect();
         let or_unknown =
             |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
         Row {
             colour: Colour::Plain,
             cells: vec![
-                known.pool.name.clone(),
-                source(known.source).to_owned(),
-                architectures(known.pool.platforms),
+                known_pool.pool.name.clone(),
+                source(known_pool.source).to_owned(),
+                architectures(known_pool.pool.platforms),
                 or_unknown(self.has_read_node_pools, node_pools.join(", ")),
-                or_unknown(self.nodes.is_some(), known.nodes.to_string()),
+                or_unknown(self.nodes.is_some(), known_pool.nodes.to_string()),
             ],
         }
     }
@@ -215,7 +217,9 @@ fn document(
     cluster: &ClusterNodes,
 ) -> Value {
     let pools = discovery.pools.iter();
-    let mut pools: Vec<Value> = pools.map(|known| pool_document(known, cluster)).collect();
+    let mut pools: Vec<Value> = pools
+        .map(|known_pool| pool_document(known_pool, cluster))
+        .collect();
     if let Some(autoscaler) = autoscaler {
         let outlooks = cluster.outlooks(discovery, Some(autoscaler));
         for (pool, outlook) in pools.iter_mut().zip(outlooks) {
@@ -234,17 +238,17 @@ fn document(
     document
 }
 
-fn pool_document(known: &KnownPool<'_>, cluster: &ClusterNodes) -> Value {
+fn pool_document(known_pool: &KnownPool<'_>, cluster: &ClusterNodes) -> Value {
     let weighted = |pool: &&NodePool| json!({"name": pool.name(), "weight": pool.weight});
-    let node_pools: Vec<Value> = known.node_pools.iter().map(weighted).collect();
+    let node_pools: Vec<Value> = known_pool.node_pools.iter().map(weighted).collect();
     json!({
-        "name": known.pool.name,
-        "source": source(known.source),
-        "platforms": known.pool.platforms,
+        "name": known_pool.pool.name,
+        "source": source(known_pool.source),
+        "platforms": known_pool.pool.platforms,
         "nodePools": cluster.has_read_node_pools.then_some(node_pools),
-        "nodes": cluster.nodes.is_some().then_some(known.nodes),
-        "mismatch": known.mismatch(),
-        "verdict": cluster.has_read_node_pools.then(|| known.verdict.to_string()),
+        "nodes": cluster.nodes.is_some().then_some(known_pool.nodes),
+        "mismatch": known_pool.mismatch(),
+        "verdict": cluster.has_read_node_pools.then(|| known_pool.verdict.to_string()),
     })
 }
 

@@ -115,10 +115,10 @@ pub(super) fn check_discovery(config: &mut Config, reader: &mut Reader) {
     config.describe().values(&mut |path, _, value| {
         if let Some(word) = value.accepted.word
             && value.written == json!([word])
-            && let Some(place) = reader.places.get(path).cloned()
+            && let Some(location) = reader.locations.get(path).cloned()
         {
             let message = "discovered needs `discover`, which is off".to_owned();
-            reader.fault_at(path, place, message);
+            reader.fault_at(path, location, message);
         }
     });
 }

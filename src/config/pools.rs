@@ -207,11 +207,11 @@ pub(super) fn check_selection(config: &Config, reader: &mut Reader) {
     for (at, pool) in config.policy.pools.iter().enumerate() {
         for key in pool.select.keys().filter(|key| pod_labels.contains(key)) {
             let path = format!("pools[{at}].select.labels[{key:?}]");
-            if let Some(place) = reader.places.get(&path).cloned() {
+            if let Some(location) = reader.locations.get(&path).cloned() {
                 let message = format!(
                     "placement.podLabels has {key} as well, so a Pod may get two values of it; remove one of the two"
                 );
-                reader.fault_at(&path, place, message);
+                reader.fault_at(&path, location, message);
             }
         }
     }

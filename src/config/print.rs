@@ -75,7 +75,7 @@ impl Printer<'_> {
             }
         );
         let (heading, comment) = match self.origins {
-            Some((file, places)) => (String::new(), origin(file, places, &path)),
+            Some((file, locations)) => (String::new(), origin(file, locations, &path)),
             None => (doc.clone(), doc),
         };
         match description.content {
@@ -127,13 +127,13 @@ impl Printer<'_> {
     }
 }
 
-fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String {
-    match places.get(path) {
+fn origin(file: &str, locations: &BTreeMap<String, Location>, path: &str) -> String {
+    match locations.get(path) {
         Some(Location::Line(line)) => format!("{file}:{line}"),
-        Some(place) => place.to_string(),
+        Some(location) => location.to_string(),
         None => {
             let pool = path.split_inclusive(']').next().unwrap_or_default();
-            let is_preset = places.contains_key(&format!("{pool}.preset"));
+            let is_preset = locations.contains_key(&format!("{pool}.preset"));
             if is_preset { "preset" } else { "default" }.to_owned()
         }
     }

@@ -81,8 +81,8 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
     };
     for (name, profile) in &mut config.profiles {
         let path = format!("profiles[{name:?}].pools");
-        let place = reader.places.get(&path).cloned();
-        *profile = if place.is_some() {
+        let location = reader.locations.get(&path).cloned();
+        *profile = if location.is_some() {
             without_pools.clone()
         } else {
             top.clone()
@@ -91,7 +91,7 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
             // The first reading has already reported the faults of the profile.
             Reader::default().fill(node, profile.describe());
         }
-        let Some(place) = place else { continue };
+        let Some(location) = location else { continue };
         profile.opens_discovered = false;
         // With discovery, a pool that is not configured may be in the cluster.
         let is_unknown =
@@ -100,7 +100,7 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
             let hint = nearest(unknown, top.pools.iter().map(String::as_str));
             reader.fault_at(
                 &path,
-                place.clone(),
+                location.clone(),
                 format!("there is no pool {}; {hint}", quoted(unknown)),
             );
         }

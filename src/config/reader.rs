@@ -1,4 +1,4 @@
-//! Reads YAML, environment and flags into values, and records the places of faults and values. It is independent of the
+//! Reads YAML, environment and flags into values, and records the locations of faults and values. It is independent of the
 //! keys of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use tolerarch_text::yaml::{self, Data, Dialect, Key, Node};
 pub struct FieldError {
     /// Path of keys: `pools[0].platforms`; empty for the whole document.
     pub path: String,
-    pub place: Location,
+    pub location: Location,
     pub message: String,
 }
 
@@ -36,22 +36,24 @@ impl fmt::Display for Location {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
+        match &self.location {
             Location::Variable(name) if *name == self.path => write!(f, "{name}: {}", self.message),
-            place if self.path.is_empty() => write!(f, "the document ({place}): {}", self.message),
-            place => write!(f, "{} ({place}): {}", self.path, self.message),
+            location if self.path.is_empty() => {
+                write!(f, "the document ({location}): {}", self.message)
+            }
+            location => write!(f, "{} ({location}): {}", self.path, self.message),
         }
     }
 }
 
-/// State of a reading: the current path, the faults and warnings, and the places of values.
+/// State of a reading: the current path, the faults and warnings, and the locations of values.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     path: String,
     pub(super) faults: Vec<FieldError>,
     pub(super) warnings: Vec<FieldError>,
-    /// Places of sections, lists and values, by their path.
-    pub(super) places: BTreeMap<String, Location>,
+    /// Locations of sections, lists and values, by their paths.
+    pub(super) locations: BTreeMap<String, Location>,
 }
 
 impl Reader {
@@ -62,7 +64,7 @@ impl Reader {
             Ok(documents) => match &*documents {
                 [_, second, ..] => {
                     self.fault(
-                        place(second),
+                        location(second),
                         "a second document: a configuration has only one",
                     );
                 }
@@ -77,7 +79,7 @@ impl Reader {
     }
 
     pub(super) fn fill(&mut self, node: &Node, description: Description<'_>) {
-        self.places.insert(self.path.clone(), place(node));
+        self.locations.insert(self.path.clone(), location(node));
         match description.content {
             Content::Section(keys) => self.section(node, keys),
             Content::Value(value) => self.value(node, value),
@@ -114,7 +116,7 @@ impl Reader {
             self.within(&format!("[{at}]"), |reader| {
                 // An item of a list has no name that could be invalid.
                 let _ = entries.add(String::new(), &mut |description| {
-                    reader.fill(item, description)
+                    reader.fill(item, description);
                 });
             });
         }
@@ -190,25 +192,25 @@ impl Reader {
         self.path = outer;
     }
 
-    fn fault(&mut self, place: Location, message: impl Into<String>) {
+    fn fault(&mut self, location: Location, message: impl Into<String>) {
         self.faults.push(FieldError {
             path: self.path.clone(),
-            place,
+            location,
             message: message.into(),
         });
     }
 
-    pub(super) fn fault_at(&mut self, path: &str, place: Location, message: String) {
+    pub(super) fn fault_at(&mut self, path: &str, location: Location, message: String) {
         self.faults.push(FieldError {
             path: path.to_owned(),
-            place,
+            location,
             message,
         });
     }
 
     fn unexpected(&mut self, node: &Node, expected: &str) {
         self.fault(
-            place(node),
+            location(node),
             format!("found {}, expected {expected}", rendered(node)),
         );
     }
@@ -226,7 +228,7 @@ impl Reader {
                                        ..
                                    }| {
             let is_list = matches!(content, Content::Entries(None, _));
-            let Some(place) = self.places.get(path) else {
+            let Some(location) = self.locations.get(path) else {
                 return;
             };
             if !is_list && has_within(&faulty, path) {
@@ -237,7 +239,7 @@ impl Reader {
             }
             let of = |message| FieldError {
                 path: path.to_owned(),
-                place: place.clone(),
+                location: location.clone(),
                 message,
             };
             self.faults.extend(faults.drain(..).map(of));
@@ -308,7 +310,7 @@ fn has_within(paths: &BTreeSet<String>, path: &str) -> bool {
     paths.contains(path) || has_below('.') || has_below('[')
 }
 
-fn place(node: &Node) -> Location {
+fn location(node: &Node) -> Location {
     Location::Line(node.line)
 }
 

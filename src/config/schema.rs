@@ -38,7 +38,7 @@ fn of(content: Content<'_>) -> (Json, Json) {
             entries.each(&mut |item| items.push(of(item.content).1));
             // The entries are not read again, so a change does no harm.
             let _ = entries.add(String::new(), &mut |description| {
-                entry = of(description.content).0
+                entry = of(description.content).0;
             });
             match names {
                 None => (json!({"type": "array", "items": entry}), items.into()),

@@ -84,7 +84,7 @@ impl Sources {
         // By the lines of the file, followed by those of the environment and the flags.
         reader
             .faults
-            .sort_by(|one, other| one.place.cmp(&other.place));
+            .sort_by(|one, other| one.location.cmp(&other.location));
         if reader.faults.is_empty() {
             Ok(Loaded {
                 config,
@@ -116,9 +116,9 @@ impl Sources {
         let variables: BTreeMap<_, _> = texts.filter_map(without_prefix).collect();
         for (variable, text) in variables {
             let name = format!("{}{variable}", Self::PREFIX);
-            let place = Location::Variable(name.clone());
+            let location = Location::Variable(name.clone());
             if let Some(path) = keys.get(&variable) {
-                reader.set(config, path, &text, place);
+                reader.set(config, path, &text, location);
                 continue;
             }
             if is_service_link(&name) {
@@ -141,7 +141,7 @@ impl Sources {
             };
             errors.push(FieldError {
                 path: name,
-                place,
+                location,
                 message,
             });
         }
@@ -172,13 +172,13 @@ impl Loaded {
             .as_deref()
             .map(|file| file.display().to_string())
             .unwrap_or_default();
-        print::print(self.config.clone(), Some((&file, &self.reader.places)))
+        print::print(self.config.clone(), Some((&file, &self.reader.locations)))
     }
 }
 
 impl Reader {
     /// Sets the value at `path` to a text. Items of a list are separated by commas.
-    fn set(&mut self, config: &mut Config, path: &str, text: &str, place: Location) {
+    fn set(&mut self, config: &mut Config, path: &str, text: &str, location: Location) {
         config.describe().values(&mut |at, _, value| {
             if at != path {
                 return;
@@ -199,11 +199,11 @@ impl Reader {
                 let expected = value.accepted.expected(items[index]);
                 self.fault_at(
                     path,
-                    place.clone(),
+                    location.clone(),
                     format!("found {}, expected {expected}", quoted(refused)),
                 );
             }
-            self.places.insert(path.to_owned(), place.clone());
+            self.locations.insert(path.to_owned(), location.clone());
         });
     }
 }

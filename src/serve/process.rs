@@ -293,14 +293,14 @@ mod tests {
         tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, address.port()))
             .await
             .unwrap();
-        let taken = listen(
+        let second = listen(
             "server.listen",
             (Ipv6Addr::UNSPECIFIED, address.port()).into(),
         )
         .await
         .unwrap_err();
         assert!(
-            matches!(taken, ServeError::Listen { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
+            matches!(second, ServeError::Listen { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
         );
     }
 }

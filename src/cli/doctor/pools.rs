@@ -38,18 +38,24 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
         check_platforms(config, autoscaler, findings);
     }
     let grouped = autoscaler.map(|autoscaler| autoscaler.grouped(nodes.unwrap_or_default()));
-    for known in &discovery.pools {
-        if !is_discovering && known.source != Source::Configured {
+    for known_pool in &discovery.pools {
+        if !is_discovering && known_pool.source != Source::Configured {
             continue;
         }
         let grouped = grouped.as_ref();
-        let outlook = grouped.map(|grouped| grouped.outlook(&known.pool));
-        check_pool(known, &cluster, config.discover, outlook.as_ref(), findings);
+        let outlook = grouped.map(|grouped| grouped.outlook(&known_pool.pool));
+        check_pool(
+            known_pool,
+            &cluster,
+            config.discover,
+            outlook.as_ref(),
+            findings,
+        );
         if let Some(autoscaler) = autoscaler
             && let Some(outlook) = outlook
-            && outlook.concerns(known)
+            && outlook.concerns(known_pool)
         {
-            check_autoscaler(&known.pool.name, autoscaler, &outlook, findings);
+            check_autoscaler(&known_pool.pool.name, autoscaler, &outlook, findings);
         }
     }
 }
@@ -111,7 +117,7 @@ pub(super) fn choice_fix(name: &str, autoscaler: &Autoscaler, choice: &Choice) -
 }
 
 fn check_pool(
-    known: &KnownPool<'_>,
+    known_pool: &KnownPool<'_>,
     cluster: &ClusterNodes,
     discover: Discover,
     outlook: Option<&Outlook<'_>>,
@@ -123,7 +129,7 @@ fn check_pool(
         nodes,
         verdict,
         ..
-    } = known;
+    } = known_pool;
     let Pool { name, share, .. } = pool;
     if *share < Pool::ALL {
         let message =
@@ -134,7 +140,7 @@ fn check_pool(
         return check_empty(pool, cluster, outlook, findings);
     }
     let before = findings.0.len();
-    check_mismatch(known, discover, outlook, findings);
+    check_mismatch(known_pool, discover, outlook, findings);
     match verdict {
         Verdict::Behind { .. } => {
             findings.failed("pools", format!("pool {name}: {verdict}"), RANK_FIX);
@@ -172,20 +178,20 @@ pub(super) fn report_stuck(
 
 /// Checks whether a pool opens nodes of platforms that it does not name.
 fn check_mismatch(
-    known: &KnownPool<'_>,
+    known_pool: &KnownPool<'_>,
     discover: Discover,
     outlook: Option<&Outlook<'_>>,
     findings: &mut Findings,
 ) {
-    let name = &known.pool.name;
-    let unnamed = known.mismatch();
+    let name = &known_pool.pool.name;
+    let unnamed = known_pool.mismatch();
     if unnamed.is_empty() {
         return;
     }
     let message = format!(
         "pool {name} opens nodes with {unnamed}, which its platforms do not name: its images have to run there, too"
     );
-    let is_discovered = discover.nodes || discover.node_pools && !known.node_pools.is_empty();
+    let is_discovered = discover.nodes || discover.node_pools && !known_pool.node_pools.is_empty();
     let fix = if !is_discovered {
         format!(
             "add {unnamed} to the platforms of {name}, give these nodes another taint, or let tolerarch discover platforms (discover)"

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Removes the colours, as where no terminal wants them.
+/// Removes the colours.
 pub(in crate::cli) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
@@ -68,7 +68,7 @@ fn widest_column_is_cut_first() {
 }
 
 #[test]
-fn the_reason_is_whole_in_80_columns() {
+fn reason_is_not_cut_at_80_columns() {
     let header = [
         "FILE",
         "NAMESPACE",

@@ -93,7 +93,7 @@ async fn shop() -> ClusterNodes {
 }
 
 #[tokio::test]
-async fn a_table_fits_80_columns() {
+async fn table_fits_80_columns() {
     let text = plain(
         &shop()
             .await
@@ -160,10 +160,10 @@ async fn yaml_output_parses_as_configuration() {
         tolerarch_core::image::PlatformSet::AMD64_AND_ARM64,
         "the larger set"
     );
-    let own = &configured()[0];
+    let pool = &configured()[0];
     assert_eq!(
         (&pools[0].tolerations, pools[0].share, &pools[0].prefer),
-        (&own.tolerations, 50, &own.prefer)
+        (&pool.tolerations, 50, &pool.prefer)
     );
     assert_eq!(pools[1].tolerations[0].value.as_str(), "true");
 

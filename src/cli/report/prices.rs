@@ -105,15 +105,15 @@ impl PriceList {
         for (key, value) in members {
             let name = key.text.as_str();
             let platforms = PlatformSet::of_architecture(name);
-            let place = format!("line {}: architectures.{name}", key.line);
+            let prefix = format!("line {}: architectures.{name}", key.line);
             if platforms.is_empty() {
                 let architectures = PlatformSet::ALL.architectures().join(", ");
                 faults.push(format!(
-                    "{place} is not an architecture of nodes: {architectures}"
+                    "{prefix} is not an architecture of nodes: {architectures}"
                 ));
             } else if platforms.intersects(named) {
-                faults.push(format!("{place} is repeated; remove one of the two"));
-            } else if let Some(price) = read_price(value, &place, faults) {
+                faults.push(format!("{prefix} is repeated; remove one of the two"));
+            } else if let Some(price) = read_price(value, &prefix, faults) {
                 self.prices.add(platforms, price);
             }
             named |= platforms;
@@ -147,11 +147,11 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads both prices of an architecture. Messages on faults begin with `place`.
-fn read_price(node: &Node, place: &str, faults: &mut Vec<String>) -> Option<Price> {
+/// Reads both prices of an architecture. Messages on faults begin with `prefix`.
+fn read_price(node: &Node, prefix: &str, faults: &mut Vec<String>) -> Option<Price> {
     let before = faults.len();
     let Data::Map(members) = &node.data else {
-        faults.push(format!("{place} has vcpuHour and gibHour, {EXAMPLE}"));
+        faults.push(format!("{prefix} has vcpuHour and gibHour, {EXAMPLE}"));
         return None;
     };
     let mut vcpu = None;
@@ -162,7 +162,7 @@ fn read_price(node: &Node, place: &str, faults: &mut Vec<String>) -> Option<Pric
             "gibHour" => &mut gib,
             other => {
                 faults.push(format!(
-                    "{place}.{other} is no key; keys are vcpuHour and gibHour"
+                    "{prefix}.{other} is no key; keys are vcpuHour and gibHour"
                 ));
                 continue;
             }
@@ -173,15 +173,15 @@ fn read_price(node: &Node, place: &str, faults: &mut Vec<String>) -> Option<Pric
         };
         match Price::parse(text) {
             Ok(billionths) if price.is_none() => *price = Some(billionths),
-            Ok(_) => faults.push(format!("{place}.{} is repeated", key.text)),
-            Err(error) => faults.push(format!("{place}.{}: {error}", key.text)),
+            Ok(_) => faults.push(format!("{prefix}.{} is repeated", key.text)),
+            Err(error) => faults.push(format!("{prefix}.{}: {error}", key.text)),
         }
     }
     match (vcpu, gib) {
         (Some(vcpu), Some(gib)) => Some(Price { vcpu, gib }),
         _ if faults.len() > before => None,
         _ => {
-            faults.push(format!("{place} needs both vcpuHour and gibHour"));
+            faults.push(format!("{prefix} needs both vcpuHour and gibHour"));
             None
         }
     }

@@ -140,7 +140,7 @@ network: {allow: [10.0.0.0/8, "::1"]}
             .unwrap(),
         loaded.config
     );
-    for (key, place) in [
+    for (key, location) in [
         ("mode: observe", "config.yaml:2"),
         ("listen: \"127.0.0.1:5\"", "--listen"),
         ("listen: \"[::]:8080\"", "default"),
@@ -155,7 +155,7 @@ network: {allow: [10.0.0.0/8, "::1"]}
             .lines()
             .find(|line| line.contains(key))
             .unwrap_or_else(|| panic!("{key} in\n{yaml}"));
-        assert!(line.ends_with(place), "{line}");
+        assert!(line.ends_with(location), "{line}");
     }
     let default = Sources::default().load().unwrap();
     assert_eq!(

@@ -11,7 +11,7 @@ fn contents_of(text: &str) -> Contents {
     contents
 }
 
-/// Returns the only content, which is an object.
+/// Returns the only object of a document.
 fn object_of(text: &str) -> Object {
     let Contents {
         mut objects,
@@ -30,7 +30,7 @@ fn object_of(text: &str) -> Object {
     objects.remove(0).unwrap()
 }
 
-/// Returns the line and the text of the only content, which is an error.
+/// Returns the line and the message of the only error of a document.
 fn error_of(text: &str) -> (usize, String) {
     let contents = contents_of(text);
     let [Err(InputError { line, message, .. })] = &contents.objects[..] else {
@@ -659,7 +659,7 @@ fn unquoted_value_is_reported() {
 
 #[test]
 fn non_string_value_is_reported() {
-    for (text, place) in [
+    for (text, path) in [
         (
             "kind: Pod\nmetadata: {name: 1e3}\nspec: {}",
             "metadata.name",
@@ -687,7 +687,7 @@ fn non_string_value_is_reported() {
     ] {
         let (_, message) = error_of(&format!("apiVersion: v1\n{text}"));
         assert!(
-            message.contains(&format!("refused: {place} has to be a text")),
+            message.contains(&format!("refused: {path} has to be a text")),
             "{text}: {message}"
         );
     }

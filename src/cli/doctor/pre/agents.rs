@@ -63,9 +63,9 @@ fn check_agent<'a>(
 ) {
     let mut runs = false;
     for node in &arrival.nodes {
-        let place = Place::of(agent.set, node, &arrival.present);
+        let outcome = Place::of(agent.set, node, &arrival.present);
         let lacking = agent.lacking(arrival);
-        match place {
+        match outcome {
             Place::Elsewhere => continue,
             Place::Runs if lacking.is_empty() => {
                 let unknown = agent.images.iter().filter(|state| state.unknown.is_some());

@@ -50,10 +50,10 @@ pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
 /// Returns the pools of the new node, with the nodes and NodePools that they open.
 fn known_pools<'a>(arrival: &Arrival<'a>) -> Vec<&'a KnownPool<'a>> {
     let mut known_pools = Vec::new();
-    for known in &arrival.discovery.pools {
+    for known_pool in &arrival.discovery.pools {
         let mut pools = arrival.pools.iter();
-        if pools.any(|pool| pool.name == known.pool.name) {
-            known_pools.push(known);
+        if pools.any(|pool| pool.name == known_pool.pool.name) {
+            known_pools.push(known_pool);
         }
     }
     known_pools

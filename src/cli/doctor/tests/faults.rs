@@ -337,7 +337,7 @@ async fn faults_of_the_service_are_reported() {
         (
             "no endpoint is ready",
             |cluster| {
-                *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}])
+                *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
             },
             &[(
                 "endpoints",
@@ -932,7 +932,7 @@ async fn unproven_checks_are_unknown() {
         ),
         (
             |cluster| {
-                *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}])
+                *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
             },
             &[
                 ("dry-run", "over a connection that was open before"),

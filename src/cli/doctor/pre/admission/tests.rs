@@ -1,4 +1,4 @@
-//! Each constellation that keeps Pods away, before an API server that has it.
+//! Checks of admission, quotas and kubelets against API servers with one fault each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1beta1/mutatingadmis
 /// Returns the API server's answer to a dry-run Pod.
 type Admission = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
-struct World {
+struct TestCluster {
     objects: BTreeMap<&'static str, Value>,
     forbidden: Vec<&'static str>,
     admission: Admission,
@@ -88,7 +88,7 @@ fn everywhere(name: &str) -> DaemonSet {
     )
 }
 
-impl World {
+impl TestCluster {
     fn healthy() -> Self {
         let restricting = json!({WHITE_LIST: "[]"});
         let objects = [
@@ -219,7 +219,7 @@ fn assert_has(finding: &Finding, status: Status, check: &str, parts: &[&str]) {
 
 #[tokio::test]
 async fn healthy_cluster_passes_every_check() {
-    let findings = World::healthy().check().await;
+    let findings = TestCluster::healthy().check().await;
     let told = findings
         .iter()
         .map(|one| (one.status, one.message.as_str()));
@@ -261,9 +261,9 @@ async fn refusal_of_the_toleration_is_a_fault() {
     let policy = "ValidatingAdmissionPolicy 'no-arm' with binding 'all' denied request";
     let webhook = "admission webhook \"guard.example.com\" denied the request: no";
     for (status, refusal) in [(422, policy), (403, webhook), (500, webhook)] {
-        let mut world = World::healthy();
-        world.admission = refusing("default", status, refusal);
-        let findings = world.check().await;
+        let mut cluster = TestCluster::healthy();
+        cluster.admission = refusing("default", status, refusal);
+        let findings = cluster.check().await;
         let parts = [
             "in default",
             "pool multi-arch",
@@ -276,19 +276,19 @@ async fn refusal_of_the_toleration_is_a_fault() {
 
 #[tokio::test]
 async fn refusal_by_the_admission_plugin_is_a_fault() {
-    let mut world = World::healthy();
+    let mut cluster = TestCluster::healthy();
     let message = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
-    world.admission = refusing("default", 500, message);
-    let findings = world.check().await;
+    cluster.admission = refusing("default", 500, message);
+    let findings = cluster.check().await;
     let parts = [message, WHITE_LIST, "PodTolerationRestriction"];
     assert_has(only(&findings), Status::Failed, "tolerations", &parts);
 }
 
 #[tokio::test]
 async fn failed_webhook_call_is_not_a_refusal() {
-    let mut world = World::healthy();
-    world.admission = refusing("default", 500, "failed calling webhook");
-    let findings = world.check().await;
+    let mut cluster = TestCluster::healthy();
+    cluster.admission = refusing("default", 500, "failed calling webhook");
+    let findings = cluster.check().await;
     let parts = ["failed calling webhook", "kubectl -n default run"];
     assert_has(only(&findings), Status::Unknown, "tolerations", &parts);
 }
@@ -296,8 +296,8 @@ async fn failed_webhook_call_is_not_a_refusal() {
 #[tokio::test]
 async fn suspects_of_a_removed_toleration_are_named() {
     let rule = |resource: &str| json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
-    let mut world = World::healthy();
-    world.admission = Box::new(stripped);
+    let mut cluster = TestCluster::healthy();
+    cluster.admission = Box::new(stripped);
     let selector = json!({"matchLabels": {"team": "other"}});
     let webhooks = json!([{"metadata": {"name": "mutators"}, "webhooks": [
         {"name": "a.example.com", "rules": [rule("pods")]},
@@ -310,9 +310,9 @@ async fn suspects_of_a_removed_toleration_are_named() {
         json!({"metadata": {"name": name}, "spec": {"matchConstraints": constraints}})
     };
     let policies = json!([policy("rewrite", "pods"), policy("else", "services")]);
-    world.objects.insert(WEBHOOKS, webhooks);
-    world.objects.insert(POLICIES, policies);
-    let findings = world.check().await;
+    cluster.objects.insert(WEBHOOKS, webhooks);
+    cluster.objects.insert(POLICIES, policies);
+    let findings = cluster.check().await;
     let parts = [
         "in default comes back without the toleration of tolerarch.io/multi-arch",
         "(pool multi-arch)",
@@ -326,17 +326,17 @@ async fn changed_toleration_is_a_fault() {
     let narrower = json!({"key": KEY, "value": "true", "effect": "NoSchedule"});
     let wider = json!({"operator": "Exists"});
     for (toleration, is_fault) in [(narrower, true), (wider, false)] {
-        let mut world = World::healthy();
-        world.objects.insert(WEBHOOKS, json!([]));
-        world.forbidden.push(POLICIES);
-        world.admission = Box::new(move |asked| {
+        let mut cluster = TestCluster::healthy();
+        cluster.objects.insert(WEBHOOKS, json!([]));
+        cluster.forbidden.push(POLICIES);
+        cluster.admission = Box::new(move |asked| {
             let mut pod = asked.body.clone();
             if tolerates(asked) {
                 pod["spec"]["tolerations"] = json!([toleration]);
             }
             Reply::of(201, pod)
         });
-        let findings = world.check().await;
+        let findings = cluster.check().await;
         if is_fault {
             let parts = [
                 "a webhook or a mutating policy",
@@ -354,10 +354,10 @@ async fn changed_toleration_is_a_fault() {
 
 #[tokio::test]
 async fn missing_right_to_create_pods_is_not_tried() {
-    let mut world = World::healthy();
-    world.admission =
+    let mut cluster = TestCluster::healthy();
+    cluster.admission =
         Box::new(|_| Reply::refused(403, "pods is forbidden: User \"x\" cannot create"));
-    let findings = world.check().await;
+    let findings = cluster.check().await;
     let tried: Vec<&Finding> = findings
         .iter()
         .filter(|one| one.status != Status::Ok)
@@ -384,10 +384,10 @@ async fn missing_right_to_create_pods_is_not_tried() {
 
 #[tokio::test]
 async fn refusal_by_a_white_list_is_a_fault() {
-    let mut world = World::healthy();
+    let mut cluster = TestCluster::healthy();
     let message = "pod tolerations conflict with its namespace whitelist";
-    world.admission = refusing("team", 500, message);
-    let findings = world.check().await;
+    cluster.admission = refusing("team", 500, message);
+    let findings = cluster.check().await;
     let parts = ["in team", WHITE_LIST];
     assert_has(
         only(&findings),
@@ -399,7 +399,7 @@ async fn refusal_by_a_white_list_is_a_fault() {
 
 #[tokio::test]
 async fn number_of_tried_namespaces_is_bounded() {
-    let mut world = World::healthy();
+    let mut cluster = TestCluster::healthy();
     let mut namespaces = Vec::new();
     for index in 0..40 {
         namespaces.push(namespace(
@@ -407,8 +407,8 @@ async fn number_of_tried_namespaces_is_bounded() {
             &json!({WHITE_LIST: "[]"}),
         ));
     }
-    world.objects.insert(NAMESPACES, namespaces.into());
-    let findings = world.check().await;
+    cluster.objects.insert(NAMESPACES, namespaces.into());
+    let findings = cluster.check().await;
     let parts = ["8 more namespaces", "team-32"];
     assert_has(
         only(&findings),
@@ -424,8 +424,8 @@ async fn number_of_tried_namespaces_is_bounded() {
 
 #[tokio::test]
 async fn quota_without_room_is_a_fault() {
-    let mut world = World::healthy();
-    world.objects.insert(
+    let mut cluster = TestCluster::healthy();
+    cluster.objects.insert(
         QUOTAS,
         json!([
             quota("wide", &json!({"pods": "9"}), &json!({"pods": "7"})),
@@ -445,7 +445,7 @@ async fn quota_without_room_is_a_fault() {
         &json!({"containers": [{"name": "a", "image": "a"}]}),
     );
     let sets = [everywhere("logs"), everywhere("metrics"), elsewhere, closed];
-    let findings = world.check_with(&sets).await;
+    let findings = cluster.check_with(&sets).await;
     let parts = [
         "ops/tight",
         "DaemonSets logs, metrics on a new node: pods 8 of 9 used, 2 more needed",
@@ -474,9 +474,9 @@ async fn unreadable_objects_are_not_tried() {
             &["forbidden to you", "kubectl version"],
         ),
     ] {
-        let mut world = World::healthy();
-        world.forbidden.push(path);
-        let findings = world.check().await;
+        let mut cluster = TestCluster::healthy();
+        cluster.forbidden.push(path);
+        let findings = cluster.check().await;
         assert_has(only(&findings), Status::Unknown, check, parts);
     }
 }
@@ -484,16 +484,16 @@ async fn unreadable_objects_are_not_tried() {
 #[tokio::test]
 async fn namespace_limits_the_dry_runs() {
     const PATH: &str = "/api/v1/namespaces/ops/resourcequotas";
-    let mut world = World::healthy();
-    world.forbidden = vec![QUOTAS, NAMESPACES, "/api/v1/namespaces/default/pods"];
-    world
+    let mut cluster = TestCluster::healthy();
+    cluster.forbidden = vec![QUOTAS, NAMESPACES, "/api/v1/namespaces/default/pods"];
+    cluster
         .objects
         .insert("/api/v1/namespaces/ops", namespace("ops", &json!({})));
-    world.objects.insert(
+    cluster.objects.insert(
         PATH,
         json!([quota("full", &json!({"pods": "1"}), &json!({"pods": "1"}))]),
     );
-    let api = FakeApi::start(move |asked| world.answer(&asked)).await;
+    let api = FakeApi::start(move |asked| cluster.answer(&asked)).await;
     let findings = check(&api.client(), Some("ops"), &[everywhere("agent")]).await;
     assert_has(only(&findings), Status::Failed, "quotas", &["ops/full"]);
     assert!(findings[0].message.contains("in ops"), "{findings:#?}");

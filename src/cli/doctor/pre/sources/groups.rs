@@ -10,24 +10,28 @@ use tolerarch_kubernetes::discovery::KnownPool;
 const CHECK: &str = "autoscaler";
 
 /// Checks the node groups of a pool; returns whether the cluster-autoscaler may create nodes of the pool.
-pub(super) fn check(arrival: &Arrival<'_>, known: &KnownPool<'_>, findings: &mut Findings) -> bool {
+pub(super) fn check(
+    arrival: &Arrival<'_>,
+    known_pool: &KnownPool<'_>,
+    findings: &mut Findings,
+) -> bool {
     let Some(autoscaler) = &arrival.search.autoscaler else {
         return false;
     };
     let nodes = arrival.cluster.nodes.as_deref().unwrap_or_default();
     let grouped = autoscaler.grouped(nodes);
-    let outlook = grouped.outlook(&known.pool);
+    let outlook = grouped.outlook(&known_pool.pool);
     let choice = &outlook.choice;
-    if !outlook.concerns(known) || *choice == Choice::NoGroup {
+    if !outlook.concerns(known_pool) || *choice == Choice::NoGroup {
         return false;
     }
-    let name = &known.pool.name;
+    let name = &known_pool.pool.name;
     let message = format!("pool {name}: {choice}");
     if choice.is_wrong() {
         findings.failed(CHECK, message, choice_fix(name, autoscaler, choice));
     } else if let Choice::Unseen { .. } = choice {
         findings.not_tried(CHECK, message);
-    } else if !report_other_architecture(arrival, &grouped, &outlook, &known.pool, findings)
+    } else if !report_other_architecture(arrival, &grouped, &outlook, &known_pool.pool, findings)
         && !report_no_growth(&outlook.own, name, findings)
     {
         findings.ok(CHECK, message);
@@ -68,9 +72,9 @@ fn report_other_architecture(
 }
 
 /// Reports if no group of a pool may grow now; returns whether that is so.
-fn report_no_growth(own: &[&NodeGroup], name: &str, findings: &mut Findings) -> bool {
+fn report_no_growth(groups: &[&NodeGroup], name: &str, findings: &mut Findings) -> bool {
     let mut obstacles = Vec::new();
-    for group in own {
+    for group in groups {
         let Some(obstacle) = group.obstacle() else {
             return false;
         };

@@ -5,8 +5,8 @@ use tolerarch_kubernetes::cluster::NodePool;
 use tolerarch_kubernetes::discovery::KnownPool;
 
 /// Returns the NodePools of a pool whose requirements allow the platform.
-pub(super) fn makers<'a>(arrival: &Arrival<'_>, known: &KnownPool<'a>) -> Vec<&'a NodePool> {
-    let mut makers = known.node_pools.clone();
+pub(super) fn makers<'a>(arrival: &Arrival<'_>, known_pool: &KnownPool<'a>) -> Vec<&'a NodePool> {
+    let mut makers = known_pool.node_pools.clone();
     let inventory = &arrival.cluster.inventory;
     makers.retain(|node_pool| inventory.platforms_of(node_pool).contains(arrival.platform));
     makers

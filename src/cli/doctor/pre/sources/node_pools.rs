@@ -12,7 +12,7 @@ const CHECK: &str = "node-pools";
 
 pub(super) fn check<'a>(
     arrival: &Arrival<'_>,
-    known: &KnownPool<'a>,
+    known_pool: &KnownPool<'a>,
     classes: &mut NodeClasses<'a>,
     findings: &mut Findings,
 ) {
@@ -21,13 +21,13 @@ pub(super) fn check<'a>(
         platform,
         ..
     } = arrival;
-    let name = &known.pool.name;
-    let Some(first) = known.node_pools.first() else {
+    let name = &known_pool.pool.name;
+    let Some(first) = known_pool.node_pools.first() else {
         return;
     };
-    let makers = makers(arrival, known);
+    let makers = makers(arrival, known_pool);
     if makers.is_empty() {
-        return report_no_maker(arrival, known, first, findings);
+        return report_no_maker(arrival, known_pool, first, findings);
     }
     let before = findings.0.len();
     let mut usable = makers.clone();
@@ -44,7 +44,7 @@ pub(super) fn check<'a>(
         }
     }
     if !usable.is_empty() {
-        check_rank(arrival, known, &makers, findings);
+        check_rank(arrival, known_pool, &makers, findings);
     }
     for maker in usable.iter().filter(|maker| maker.is_stuck) {
         report_stuck(CHECK, name, maker, findings);
@@ -61,7 +61,7 @@ pub(super) fn check<'a>(
 /// Reports that the requirements of no NodePool of the pool allow the platform.
 fn report_no_maker(
     arrival: &Arrival<'_>,
-    known: &KnownPool<'_>,
+    known_pool: &KnownPool<'_>,
     first: &NodePool,
     findings: &mut Findings,
 ) {
@@ -70,8 +70,13 @@ fn report_no_maker(
         platform,
         ..
     } = arrival;
-    let name = &known.pool.name;
-    let names = some_of(known.node_pools.iter().map(|node_pool| node_pool.name()));
+    let name = &known_pool.pool.name;
+    let names = some_of(
+        known_pool
+            .node_pools
+            .iter()
+            .map(|node_pool| node_pool.name()),
+    );
     let message = format!("no NodePool of pool {name} creates {platform} ({names})");
     let first = first.name();
     let fix =
@@ -121,13 +126,13 @@ fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)
 /// Checks whether Karpenter takes another NodePool before those that create the platform.
 fn check_rank(
     arrival: &Arrival<'_>,
-    known: &KnownPool<'_>,
+    known_pool: &KnownPool<'_>,
     makers: &[&NodePool],
     findings: &mut Findings,
 ) {
-    let name = &known.pool.name;
+    let name = &known_pool.pool.name;
     let platform = arrival.platform;
-    match &known.verdict {
+    match &known_pool.verdict {
         verdict @ Verdict::Behind { .. } => {
             findings.failed(CHECK, format!("pool {name}: {verdict}"), RANK_FIX);
         }
