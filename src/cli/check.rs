@@ -250,7 +250,7 @@ fn bounded(stream: impl Read) -> io::Result<Vec<u8>> {
 
 /// Reads a file, and returns the number of its documents.
 fn read_file(source: &Source, custom: &[CustomKind], contents: &mut Contents) -> usize {
-    let fault = |message| vec![Err(Fault { line: 0, message })];
+    let fault = |message: String| vec![Err(Fault::new(0, message))];
     // Document number 0 stands for the whole file.
     let (first, documents) = match content(source) {
         Err(why) => (0, fault(why)),
@@ -276,11 +276,9 @@ async fn decide(session: &Session, objects: Vec<Result<Object, InputError>>, rep
     let all = objects.len();
     let one = async |object: Result<Object, InputError>| {
         let object = object?;
-        let refused = |message| {
-            object.place.fault(Fault {
-                line: object.place.line,
-                message,
-            })
+        let refused = |message: String| {
+            let fault = Fault::new(object.place.line, message);
+            object.place.fault(fault)
         };
         Verdict::of(&object, session).await.map_err(refused)
     };

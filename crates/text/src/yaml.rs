@@ -75,7 +75,16 @@ enum KeyNode {
     Merge,
 }
 
-const TOO_DEEP: &str = "nested deeper than is read";
+/// Reason why a node is refused.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// go-yaml refuses the node as well.
+    Invalid(&'static str),
+    /// go-yaml may read the node.
+    Own(&'static str),
+}
+
+const TOO_DEEP: Refusal = Refusal::Own("nested deeper than is read");
 
 impl Reader {
     pub fn new(dialect: Dialect) -> Self {
@@ -110,14 +119,12 @@ impl Reader {
     fn take(&mut self, event: Event, line: usize) -> Result<(), Fault> {
         match self.add(event, line) {
             Ok(()) => Ok(()),
-            Err(message) => Err(Fault {
-                line,
-                message: message.to_owned(),
-            }),
+            Err(Refusal::Invalid(message)) => Err(Fault::new(line, message)),
+            Err(Refusal::Own(message)) => Err(Fault::own(line, message)),
         }
     }
 
-    fn add(&mut self, event: Event, line: usize) -> Result<(), &'static str> {
+    fn add(&mut self, event: Event, line: usize) -> Result<(), Refusal> {
         match event {
             Event::Document => {
                 self.anchors.clear();
@@ -130,9 +137,9 @@ impl Reader {
             }
             Event::Scalar(Scalar {
                 is_beyond_go: true, ..
-            }) if self.dialect == Dialect::Kubernetes => {
-                Err("not YAML: a ? in brackets, or a \\/ in quotes")
-            }
+            }) if self.dialect == Dialect::Kubernetes => Err(Refusal::Invalid(
+                "not YAML: a ? in brackets, or a \\/ in quotes",
+            )),
             Event::Scalar(scalar) => {
                 let data = match self.dialect {
                     Dialect::Text => scalar::as_written(scalar.text, scalar.is_plain),
@@ -153,9 +160,9 @@ impl Reader {
     }
 
     /// Adds a copy of the node that an alias names.
-    fn copy(&mut self, anchor: &str, line: usize) -> Result<(), &'static str> {
+    fn copy(&mut self, anchor: &str, line: usize) -> Result<(), Refusal> {
         let Some(node) = self.anchors.get(anchor) else {
-            return Err("an alias without an anchor before it");
+            return Err(Refusal::Invalid("an alias without an anchor before it"));
         };
         let size = node.measure();
         if self.open.len() + size.depth > DEPTH {
@@ -195,12 +202,7 @@ impl Reader {
         self.dialect == Dialect::Kubernetes && key.is_plain && key.text == "<<" && is_untagged
     }
 
-    fn begin(
-        &mut self,
-        data: Data,
-        anchor: Option<String>,
-        line: usize,
-    ) -> Result<(), &'static str> {
+    fn begin(&mut self, data: Data, anchor: Option<String>, line: usize) -> Result<(), Refusal> {
         if self.open.len() >= DEPTH {
             return Err(TOO_DEEP);
         }
@@ -217,10 +219,10 @@ impl Reader {
     }
 
     /// Adds a complete node to its parent: as an item, a key, a value or a document.
-    fn close(&mut self, node: Node, anchor: Option<String>) -> Result<(), &'static str> {
+    fn close(&mut self, node: Node, anchor: Option<String>) -> Result<(), Refusal> {
         self.nodes += 1;
         if self.nodes > NODES {
-            return Err("more nodes than are read");
+            return Err(Refusal::Own("more nodes than are read"));
         }
         if let Some(anchor) = anchor {
             // The anchor has a copy, which counts like the copies of aliases.
@@ -243,44 +245,50 @@ impl Reader {
 }
 
 /// Takes the bytes of a copy from those that remain for copies.
-fn charge(remaining: &mut usize, bytes: usize) -> Result<(), &'static str> {
+fn charge(remaining: &mut usize, bytes: usize) -> Result<(), Refusal> {
     match remaining.checked_sub(bytes) {
         Some(rest) => {
             *remaining = rest;
             Ok(())
         }
-        None => Err("anchors and aliases that expand to more than is read"),
+        None => Err(Refusal::Own(
+            "anchors and aliases that expand to more than is read",
+        )),
     }
 }
 
 /// Adds the members of a mapping, or of a list of mappings, to the members before `<<`. The last of equal keys counts, as
 /// for go-yaml; among the mappings of a list, the first takes precedence.
-fn merge(members: &mut Vec<(Key, Node)>, node: Node) -> Result<(), &'static str> {
+fn merge(members: &mut Vec<(Key, Node)>, node: Node) -> Result<(), Refusal> {
     let mappings = match node.data {
         Data::List(mappings) => mappings,
         _ => vec![node],
     };
     for mapping in mappings.into_iter().rev() {
         let Data::Map(merged) = mapping.data else {
-            return Err("<< merges mappings only");
+            return Err(Refusal::Invalid("<< merges mappings only"));
         };
         members.extend(merged);
     }
     Ok(())
 }
 
-fn key(node: Node) -> Result<Key, &'static str> {
+fn key(node: Node) -> Result<Key, Refusal> {
     let line = node.line;
     let kind = match &node.data {
         Data::Text(_) => KeyKind::Text,
         Data::Bool(_) => KeyKind::Bool,
         Data::Number(number) if number.is_i64() => KeyKind::Integer,
         Data::Number(number) if number.is_u64() => {
-            return Err("a key that is a number of more than 63 bits");
+            return Err(Refusal::Invalid(
+                "a key that is a number of more than 63 bits",
+            ));
         }
         Data::Number(number) => KeyKind::Float(number.as_f64().unwrap_or_default()),
-        Data::Null => return Err("a key that is null"),
-        Data::List(_) | Data::Map(_) => return Err("a key that is a list or a mapping"),
+        Data::Null => return Err(Refusal::Invalid("a key that is null")),
+        Data::List(_) | Data::Map(_) => {
+            return Err(Refusal::Own("a key that is a list or a mapping"));
+        }
     };
     let text = match &*node.into_text().unwrap_or_default() {
         "+Inf" if matches!(kind, KeyKind::Float(_)) => ".inf".to_owned(),

@@ -17,16 +17,10 @@ const DEPTH: usize = 128;
 pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = bytes {
-        return vec![Err(Fault {
-            line: 1,
-            message: "it is UTF-16; only UTF-8 is read".to_owned(),
-        })];
+        return vec![Err(Fault::new(1, "it is UTF-16; only UTF-8 is read"))];
     }
     if bytes.iter().take(1024).any(|&byte| byte == 0) {
-        return vec![Err(Fault {
-            line: 1,
-            message: "it is binary, neither YAML nor JSON".to_owned(),
-        })];
+        return vec![Err(Fault::new(1, "it is binary, neither YAML nor JSON"))];
     }
     let mut all = Vec::new();
     let mut reader = Reader::new(Dialect::Kubernetes);
@@ -36,10 +30,7 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
             Err(error) => {
                 let valid = chunk[..error.valid_up_to()].iter();
                 let line = before + 1 + valid.filter(|&&byte| byte == b'\n').count();
-                all.push(Err(Fault {
-                    line,
-                    message: "it is not UTF-8".to_owned(),
-                }));
+                all.push(Err(Fault::new(line, "it is not UTF-8")));
                 continue;
             }
         };
@@ -127,10 +118,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
     let fault = |error: serde_json::Error| not_json(line, &error);
     let data = match text.as_bytes().first() {
         Some(b'{' | b'[') if depth == 0 => {
-            return Err(Fault {
-                line,
-                message: "nested deeper than is read".to_owned(),
-            });
+            return Err(Fault::new(line, "nested deeper than is read"));
         }
         Some(b'{') => {
             let mut raw: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
@@ -165,10 +153,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
 fn not_json(line: usize, error: &serde_json::Error) -> Fault {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
-    Fault {
-        line,
-        message: format!("not JSON: {what}"),
-    }
+    Fault::new(line, format!("not JSON: {what}"))
 }
 
 #[cfg(test)]

@@ -150,7 +150,8 @@ impl fmt::Display for InputError {
 }
 
 impl Place {
-    pub(super) fn fault(&self, Fault { line, message }: Fault) -> InputError {
+    pub(super) fn fault(&self, fault: Fault) -> InputError {
+        let Fault { line, message, .. } = fault;
         InputError {
             file: self.file.clone(),
             document: self.document,
@@ -188,8 +189,8 @@ impl Contents {
         custom: &[CustomKind],
     ) {
         if let Err(message) = self.add_object(node, at, inherited, custom) {
-            let line = node.line;
-            self.objects.push(Err(at.fault(Fault { line, message })));
+            let fault = Fault::new(node.line, message);
+            self.objects.push(Err(at.fault(fault)));
         }
     }
 
@@ -362,12 +363,10 @@ fn unquoted(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
     };
     let path = part.path();
     let path = path.trim_start_matches('.');
-    Some(Fault {
-        line: part.node.line,
-        message: format!(
-            "the {kind} would be refused: {path} has to be a text, and is {value}; put it in quotes"
-        ),
-    })
+    let message = format!(
+        "the {kind} would be refused: {path} has to be a text, and is {value}; put it in quotes"
+    );
+    Some(Fault::new(part.node.line, message))
 }
 
 #[cfg(test)]

@@ -19,10 +19,10 @@ const DECODED: usize = 16 << 10;
 /// A byte order mark, which go-yaml ignores at the beginning of a text.
 const MARK: char = '\u{feff}';
 
-/// Part of the message for a colon in a plain text of a flow collection that go-yaml accepts.
+/// Problem that libyaml reports for a colon in a plain text of a flow collection, which go-yaml may accept.
 const COLON: &str = "found unexpected ':'";
-/// Part of the message for an escape that only go-yaml accepts.
-const QUOTE: &str = "(double quotes have no \\')";
+/// Part of the contexts that libyaml reports for tags.
+const TAG: &str = "a tag";
 
 /// Characters that end a line.
 const BREAKS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
@@ -33,20 +33,30 @@ pub struct Fault {
     /// Counted from 1.
     pub line: usize,
     pub message: String,
+    is_own: bool,
 }
 
 impl Fault {
+    /// Makes a fault for which go-yaml refuses the text as well.
+    pub fn new(line: usize, message: impl Into<String>) -> Self {
+        Self {
+            line,
+            message: message.into(),
+            is_own: false,
+        }
+    }
+
+    /// Makes a fault of a text that go-yaml may read.
+    pub(super) fn own(line: usize, message: &str) -> Self {
+        Self {
+            is_own: true,
+            ..Self::new(line, message)
+        }
+    }
+
     /// Returns whether go-yaml may read the text: it is refused for one of the forms above, or for a bound.
     pub fn is_own(&self) -> bool {
-        let forms = [
-            COLON,
-            "a tag",
-            QUOTE,
-            "a key that is a list",
-            "a number that JSON",
-            "than is read",
-        ];
-        forms.iter().any(|form| self.message.contains(form))
+        self.is_own
     }
 
     /// Returns the fault in a text that begins after this number of lines of the file.
@@ -194,10 +204,10 @@ impl<'t> Events<'t> {
             Err(_) => {
                 self.has_ended = true;
                 let line = self.text.matches('\n').count() + 1;
-                Err(Fault {
+                Err(Fault::own(
                     line,
-                    message: "not YAML: a tag (!) directly before a comma".to_owned(),
-                })
+                    "not YAML: a tag (!) directly before a comma",
+                ))
             }
         }
     }
@@ -207,10 +217,8 @@ impl<'t> Events<'t> {
         let Some(mark) = error.problem_mark() else {
             // A fault without a mark is a character that YAML forbids.
             let before = self.text.split(is_forbidden).next().unwrap_or_default();
-            return Fault {
-                line: before.matches('\n').count() + 1,
-                message: format!("not YAML: {problem}"),
-            };
+            let line = before.matches('\n').count() + 1;
+            return Fault::new(line, format!("not YAML: {problem}"));
         };
         let column = mark.column + 1;
         let mut message = format!("not YAML: {problem} at column {column}");
@@ -218,15 +226,19 @@ impl<'t> Events<'t> {
         if rest.starts_with(':') {
             message += " (in brackets, quote what begins or ends with a colon)";
         }
+        let mut is_own = problem.contains(COLON);
         if rest.starts_with("\\'") {
-            message = format!("{message} {QUOTE}");
+            message += " (double quotes have no \\')";
+            is_own = true;
         }
         if let (Some(context), Some(begin)) = (error.context(), error.context_mark()) {
             message += &format!(", {context} (line {})", begin.line + 1);
+            is_own |= context.contains(TAG);
         }
         Fault {
             line: number(mark.line) + 1,
             message,
+            is_own,
         }
     }
 }

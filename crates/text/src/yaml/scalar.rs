@@ -5,6 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Number;
 
+use super::Refusal;
 use super::node::Data;
 
 /// Prefix of the tags that YAML itself defines; in documents, `!!`.
@@ -26,11 +27,7 @@ pub(super) fn as_written(text: String, is_plain: bool) -> Data {
 }
 
 /// Interprets a scalar as sigs.k8s.io/yaml does (`resolve` of go-yaml v2): by its tag, or by YAML 1.1 if it is plain.
-pub(super) fn resolve(
-    text: String,
-    is_plain: bool,
-    tag: Option<&str>,
-) -> Result<Data, &'static str> {
+pub(super) fn resolve(text: String, is_plain: bool, tag: Option<&str>) -> Result<Data, Refusal> {
     let wanted = match tag {
         None if is_plain => None,
         None => return Ok(Data::Text(text)),
@@ -50,13 +47,13 @@ pub(super) fn resolve(
         _ => matches!(&data, Data::Number(number) if !number.is_f64()),
     };
     if !is_allowed {
-        return Err("a value that its tag does not allow");
+        return Err(Refusal::Invalid("a value that its tag does not allow"));
     }
     Ok(data)
 }
 
 /// Interprets a plain scalar by YAML 1.1, except for numbers to base 60.
-fn by_form(text: String) -> Result<Data, &'static str> {
+fn by_form(text: String) -> Result<Data, Refusal> {
     match &*text {
         _ if is_null(&text) => Ok(Data::Null),
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
@@ -65,7 +62,7 @@ fn by_form(text: String) -> Result<Data, &'static str> {
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
             Ok(Data::Bool(false))
         }
-        _ if is_beyond_json(&text) => Err("a number that JSON does not have"),
+        _ if is_beyond_json(&text) => Err(Refusal::Own("a number that JSON does not have")),
         _ => match number(&text) {
             Some(number) => Ok(Data::Number(number)),
             None => Ok(Data::Text(text)),
@@ -84,10 +81,10 @@ fn is_beyond_json(text: &str) -> bool {
 }
 
 /// Decodes base64 as Go does, which ignores line ends.
-fn binary(text: &str) -> Result<Data, &'static str> {
+fn binary(text: &str) -> Result<Data, Refusal> {
     let text = text.replace(['\r', '\n'], "");
     let Ok(bytes) = BASE64.decode(text) else {
-        return Err("!!binary that is not base64");
+        return Err(Refusal::Invalid("!!binary that is not base64"));
     };
     let text = String::from_utf8_lossy(&bytes);
     Ok(Data::Text(text.into_owned()))

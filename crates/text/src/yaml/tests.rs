@@ -119,7 +119,32 @@ fn aliases_nest_no_deeper_than_written_nodes() {
     let Err(fault) = read(DEPTH + 1) else {
         panic!("it is read")
     };
-    assert_eq!(fault.message, TOO_DEEP);
+    assert!(fault.is_own(), "{fault}");
+}
+
+#[test]
+fn fault_tells_whether_go_yaml_may_read_the_text() {
+    let deep = "[".repeat(DEPTH + 1) + &"]".repeat(DEPTH + 1);
+    for (text, is_own) in [
+        ("[a:, b]", true),
+        ("[!!str, b]", true),
+        ("[!!str]", true),
+        (r#"a: "\'""#, true),
+        ("[a]: b", true),
+        ("a: .inf", true),
+        (&*deep, true),
+        ("a: [", false),
+        ("a: *b", false),
+        ("<<: 1", false),
+        ("~: 1", false),
+        ("a: !!int b", false),
+        ("a: \u{1}", false),
+    ] {
+        let Err(fault) = read(text, Dialect::Kubernetes) else {
+            panic!("{text} is read")
+        };
+        assert_eq!(fault.is_own(), is_own, "{text}: {fault}");
+    }
 }
 
 #[test]
