@@ -138,8 +138,8 @@ pub fn config(data: &[u8]) -> bool {
             let max_line = max_line(text);
             for error in errors {
                 assert!(
-                    matches!(fault.location, Location::Line(line) if (1..=lines).contains(&line)),
-                    "{fault}"
+                    matches!(error.location, Location::Line(line) if (1..=max_line).contains(&line)),
+                    "{error}"
                 );
             }
             false
