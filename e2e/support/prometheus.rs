@@ -94,13 +94,14 @@ impl Prometheus {
 fn spawn(directory: &Path, address: SocketAddr) -> std::io::Result<Child> {
     let config = directory.join("prometheus.yaml");
     let data = directory.join("data");
+    let log = fs::File::create(directory.join("log"))?;
     Command::new("prometheus")
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.tsdb.path={}", data.display()))
         .arg(format!("--web.listen-address={address}"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(fs::File::create(directory.join("log")).unwrap())
+        .stderr(log)
         .kill_on_drop(true)
         .spawn()
 }
