@@ -1,13 +1,13 @@
 //! Imitations of registries that cannot run in a test: a table of their behaviour, each row with its source, and hosts that
 //! behave like a row.
 //!
-//! Hosts have their real names, so that what clients have built in for them applies. Products that people run themselves are
-//! below `example.com`. `docs/registries.md` has the same for users, and a test compares the two.
+//! Hosts have their real names, so that what clients have built in for them applies. Products that people run themselves
+//! are below `example.com`. `docs/registries.md` has the same for users, and a test compares the two.
 
-mod stage;
+mod running;
 mod table;
 
-pub use stage::{PASSWORD, Staged, USER};
+pub use running::{PASSWORD, RunningRegistry, USER};
 pub use table::PERSONALITIES;
 
 /// The behaviour of a registry.

@@ -11,18 +11,18 @@ use tokio::process::Command;
 pub(crate) async fn pods_get_the_toleration_for_images_of_real_registries(cluster: &Cluster) {
     let internet = Internet::start(cluster.local().pki.clone()).await;
     let kubernetes = Personality::named("registry.k8s.io");
-    let _kubernetes_registry = kubernetes.stage(&internet, false).await;
+    let _kubernetes_registry = kubernetes.start(&internet, false).await;
     let github = Personality::named("GitHub");
-    let staged = github.stage(&internet, false).await;
+    let running = github.start(&internet, false).await;
     // An index whose entries are as ko and crane write them.
     let entries = ["linux/amd64", "linux/arm64"].map(|platform| {
-        let mut entry = staged.repo().entry(platform);
+        let mut entry = running.repo().entry(platform);
         entry["artifactType"] = DOCKER_CONFIG.into();
         entry
     });
-    staged.repo().index(Some("ko"), entries);
+    running.repo().index(Some("ko"), entries);
     let gitlab = Personality::named("GitLab, self-managed");
-    let _gitlab_registry = gitlab.stage(&internet, true).await;
+    let _gitlab_registry = gitlab.start(&internet, true).await;
     let directory = tempfile::tempdir().unwrap();
     let self_signed = Registry::builder()
         .leaf(certificate(directory.path()).await)

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use testregistry::personality::{Needs, PASSWORD, PERSONALITIES, Personality, Staged, USER};
+use testregistry::personality::{
+    Needs, PASSWORD, PERSONALITIES, Personality, RunningRegistry, USER,
+};
 use testregistry::{Internet, Pki, Request};
 
 use super::*;
@@ -14,7 +16,7 @@ use crate::registry::Pull;
 /// A server with a personality, and a client.
 struct PersonalityTest {
     personality: &'static Personality,
-    server: Staged,
+    running: RunningRegistry,
     registry: Registry,
     credential: Option<Credential>,
     owner: CredentialOwner,
@@ -26,7 +28,7 @@ impl PersonalityTest {
     /// Starts a server with a personality, and a client with the settings for these needs.
     async fn of(personality: &'static Personality, is_private: bool, needs: Needs) -> Self {
         let internet = Internet::start(Arc::new(Pki::new())).await;
-        let server = personality.stage(&internet, is_private).await;
+        let running = personality.start(&internet, private).await;
         let directory = tempfile::tempdir().unwrap();
         let ca = directory.path().join("ca.crt");
         std::fs::write(&ca, internet.pki().ca_pem()).unwrap();
@@ -53,7 +55,7 @@ impl PersonalityTest {
         let credential = is_private.then(|| basic(PASSWORD));
         Self {
             personality,
-            server,
+            running,
             registry,
             credential,
             owner: CredentialOwner::Pod,
@@ -91,7 +93,7 @@ impl PersonalityTest {
         let both = Support::Index(platforms(&["linux/amd64", "linux/arm64"]));
         let single = Support::Single(platforms(&["linux/amd64"]));
         for (tag, support) in [("multi", both), ("single", single)] {
-            let digest = self.server.digest_of(tag);
+            let digest = self.running.digest_of(tag);
             let expected = Found {
                 digest: Digest::of_text(&digest),
                 support,
@@ -122,12 +124,9 @@ impl PersonalityTest {
                 }
             }
         }
-        let mut allowed_hosts = Vec::new();
-        if credential.is_some() {
-            allowed_hosts.extend(self.personality.may_see_passwords());
-        }
-        for (host, request) in self.server.requests() {
-            if has_password(&request) && !allowed_hosts.contains(&host) {
+        let may = self.personality.may_see_passwords();
+        for (host, request) in self.running.requests() {
+            if has_password(&request) && !(credential.is_some() && may.contains(&host)) {
                 faults.push(format!(
                     "a password at {host}: {} {}",
                     request.method, request.path

@@ -16,14 +16,14 @@ pub const USER: &str = "user";
 /// The password of [`USER`].
 pub const PASSWORD: &str = "the-password";
 
-/// The running hosts of a row of the table. Its repository has `multi`, an image for linux/amd64 and linux/arm64, and `single`
-/// for linux/amd64.
-pub struct Staged {
+/// The running hosts of a row of the table. Its repository has `multi`, an image for linux/amd64 and linux/arm64, and
+/// `single` for linux/amd64.
+pub struct RunningRegistry {
     hosts: HashMap<&'static str, Registry>,
     repo: Repo,
 }
 
-impl Staged {
+impl RunningRegistry {
     /// Returns the repository of its images.
     pub fn repo(&self) -> &Repo {
         &self.repo
@@ -48,7 +48,7 @@ impl Staged {
 
 impl Personality {
     /// Starts the hosts of this row.
-    pub async fn stage(&self, internet: &Internet, private: bool) -> Staged {
+    pub async fn start(&self, internet: &Internet, private: bool) -> RunningRegistry {
         let dialled = self.dialled.unwrap_or(self.host());
         let mut hosts = HashMap::new();
         for host in self.others().into_iter().chain([dialled]) {
@@ -71,7 +71,7 @@ impl Personality {
         if let Some(auth) = self.auth(&hosts, private) {
             repo.require(auth);
         }
-        Staged { hosts, repo }
+        RunningRegistry { hosts, repo }
     }
 
     /// Sets up the redirects. Returns the last repository, which has the images.
