@@ -175,30 +175,30 @@ pub(crate) async fn refused_repair_is_given_up_and_other_pods_are_repaired(clust
     let actual = (unmanaged_part(&after), after.pools());
     assert_eq!(actual, (unmanaged_part(&before), None));
 
-    // At a creation the plugin runs again after webhooks, so the narrower toleration is not stored, and updates succeed.
     let new = burstable("new", json!([narrow, other]));
+    narrower_toleration_is_not_stored_at_creation(&namespace, &new).await;
+}
+
+/// At a creation the plugin runs again after webhooks, so updates of the Pod succeed.
+async fn narrower_toleration_is_not_stored_at_creation(namespace: &Namespace, pod: &Value) {
     until("the webhook has looked up the image", async || {
-        let created = namespace.dry_run(&new).await.ok()?;
+        let created = namespace.dry_run(pod).await.ok()?;
         created.tolerates_pool().then_some(())
     })
     .await;
-    let new = namespace.pod(&new).await;
-    let tolerations_of_pool = |pod: &Pod| {
-        let all = pod
-            .spec
-            .iter()
-            .flat_map(|spec| spec.tolerations.iter().flatten());
-        all.filter(|toleration| toleration.key.as_deref() == Some(POOL))
-            .count()
-    };
-    assert!(
-        new.tolerates_pool() && tolerations_of_pool(&new) == 1,
-        "{new:?}"
-    );
+    let created = namespace.pod(pod).await;
+    assert!(created.tolerates_pool(), "{created:?}");
+    let tolerations = created.spec.as_ref().unwrap().tolerations.iter().flatten();
+    let of_pool = tolerations.filter(|toleration| toleration.key.as_deref() == Some(POOL));
+    assert_eq!(of_pool.count(), 1, "{created:?}");
     let label = json!({"metadata": {"labels": {"own": "x"}}});
     namespace
         .pods()
-        .patch("new", &PatchParams::default(), &Patch::Merge(label))
+        .patch(
+            &created.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(label),
+        )
         .await
         .unwrap();
 }
@@ -312,14 +312,11 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
     }
     report_exec_format_error(&namespace, "lies").await;
     // The namespace has opted out of the installed webhook, and the controller reports nothing for such a namespace.
-    let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
+    let opted_in = Patch::Merge(json!({"metadata": {"labels": {"tolerarch.io/mode": null}}}));
+    let parameters = PatchParams::default();
     let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
     namespaces
-        .patch(
-            &namespace.name,
-            &PatchParams::default(),
-            &Patch::Merge(opted_in),
-        )
+        .patch(&namespace.name, &parameters, &opted_in)
         .await
         .unwrap();
 
@@ -333,49 +330,62 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
     let mut controller = local
         .controller_as(&account, &address, settings.clone())
         .await;
-    let described = async |pod: &str, event: &str| {
-        let path = ["describe", "pod", pod, "-n", &namespace.name];
-        until(&format!("{pod} shows {event}"), async || {
-            let text = local.kubectl(&path).await;
-            let line = text.lines().find(|line| line.contains(event))?;
-            Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
-        })
-        .await
-    };
-    let closed = described("closed", "PoolClosed").await;
+    let closed = until_described(cluster, &namespace, "closed", "PoolClosed").await;
     let image = repo.reference("one");
     let note = format!(" multi-arch stays closed: {image} lacks linux/arm64");
-    assert!(
-        closed.starts_with("Normal PoolClosed ") && closed.ends_with(&note),
-        "{closed}"
-    );
+    assert!(closed.starts_with("Normal PoolClosed "), "{closed}");
+    assert!(closed.ends_with(&note), "{closed}");
     assert!(closed.contains(" tolerarch.io/controller"), "{closed}");
-    let lies = described("lies", "WrongArchitecture").await;
-    let parts = [
-        "Warning WrongArchitecture ",
-        "ended by an exec format error",
-        &repo.reference("both"),
-    ];
-    assert!(parts.iter().all(|part| lies.contains(part)), "{lies}");
+    let lies = until_described(cluster, &namespace, "lies", "WrongArchitecture").await;
+    assert!(lies.contains("Warning WrongArchitecture "), "{lies}");
+    assert!(lies.contains("ended by an exec format error"), "{lies}");
+    assert!(lies.contains(&repo.reference("both")), "{lies}");
 
     // The next leader reports only what is new.
     controller.process.kill().await;
-    let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
     namespace
         .pods()
-        .patch("older", &PatchParams::default(), &Patch::Merge(opted_in))
+        .patch("older", &parameters, &opted_in)
         .await
         .unwrap();
     let next = local.controller_as(&account, &address, settings).await;
-    described("older", "PoolOpened").await;
+    until_described(cluster, &namespace, "older", "PoolOpened").await;
     report_exec_format_error(&namespace, "lies-too").await;
-    described("lies-too", "WrongArchitecture").await;
+    until_described(cluster, &namespace, "lies-too", "WrongArchitecture").await;
     drop(next);
-    let events = namespace
-        .api::<Event>()
-        .list(&ListParams::default())
-        .await
-        .unwrap();
+    assert_eq!(
+        reported_events(&namespace).await,
+        [
+            "closed PoolClosed",
+            "lies WrongArchitecture",
+            "lies-too WrongArchitecture",
+            "older PoolOpened"
+        ]
+    );
+    assert_rights_are_minimal(&namespace, &account).await;
+}
+
+/// Waits until `kubectl describe` shows an event of a Pod. Returns its line, with single spaces.
+async fn until_described(
+    cluster: &Cluster,
+    namespace: &Namespace,
+    pod: &str,
+    event: &str,
+) -> String {
+    let describe = ["describe", "pod", pod, "-n", &namespace.name];
+    until(&format!("{pod} shows {event}"), async || {
+        let text = cluster.local().kubectl(&describe).await;
+        let line = text.lines().find(|line| line.contains(event))?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(words.join(" "))
+    })
+    .await
+}
+
+/// Returns Pod and reason of the controller's events, sorted.
+async fn reported_events(namespace: &Namespace) -> Vec<String> {
+    let events = namespace.api::<Event>();
+    let events = events.list(&ListParams::default()).await.unwrap();
     let mut reported: Vec<String> = Vec::new();
     for event in &events {
         if event.reporting_component.as_deref() == Some("tolerarch.io/controller") {
@@ -385,16 +395,7 @@ pub(crate) async fn events_say_what_is_wrong_with_images_of_pods(cluster: &Clust
         }
     }
     reported.sort_unstable();
-    assert_eq!(
-        reported,
-        [
-            "closed PoolClosed",
-            "lies WrongArchitecture",
-            "lies-too WrongArchitecture",
-            "older PoolOpened"
-        ]
-    );
-    assert_rights_are_minimal(&namespace, &account).await;
+    reported
 }
 
 /// Waits until a Pod has a node. Returns the Pod.

@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use scenarios::{Cluster, Karpenter, Namespace, deployment, node_pool, pod, until};
+use scenarios::{
+    Cluster, Karpenter, Namespace, PodExt, Tolerarch, deployment, node_pool, pod, until,
+};
 use serde_json::{Value, json};
 use testregistry::Registry;
 use tokio::time::Instant;
@@ -61,52 +63,8 @@ pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cl
     policies_refuse_other_changes(&account, &nodes).await;
     kubelet_cannot_change_the_annotation(cluster).await;
 
-    // Another controller replaces the list of taints.
-    let foreign = json!({"spec": {"taints": [{"key": "example.com/others", "value": "x", "effect": "NoSchedule"}]}});
-    let begun = Instant::now();
-    for _ in 0..3 {
-        nodes
-            .patch("taints-a", &PatchParams::default(), &Patch::Merge(&foreign))
-            .await
-            .unwrap();
-        until_tainted(&nodes, "taints-a", true).await;
-    }
-    let took = begun.elapsed();
-    assert!(
-        took > Duration::from_secs(6),
-        "1, 2 and 4 s later: {took:?}"
-    );
-    // The taint can be seen before the controller has the answer to its request.
-    let logged_conflicts = || {
-        let log = controller.process.log();
-        log.matches("another controller changes the taints").count()
-    };
-    until("the conflict is logged", async || {
-        (logged_conflicts() > 0).then_some(())
-    })
-    .await;
-    assert_eq!(logged_conflicts(), 1);
-
-    // Karpenter's nodes begin with their labels, and with startup taints that are removed.
-    let mut pool = node_pool("team-a", &["amd64"], json!([]), 0);
-    pool["spec"]["template"]["metadata"] = json!({"labels": {TEAM: "a"}});
-    karpenter.apply(&pool).await;
-    let mut pod = pod(&[&cluster.images.tag("multi")]);
-    pod["spec"]["nodeSelector"] = json!({TEAM: "a", "karpenter.sh/nodepool": "team-a"});
-    pod["spec"]["tolerations"] = json!([{"key": TEAM, "operator": "Exists"}]);
-    namespace.apply(&deployment("team", 1, &pod)).await;
-    let pods = namespace
-        .until_pods("team", 1, |pod| {
-            pod.spec.as_ref().unwrap().node_name.is_some()
-        })
-        .await;
-    let name = pods[0].spec.as_ref().unwrap().node_name.clone().unwrap();
-    until_tainted(&nodes, &name, true).await;
-    let labels =
-        ListParams::default().labels("karpenter.sh/nodepool,karpenter.sh/nodepool!=team-a");
-    for node in nodes.list(&labels).await.unwrap() {
-        assert!(!texts(&node).contains(&MANAGED.to_owned()), "{node:?}");
-    }
+    let took = foreign_changes_are_answered_later_each_time(&nodes, &controller).await;
+    let name = karpenter_node_gets_the_taint(cluster, &karpenter, &namespace, &nodes).await;
 
     controller.process.kill().await;
     let unknown = json!({"key": "example.com/unknown", "effect": "NoSchedule"});
@@ -126,6 +84,67 @@ pub(crate) async fn only_configured_node_taints_are_set_and_removed(cluster: &Cl
         .await
         .unwrap();
     karpenter.remove_node_pools().await;
+}
+
+/// Another controller replaces the list of taints three times. Returns how long it took to restore the taint each time.
+async fn foreign_changes_are_answered_later_each_time(
+    nodes: &Api<Node>,
+    controller: &Tolerarch,
+) -> Duration {
+    let foreign = json!({"key": "example.com/others", "value": "x", "effect": "NoSchedule"});
+    let foreign = Patch::Merge(json!({"spec": {"taints": [foreign]}}));
+    let begun = Instant::now();
+    for _ in 0..3 {
+        nodes
+            .patch("taints-a", &PatchParams::default(), &foreign)
+            .await
+            .unwrap();
+        until_tainted(nodes, "taints-a", true).await;
+    }
+    let took = begun.elapsed();
+    assert!(
+        took > Duration::from_secs(6),
+        "1, 2 and 4 s later: {took:?}"
+    );
+    // The taint can be seen before the controller has the answer to its request.
+    let logged_conflicts = || {
+        let log = controller.process.log();
+        log.matches("another controller changes the taints").count()
+    };
+    until("the conflict is logged", async || {
+        (logged_conflicts() > 0).then_some(())
+    })
+    .await;
+    assert_eq!(logged_conflicts(), 1);
+    took
+}
+
+/// Karpenter's nodes begin with their labels, and with startup taints that are removed. Returns the name of a node that got
+/// the taint.
+async fn karpenter_node_gets_the_taint(
+    cluster: &Cluster,
+    karpenter: &Karpenter,
+    namespace: &Namespace,
+    nodes: &Api<Node>,
+) -> String {
+    let mut pool = node_pool("team-a", &["amd64"], json!([]), 0);
+    pool["spec"]["template"]["metadata"] = json!({"labels": {TEAM: "a"}});
+    karpenter.apply(&pool).await;
+    let mut pod = pod(&[&cluster.images.tag("multi")]);
+    pod["spec"]["nodeSelector"] = json!({TEAM: "a", "karpenter.sh/nodepool": "team-a"});
+    pod["spec"]["tolerations"] = json!([{"key": TEAM, "operator": "Exists"}]);
+    namespace.apply(&deployment("team", 1, &pod)).await;
+    let pods = namespace
+        .until_pods("team", 1, |pod| pod.node().is_some())
+        .await;
+    let name = pods[0].node().unwrap().to_owned();
+    until_tainted(nodes, &name, true).await;
+    let other_pools = "karpenter.sh/nodepool,karpenter.sh/nodepool!=team-a";
+    let other_nodes = ListParams::default().labels(other_pools);
+    for node in nodes.list(&other_nodes).await.unwrap() {
+        assert!(!texts(&node).contains(&MANAGED.to_owned()), "{node:?}");
+    }
+    name
 }
 
 /// Returns the taints of a node as text.
@@ -253,7 +272,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 /// The controller retries what the policy forbids as long as it is configured, and is degraded meanwhile.
-async fn entry_unknown_to_the_policy_is_retried(controller: &mut scenarios::Tolerarch) {
+async fn entry_unknown_to_the_policy_is_retried(controller: &mut Tolerarch) {
     let counted = async |result: &str| {
         let name = format!("tolerarch_controller_node_taints_total{{result=\"{result}\"}}");
         controller.metric(&name).await
