@@ -25,9 +25,13 @@ pub(crate) struct Case {
     pub(crate) pod: Value,
 }
 
-/// Returns all Pods of the tables. `image` returns the reference for a tag: `multi` is an index for amd64 and arm64, `amd64`
-/// and `arm64` are indexes for one architecture, `attested` is an index for amd64 with buildx' attestation, `single` and
-/// `single-arm64` are images without an index, and `absent` is not in the registry.
+/// Returns all Pods of the tables. `image` returns the reference for a tag:
+///
+/// - `multi`: an index for amd64 and arm64
+/// - `amd64` and `arm64`: indexes for one architecture
+/// - `attested`: an index for amd64 with an attestation of buildx
+/// - `single` and `single-arm64`: images without an index
+/// - `absent`: not in the registry
 pub(crate) fn cases(image: impl Fn(&str) -> String) -> Vec<Case> {
     let containers = |tags: &[&str]| -> Vec<Value> {
         let numbered = tags.iter().enumerate();
@@ -168,8 +172,8 @@ pub(crate) fn named<'a>(cell: &'a str, word: &str) -> Vec<&'a str> {
     items.filter(|item| !item.is_empty()).collect()
 }
 
-/// Returns what was added to a Pod, as in the cells of the tables: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`, both,
-/// or `unchanged`.
+/// Returns what was added to a Pod, as in the cells of the tables: `tolerates VALUES OR KEYS`, `requires ARCHITECTURES`,
+/// both, or `unchanged`.
 pub(crate) fn outcome(before: &Value, after: &Value) -> String {
     let tolerated = added(&tolerations(before), &tolerations(after));
     let required = added(&architectures(before), &architectures(after));
@@ -191,8 +195,8 @@ fn added(before: &BTreeSet<String>, after: &BTreeSet<String>) -> String {
     added.join(", ")
 }
 
-/// Returns the values of the tolerations, or the keys of those without a value, except those that the API server adds to every
-/// Pod.
+/// Returns the values of the tolerations, or the keys of those without a value, except those that the API server adds to
+/// every Pod.
 fn tolerations(pod: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for toleration in list(pod, "/spec/tolerations") {

@@ -101,7 +101,7 @@ fn spawn(directory: &Path, address: SocketAddr) -> std::io::Result<Child> {
         .arg(format!("--web.listen-address={address}"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
+        .stderr(fs::File::create(directory.join("log"))?)
         .kill_on_drop(true)
         .spawn()
 }

@@ -74,8 +74,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Reads an answer. Asserts what the API server checks (k8s.io/apiserver `VerifyAdmissionResponse`), and that the Pod is
-    /// allowed.
+    /// Reads an answer. Asserts what the API server checks (k8s.io/apiserver `VerifyAdmissionResponse`), and that the
+    /// Pod is allowed.
     pub(crate) fn of(answer: &Answer) -> Self {
         assert_eq!(
             (answer.status, answer.header("content-type")),

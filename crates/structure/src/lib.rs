@@ -96,24 +96,27 @@ impl Uses {
     /// Returns the file that defines the item of a path in a module, or `None` if the item is of another crate.
     fn find(&self, module: &Names, path: &[String], depth: usize) -> Option<Names> {
         let (first, rest) = path.split_first()?;
-        let parent = || module[..module.len() - 1].to_vec();
-        let child = [&**module, std::slice::from_ref(first)].concat();
-        match &**first {
-            _ if depth > 9 => None,
-            "crate" => self.below(&module[..1].to_vec(), rest, depth),
-            "self" => self.below(module, rest, depth),
-            "super" => self.below(&parent(), rest, depth),
-            _ if self.0.contains_key(&child) => self.below(&child, rest, depth),
-            _ if self.0.contains_key(std::slice::from_ref(first)) => {
-                self.below(&vec![first.clone()], rest, depth)
-            }
-            _ => {
-                let mut imported = self.0[module].imported.iter();
-                let (imported_path, _) =
-                    imported.find(|(whole, name)| name == first && whole != path)?;
-                self.find(module, &[imported_path, rest].concat(), depth + 1)
-            }
+        if depth > 9 {
+            return None;
         }
+        match first.as_str() {
+            "crate" => return self.below(&module[..1].to_vec(), rest, depth),
+            "self" => return self.below(module, rest, depth),
+            "super" => return self.below(&parent_of(module), rest, depth),
+            _ => {}
+        }
+        let child = child_of(module, first);
+        if self.0.contains_key(&child) {
+            return self.below(&child, rest, depth);
+        }
+        let crate_root = vec![first.clone()];
+        if self.0.contains_key(&crate_root) {
+            return self.below(&crate_root, rest, depth);
+        }
+        let mut imported = self.0[module].imported.iter();
+        let (imported_path, _) = imported.find(|(whole, name)| name == first && whole != path)?;
+        let whole_path = [imported_path, rest].concat();
+        self.find(module, &whole_path, depth + 1)
     }
 
     /// Returns the file that defines the item of a path below a module.
@@ -121,10 +124,11 @@ impl Uses {
         let Some((first, rest)) = path.split_first() else {
             return Some(module.clone());
         };
-        let child = [&**module, std::slice::from_ref(first)].concat();
         if first == "super" {
-            return self.below(&module[..module.len() - 1].to_vec(), rest, depth);
-        } else if self.0.contains_key(&child) {
+            return self.below(&parent_of(module), rest, depth);
+        }
+        let child = child_of(module, first);
+        if self.0.contains_key(&child) {
             return self.below(&child, rest, depth);
         }
         let file = self.0.get(module)?;
@@ -136,6 +140,16 @@ impl Uses {
             Some(module.clone())
         }
     }
+}
+
+fn parent_of(module: &Names) -> Names {
+    module[..module.len() - 1].to_vec()
+}
+
+fn child_of(module: &Names, name: &str) -> Names {
+    let mut child = module.clone();
+    child.push(name.to_owned());
+    child
 }
 
 /// Whether the uses lead from a unit to a target.
@@ -175,13 +189,7 @@ impl Module {
                 }
                 TokenTree::Ident(_) if text == "use" => {
                     let tree = tokens.by_ref().take_while(|token| token.to_string() != ";");
-                    let imported_before = self.imported.len();
-                    self.import(&[], tree.collect());
-                    if !is_public {
-                        let new = &self.imported[imported_before..];
-                        let paths = new.iter().map(|(path, _)| path.clone());
-                        self.mentioned.extend(paths);
-                    }
+                    self.read_use(tree.collect(), is_public);
                     is_public = false;
                 }
                 TokenTree::Ident(_) => {
@@ -211,6 +219,18 @@ impl Module {
         }
         self.mentioned.push(path);
         self.mentioned.retain(|path| path.len() > 1);
+    }
+
+    /// Reads a `use`. Its paths are mentioned unless it is public.
+    fn read_use(&mut self, tree: Vec<TokenTree>, is_public: bool) {
+        let imported_before = self.imported.len();
+        self.import(&[], tree);
+        if is_public {
+            return;
+        }
+        for (path, _) in &self.imported[imported_before..] {
+            self.mentioned.push(path.clone());
+        }
     }
 
     /// Reads the tree of a `use` below a prefix.

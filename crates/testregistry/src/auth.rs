@@ -1,7 +1,8 @@
 //! Authentication: the challenge of a registry, and the token endpoint.
 //!
-//! An [`Auth`] is both sides of the distribution token protocol, the challenge of the registry and the service at its realm,
-//! because tests change either. Scopes are compared as text: a token is valid only for the repository that it was issued for.
+//! An [`Auth`] is both sides of the distribution token protocol, the challenge of the registry and the service at its
+//! realm, because tests change either. Scopes are compared as text: a token is valid only for the repository that it was
+//! issued for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -57,8 +58,8 @@ struct Token {
 }
 
 impl Auth {
-    /// Issues tokens to everybody, at `/token` of the registry, in the field `token`. Their `expires_in` is 300 seconds, but
-    /// they are valid until they are revoked.
+    /// Issues tokens to everybody, at `/token` of the registry, in the field `token`. Their `expires_in` is 300 seconds,
+    /// but they are valid until they are revoked.
     pub fn bearer() -> Self {
         let state = State {
             basic: false,

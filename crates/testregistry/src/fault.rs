@@ -1,7 +1,7 @@
 //! Faults of answers, for tests.
 //!
-//! A fault is a value: what happens, to which requests, and how often. It receives the correct answer, after authentication,
-//! and decides what the client receives.
+//! A fault is a value: what happens, to which requests, and how often. It receives the correct answer, after
+//! authentication, and decides what the client receives.
 
 use std::fmt;
 use std::io;

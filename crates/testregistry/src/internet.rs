@@ -1,7 +1,7 @@
 //! Real host names that lead to registries on this machine, by an HTTP proxy that has no other names.
 //!
-//! A client that uses the proxy (`HTTPS_PROXY`) connects to `registry.k8s.io` with TLS and gets a certificate for that name.
-//! So tests cover what depends on names: built-in token hosts, redirects, certificates.
+//! A client that uses the proxy (`HTTPS_PROXY`) connects to `registry.k8s.io` with TLS and gets a certificate for that
+//! name. So tests cover what depends on names: built-in token hosts, redirects, certificates.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};

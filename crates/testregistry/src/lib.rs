@@ -3,10 +3,14 @@
 //! It serves real content with real digests over TLS, records every request, and fails on demand. Nothing sleeps or polls:
 //! a test waits for requests with [`Registry::wait_until`].
 //!
-//! In the order of a request: [`Registry`] listens, `server` accepts the connection, records the [`Request`] and routes it,
-//! [`Auth`] admits or challenges it, [`Repo`] has the content, [`Reply`] is the answer, and a [`Fault`] may change that
-//! answer on the wire. [`Pki`] makes the certificates. On an [`Internet`] registries have the names of real ones, and behave
-//! as the table in [`personality`] says.
+//! In the order of a request:
+//!
+//! - [`Registry`] listens. `server` accepts the connection, records the [`Request`] and routes it.
+//! - [`Auth`] admits or challenges the request. [`Repo`] has the content.
+//! - [`Reply`] is the answer, which a [`Fault`] may change on the wire.
+//!
+//! [`Pki`] makes the certificates. On an [`Internet`] registries have the names of real ones, and behave as the table in
+//! [`personality`] says.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -35,8 +35,8 @@ impl Pki {
     /// Makes an authority whose certificate is valid for a year from `not_before`.
     pub fn since(not_before: SystemTime) -> Self {
         let key = key();
-        // Each authority has a different name. With the same name a client would report a bad signature instead of an unknown
-        // issuer.
+        // Each authority has a different name. With the same name a client would report a bad signature instead of an
+        // unknown issuer.
         let name = format!("testregistry CA {}", &sha256(key.public_key_raw())[7..23]);
         Self::with(name, key, not_before)
     }
@@ -195,8 +195,8 @@ fn key() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("generate a key")
 }
 
-/// Returns the start of a certificate's validity: a day before now or before its end, whichever is earlier. Clocks may differ,
-/// and some certificates have expired.
+/// Returns the start of a certificate's validity: a day before now or before its end, whichever is earlier. Clocks may
+/// differ, and some certificates have expired.
 fn begin(not_after: SystemTime) -> SystemTime {
     not_after.min(SystemTime::now()) - DAY
 }

@@ -42,8 +42,8 @@ impl Builder {
         self
     }
 
-    /// Sets the `host` or `host:port` by which clients reach it, instead of its address: in its challenges, in the references
-    /// of its images, and in its certificate. See [`Internet`](crate::Internet).
+    /// Sets the `host` or `host:port` by which clients reach it, instead of its address: in its challenges, in the
+    /// references of its images, and in its certificate. See [`Internet`](crate::Internet).
     pub fn called(self, host: &str) -> Self {
         let name = host.split(':').next().unwrap_or(host);
         Self {
@@ -143,8 +143,8 @@ impl Registry {
         }
     }
 
-    /// Stops the registry, waits until its port is closed, and reserves the port, see [`reserve`](crate::reserve). Dropping a
-    /// registry stops it without waiting and frees the port.
+    /// Stops the registry, waits until its port is closed, and reserves the port, see [`reserve`](crate::reserve).
+    /// Dropping a registry stops it without waiting and frees the port.
     pub async fn stop(mut self) {
         self.task.abort();
         let ended = (&mut self.task).await;

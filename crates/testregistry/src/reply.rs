@@ -1,7 +1,7 @@
 //! Answers, and their bodies on the wire.
 //!
-//! [`Reply`] is the whole answer as a value. [`Flow`] is its body on the wire: its speed, its length, and how it ends. A flow
-//! never reports its size to hyper, so Content-Length is exactly the reply's: right, wrong or missing.
+//! [`Reply`] is the whole answer as a value. [`Flow`] is its body on the wire: its speed, its length, and how it ends. A
+//! flow never reports its size to hyper, so Content-Length is exactly the reply's: right, wrong or missing.
 
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! A repository: its content, and its behaviour.
 //!
-//! Every digest and size is that of the served bytes, so that clients can verify them. Only layers are missing, as no client
-//! pulls them.
+//! Every digest and size is that of the served bytes, so that clients can verify them. Only layers are missing, as no
+//! client pulls them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -276,7 +276,8 @@ impl Repo {
         lock(&self.inner.state).fault = fault;
     }
 
-    /// Returns how many bytes of huge bodies, see [`Fault::huge`], were sent, including some hundred KiB in the server's buffers.
+    /// Returns how many bytes of huge bodies, see [`Fault::huge`], were sent, including some hundred KiB in the server's
+    /// buffers.
     pub fn bytes_sent(&self) -> u64 {
         self.inner.bytes_sent.load(Ordering::Relaxed)
     }

@@ -109,8 +109,8 @@ impl AdminCluster {
         shell
     }
 
-    /// Sets the log of every container, each line with the current time: tolerarch runs beside the cluster, so no kubelet has
-    /// its log.
+    /// Sets the log of every container, each line with the current time: tolerarch runs beside the cluster, so no
+    /// kubelet has its log.
     pub fn set_container_log(&self, text: &str) {
         let now = Timestamp::try_from(SystemTime::now()).expect("a time of this age");
         // The format of a container runtime's log files: timestamp, stream, tag, line.

@@ -21,7 +21,7 @@ pub const NODE_GROUP: &str = "kwok-nodegroup";
 pub const AUTOSCALED: &str = "e2e.tolerarch.io/autoscaled";
 /// The namespace of the autoscaler's ConfigMaps.
 const NAMESPACE: &str = "kube-system";
-/// The ConfigMap that `--expander=priority` reads before each choice.
+/// The ConfigMap that `--expander=priority` reads continuously.
 const PRIORITIES: &str = "cluster-autoscaler-priority-expander";
 /// The ConfigMap with the state of the groups.
 const STATUS: &str = "cluster-autoscaler-status";

@@ -122,9 +122,12 @@ impl Images {
         to.manifest(REPO, &index, Some(tag)).await
     }
 
-    /// Returns the reference of an image by its tag: `multi` and `sidecar` are for both architectures, `amd64` and `arm64`
-    /// are indexes for one, `attested` is an index for amd64 with an attestation, `single` and `single-arm64` are images
-    /// without an index.
+    /// Returns the reference of an image by its tag:
+    ///
+    /// - `multi` and `sidecar`: indexes for both architectures
+    /// - `amd64` and `arm64`: indexes for one architecture
+    /// - `attested`: an index for amd64 with an attestation
+    /// - `single` and `single-arm64`: images without an index
     pub fn tag(&self, tag: &str) -> String {
         format!("{}/{REPO}:{tag}", self.registry)
     }
@@ -154,9 +157,11 @@ impl Images {
         }
     }
 
-    /// Returns the reference of an image that nodes run, by its tag: `multi`, `amd64` and `arm64` have the right programs,
-    /// `single-arm64` is an image without an index, `lies` and `lies-too` have a program for arm64 in their images for amd64.
-    /// The program waits for a signal.
+    /// Returns the reference of an image that nodes run, by its tag. The program waits for a signal.
+    ///
+    /// - `multi`, `amd64` and `arm64`: indexes with the right programs
+    /// - `single-arm64`: an image without an index
+    /// - `lies` and `lies-too`: indexes whose images for amd64 have a program for arm64
     pub fn program(&self, tag: &str) -> String {
         format!("{}/{RUNNABLE}:{tag}", self.registry)
     }

@@ -97,8 +97,8 @@ impl Karpenter {
         .await;
     }
 
-    /// Removes all NodePools, NodeClaims and nodes, repeatedly until they are gone. Nothing else removes a node that appears
-    /// after its NodeClaim was removed, and the API server's garbage collection may take long.
+    /// Removes all NodePools, NodeClaims and nodes, repeatedly until they are gone. Nothing else removes a node that
+    /// appears after its NodeClaim was removed, and the API server's garbage collection may take long.
     pub async fn remove_node_pools(&self) {
         let parameters = DeleteParams::default();
         let all = ListParams::default();

@@ -19,7 +19,8 @@ use crate::programs;
 const AS_IN_A_POD: &str = r#"accounts=/var/run/secrets/kubernetes.io/serviceaccount
 mount -t tmpfs none /var/run && mkdir -p $accounts && cp token ca.crt $accounts && exec "$@""#;
 
-/// A proxy that does not exist, for all addresses but this machine's: controllers also look up the images of tolerarch's Pods.
+/// A proxy that does not exist, for all addresses but this machine's: controllers also look up the images of tolerarch's
+/// Pods.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// One of the tools.

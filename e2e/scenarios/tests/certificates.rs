@@ -23,8 +23,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The maximum time until a webhook that starts together with its issuer is ready.
 const FIRST_START: Duration = Duration::from_secs(30);
-/// How often [`SecretVolume`] reads the Secret while a Pod runs. A kubelet takes up to 90 s, for which the unit tests of the
-/// issuer's plan allow.
+/// How often [`SecretVolume`] reads the Secret while a Pod runs. A kubelet takes up to 90 s, for which the unit tests of
+/// the issuer's plan allow.
 const SYNC: Duration = Duration::from_secs(5);
 /// The maximum time until damage is repaired: a minute, as documented, and one period of [`SYNC`].
 const REPAIRED: Duration = Duration::from_secs(70);
@@ -437,8 +437,8 @@ async fn assert_webhook_has_no_rights(
     }
 }
 
-/// Applies the service account and its rights: the documents of these kinds, as the chart renders them. Returns a kubeconfig
-/// of the account.
+/// Applies the service account and its rights: the documents of these kinds, as the chart renders them. Returns a
+/// kubeconfig of the account.
 pub(crate) async fn give_rights(
     cluster: &Cluster,
     namespace: &Namespace,

@@ -1,5 +1,5 @@
-//! The chart of the previous release, installed by Helm as the README says, from a registry that the kubelets can pull from;
-//! upgraded, tested and removed as documented. Runs last, because it removes tolerarch.
+//! The chart of the previous release, installed by Helm as the README says, from a registry that the kubelets can pull
+//! from; upgraded, tested and removed as documented. Runs last, because it removes tolerarch.
 
 mod releases;
 mod upgrade;
@@ -53,7 +53,8 @@ pub(crate) async fn chart_is_installed_upgraded_and_removed_as_documented(cluste
     under_load(cluster, uninstall(kind)).await;
 }
 
-/// Creates Pods until `event` is over. Asserts that no creation fails or takes long. Returns how many Pods stayed unchanged.
+/// Creates Pods until `event` is over. Asserts that no creation fails or takes long. Returns how many Pods stayed
+/// unchanged.
 async fn under_load(cluster: &Cluster, event: impl Future<Output = ()>) -> usize {
     let (creations, longest) = create_at_rate_during(cluster, RATE, event).await;
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);

@@ -1,5 +1,5 @@
-//! In which groups the cluster-autoscaler creates nodes: in those of the pool for eligible Pods, if its priorities say so, and
-//! in the others for the rest.
+//! In which groups the cluster-autoscaler creates nodes: in those of the pool for eligible Pods, if its priorities say
+//! so, and in the others for the rest.
 
 use std::collections::BTreeMap;
 
@@ -267,7 +267,8 @@ pub(crate) async fn priorities_count_only_if_valid_and_if_a_group_matches(cluste
     }
 }
 
-/// Balancing ignores taints: half of the Pods go to the untainted group of the same architecture, although the other comes first.
+/// Balancing ignores taints: half of the Pods go to the untainted group of the same architecture, although the other
+/// comes first.
 pub(crate) async fn groups_of_one_architecture_are_balanced_despite_taints(cluster: &Cluster) {
     for (architecture, expected) in [
         ("arm64", all_in("multi", 4)),

@@ -177,8 +177,8 @@ pub(crate) async fn pods_run_on_plain_nodes_while_the_pool_cannot_grow(cluster: 
     );
 }
 
-/// As if a cloud has run out of machines and does not say so: the group grows, but its machines never become ready. The first
-/// Pods wait for `--max-node-provision-time`, 15 minutes by default.
+/// As if a cloud has run out of machines and does not say so: the group grows, but its machines never become ready. The
+/// first Pods wait for `--max-node-provision-time`, 15 minutes by default.
 pub(crate) async fn pods_run_on_plain_nodes_if_pool_machines_never_get_ready(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = vec!["--expander=priority", "--max-node-provision-time=10s"];
@@ -308,7 +308,8 @@ pub(crate) async fn nodes_are_removed_if_their_pods_fit_elsewhere(cluster: &Clus
     autoscaler.until_nodes("multi", 0).await;
 }
 
-/// tolerarch has only the rights that the chart gives for discovery. It sees no groups without nodes: without any nodes, the pool's own platforms count.
+/// tolerarch has only the rights that the chart gives for discovery. It sees no groups without nodes: without any nodes,
+/// the pool's configured platforms count.
 pub(crate) async fn discovered_pools_follow_created_and_removed_nodes(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let taints = json!([{"key": WIDE, "value": "true", "effect": "NoSchedule"}]);

@@ -57,8 +57,8 @@ pub(crate) fn tolerated(creations: &[Creation]) -> usize {
         .count()
 }
 
-/// Returns how many Pods stayed unchanged. Pods that took at least `patience` do not count if the machine was too busy: if a
-/// Pod that tolerarch is not called for took that long, too. `without` is the longest duration of such a Pod.
+/// Returns how many Pods stayed unchanged. Pods that took at least `patience` do not count if the machine was too busy:
+/// if a Pod that tolerarch is not called for took that long, too. `without` is the longest duration of such a Pod.
 pub(crate) fn unchanged(creations: &[Creation], without: Duration, patience: Duration) -> usize {
     let is_excused = |took| took >= patience && without >= patience;
     creations

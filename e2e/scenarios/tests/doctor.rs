@@ -228,7 +228,8 @@ async fn replace(webhooks: &Api<MutatingWebhookConfiguration>, name: &str, new: 
         .unwrap();
 }
 
-/// Waits until these checks fail with messages that contain these texts: the API server applies changes only after some time.
+/// Waits until these checks fail with messages that contain these texts: the API server applies changes only after some
+/// time.
 async fn until_found(cluster: &Cluster, namespace: &Namespace, expected: &[(&str, &str)]) {
     until_ok(&format!("doctor finds {expected:?}"), async || {
         let run = run_doctor(cluster, namespace, &json!({})).await;

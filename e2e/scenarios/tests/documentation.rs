@@ -280,8 +280,8 @@ async fn prepare(admin: &AdminCluster, registry: &Registry, limited: &Registry, 
         .await;
 }
 
-/// Causes what the runbooks look for in the log: a Pod that gets the toleration, registries that are down or limit requests,
-/// and a certificate that cannot be used.
+/// Causes what the runbooks look for in the log: a Pod that gets the toleration, registries that are down or limit
+/// requests, and a certificate that cannot be used.
 async fn fill_the_log(admin: &AdminCluster, tolerarch: &Tolerarch, limited: &Registry, pki: &Pki) {
     let pods = Api::<Pod>::namespaced(admin.client.clone(), "default");
     let create = async |name: &str, image: &str| {

@@ -136,7 +136,8 @@ impl<'c> Setup<'c> {
         namespace.dry_run(&next).await.unwrap().tolerates_pool()
     }
 
-    /// A tenant writes a termination message, or chooses a program that fails, with an image that others run, on both nodes.
+    /// A tenant writes a termination message, or chooses a program that fails, with an image that others run, on both
+    /// nodes.
     async fn forged_failures_affect_only_their_namespace(&self) {
         let written =
             json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error"});
@@ -428,8 +429,8 @@ async fn until_operator_settles(team: &Namespace, mut owned: Value) -> usize {
     }
 }
 
-/// Gives the controller the right that the chart gives with `controller.evictFailed`. Asserts that a disruption budget refuses
-/// an eviction.
+/// Gives the controller the right that the chart gives with `controller.evictFailed`. Asserts that a disruption budget
+/// refuses an eviction.
 async fn allow_evictions(team: &Namespace, home: &Namespace, controller_account: &PathBuf) {
     let account = format!("{RELEASE}-controller");
     let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": home.name});

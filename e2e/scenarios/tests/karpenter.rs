@@ -99,8 +99,8 @@ async fn scale(cluster: &Cluster, namespace: &Namespace, tag: &str, replicas: u3
     namespace.apply(&deployment(tag, replicas, &pod)).await;
 }
 
-/// Returns a Pod that needs a whole machine of Karpenter. With spare room, Pods with the toleration would also run on a plain
-/// node that was created for another Pod.
+/// Returns a Pod that needs a whole machine of Karpenter. With spare room, Pods with the toleration would also run on a
+/// plain node that was created for another Pod.
 fn machine_pod(image: &str) -> Value {
     let mut pod = pod(&[image]);
     pod["spec"]["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});

@@ -29,7 +29,8 @@ pub(crate) async fn pods_of_the_manifests_are_created_unchanged(cluster: &Cluste
     );
 }
 
-/// The shipped Deployment, on nodes without a zone. Otherwise the scheduler would choose the emptier node for both replicas.
+/// The shipped Deployment, on nodes without a zone. Otherwise the scheduler would choose the emptier node for both
+/// replicas.
 pub(crate) async fn replicas_run_on_different_nodes_without_zones(cluster: &Cluster) {
     const SPREAD: &str = "e2e.tolerarch.io/spread";
     let namespace = cluster.namespace_opted_out("spread").await;

@@ -1,5 +1,5 @@
-//! Files of nodes that tolerarch uses as they are: `hosts.toml` with a mirror and a private authority, and a credential plugin
-//! of the kubelet. Each is tested with a right and a wrong configuration.
+//! Files of nodes that tolerarch uses as they are: `hosts.toml` with a mirror and a private authority, and a credential
+//! plugin of the kubelet. Each is tested with a right and a wrong configuration.
 
 use std::fs;
 use std::path::Path;

@@ -18,13 +18,13 @@ use crate::creations::{Creation, PATIENCE, Times, failures, tolerated, unchanged
 const RATE: u32 = 10;
 /// For one Pod of so many, tolerarch is not called.
 const UNSEEN: usize = 5;
-/// The maximum duration of a creation, beyond what it takes without tolerarch: far more than it takes even on a busy machine,
-/// where replicas and nodes are down for minutes.
+/// The maximum duration of a creation, beyond what it takes without tolerarch: far more than it takes even on a busy
+/// machine, where replicas and nodes are down for minutes.
 pub(crate) const LONGEST: Duration = Duration::from_secs(20);
 /// The timeout in the webhook configuration.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many Pods may stay unchanged because they were sent to a replica that had ended. On an idle machine it is one or two;
-/// if every call went there, it would be some hundred.
+/// How many Pods may stay unchanged because they were sent to a replica that had ended. On an idle machine it is one or
+/// two; if every call went there, it would be some hundred.
 pub(crate) const HELD_UP: usize = 50;
 /// The namespace and the name of the installation.
 pub(crate) const TOLERARCH: &str = "tolerarch";
@@ -272,8 +272,8 @@ pub(crate) async fn create_during(
     create_at_rate_during(cluster, RATE, event).await
 }
 
-/// Creates Pods at a rate until `event` is over, and some for which tolerarch is not called, which show how slow the cluster
-/// is. Asserts that no creation fails. Returns the creations with tolerarch, and the longest duration without it.
+/// Creates Pods at a rate until `event` is over, and some for which tolerarch is not called, which show how slow the
+/// cluster is. Asserts that no creation fails. Returns the creations with tolerarch, and the longest duration without it.
 pub(crate) async fn create_at_rate_during(
     cluster: &Cluster,
     rate: u32,

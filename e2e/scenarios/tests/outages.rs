@@ -27,8 +27,8 @@ const SYNC: Duration = Duration::from_secs(600);
 /// So many creations probably reach all replicas.
 const REPLIES: usize = 20;
 
-/// A replica's process is stopped: its connections stay open, and nothing answers. The API server waits once for each of its
-/// connections, as long as the configuration says. Both replicas hang in turn, as one may have no connections.
+/// A replica's process is stopped: its connections stay open, and nothing answers. The API server waits once for each of
+/// its connections, as long as the configuration says. Both replicas hang in turn, as one may have no connections.
 pub(crate) async fn hanging_replica_delays_few_pods_and_fails_none(cluster: &Cluster) {
     roll_out(cluster).await;
     for (node, timeout) in cluster.node_names().into_iter().zip([SHORTER, TIMEOUT]) {
@@ -85,7 +85,8 @@ async fn hang(cluster: &Cluster, node: &str) {
     until_ready(2).await;
 }
 
-/// A process in the cgroup of each replica takes the remaining memory, and the kernel kills the replica first, then the process.
+/// A process in the cgroup of each replica takes the remaining memory, and the kernel kills the replica first, then the
+/// process.
 pub(crate) async fn pods_are_created_while_replicas_run_out_of_memory(cluster: &Cluster) {
     limit(cluster, HALF).await;
     let replicas_before = replicas(cluster).await;
@@ -118,8 +119,9 @@ async fn limit(cluster: &Cluster, memory: &str) {
     }
 }
 
-/// Takes memory in the cgroup of a replica until the process is killed, too. Raises `oom_score_adj` of the replica, so that the
-/// kernel kills it first: otherwise their sizes and the runtime's setting would decide. Raising it needs no capability.
+/// Takes memory in the cgroup of a replica until the process is killed, too. Raises `oom_score_adj` of the replica, so
+/// that the kernel kills it first: otherwise their sizes and the runtime's setting would decide. Raising it needs no
+/// capability.
 async fn exhaust(cluster: &Cluster, replica: &Pod) {
     let status = replica
         .status
@@ -156,9 +158,9 @@ fn was_killed(replica: &Pod) -> bool {
     })
 }
 
-/// With a full disk, a kubelet evicts Pods and accepts no new ones. Here its threshold says that the disk is full. Pods have
-/// one second to end (`immediateEvictionGracePeriodSeconds` in kubelet's eviction_manager.go), and kube-proxy applies changes
-/// once a second: on a busy machine the API server may still call a replica that has ended.
+/// With a full disk, a kubelet evicts Pods and accepts no new ones. Here its threshold says that the disk is full. Pods
+/// have one second to end (`immediateEvictionGracePeriodSeconds` in kubelet's eviction_manager.go), and kube-proxy
+/// applies changes once a second: on a busy machine the API server may still call a replica that has ended.
 pub(crate) async fn pods_are_created_while_the_disk_of_a_node_is_full(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();

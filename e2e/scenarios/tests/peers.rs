@@ -21,8 +21,8 @@ struct Documented {
     page: &'static str,
     /// The columns of its table: the tool alone, and both.
     columns: [&'static str; 2],
-    /// The outcomes of a Pod for both architectures if a third webhook adds a sidecar for amd64 after both tools: with the tool
-    /// called before tolerarch, and after it.
+    /// The outcomes of a Pod for both architectures if a third webhook adds a sidecar for amd64 after both tools: with
+    /// the tool called before tolerarch, and after it.
     with_sidecar: [&'static str; 2],
 }
 
@@ -95,8 +95,8 @@ pub(crate) async fn pods_end_as_documented_beside_archaware_controller(cluster: 
             let what = format!("archaware-controller has handled {row}");
             until(&what, async || has_handled(&archaware, &name).then_some(())).await;
             let changed = namespace.pods().get(&name).await.unwrap();
-            // Other tolerations than its own stay single. Its own may appear twice: it handles two events of a Pod independently
-            // (pod.go:275-315).
+            // Other tolerations than its own stay single. Its own may appear twice: it handles two events of a Pod
+            // independently (pod.go:275-315).
             let tolerations = normalized_tolerations(&changed);
             for toleration in normalized_tolerations(&created) {
                 let times = tolerations

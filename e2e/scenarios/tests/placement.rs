@@ -146,7 +146,7 @@ pub(crate) async fn every_kind_of_workload_gets_the_toleration(cluster: &Cluster
     for (_, object) in &workloads {
         namespace.apply(object).await;
     }
-    // Creates a Job as `kubectl create job --from=cronjob/cron` does; the CronJob itself creates one a year.
+    // Creates a Job as `kubectl create job --from=cronjob/cron` does. The CronJob is suspended.
     let mut job = workloads[3].1["spec"]["jobTemplate"].clone();
     job["apiVersion"] = "batch/v1".into();
     job["kind"] = "Job".into();

@@ -196,8 +196,8 @@ async fn until_pools(karpenter: &Karpenter, expected: &[(String, String)], what:
     .await;
 }
 
-/// By default the autoscaler creates a Pod of the buffer's template as a dry run, so the webhook for Pods is enough. Without
-/// the dry run it reads the PodTemplate: the user's, or the one that it creates from a Deployment.
+/// By default the autoscaler creates a Pod of the buffer's template as a dry run, so the webhook for Pods is enough.
+/// Without the dry run it reads the PodTemplate: the user's, or the one that it creates from a Deployment.
 pub(crate) async fn cluster_autoscaler_prepares_nodes_for_buffers(cluster: &Cluster) {
     const AS_STORED: &str = "--capacity-buffer-pod-dry-run-enabled=false";
     let by_template = json!({"podTemplateRef": {"name": "web"}});

@@ -74,8 +74,8 @@ impl<'a> Setup<'a> {
             Some(start_registry(Registry::builder().pki(pki).listen(self.address)).await);
     }
 
-    /// Asserts that a Pod with the second image, whose lookup fails, is created unchanged by an answer of tolerarch. Returns
-    /// how long the creation took.
+    /// Asserts that a Pod with the second image, whose lookup fails, is created unchanged by an answer of tolerarch.
+    /// Returns how long the creation took.
     async fn assert_created_unchanged(&self) -> Duration {
         let failed_before = self.cluster.failed_open_in(&self.namespace).await;
         let start = Instant::now();

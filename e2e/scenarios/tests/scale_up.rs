@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 const PODS: usize = 300;
 const ROUNDS: usize = 7;
-/// How many times as long it may take. On an idle machine it takes less than 1.5 times as long. Nearly all of the difference
-/// is what any webhook costs the API server: 2 ms of CPU time for each Pod, to call it and to apply its patch. That is much if
-/// other programs use the same few cores. If Pods waited for lookups one after the other, it would exceed this.
+/// How many times as long it may take. On an idle machine it takes less than 1.5 times as long. Nearly all of the
+/// difference is what any webhook costs the API server: 2 ms of CPU time for each Pod, to call it and to apply its
+/// patch. That is much if other programs use the same few cores. If Pods waited for lookups one after the other, it
+/// would exceed this.
 const MAXIMUM_RATIO: f64 = 10.0;
 
 /// A namespace whose Pods are decided in one way, and how long they took in each round.
@@ -132,8 +133,8 @@ pub(crate) async fn warm_deployment_is_bound_about_as_fast_as_without_webhook(cl
     println!(
         "  connections opened by {ROUNDS} bursts: {to_tolerarch} to tolerarch, {to_stub} to the stub"
     );
-    // The API server decides how many calls reuse a connection. If tolerarch closed connections, it would get one for each call,
-    // twice as many as a stub that closes none.
+    // The API server decides how many calls reuse a connection. If tolerarch closed connections, it would get one for
+    // each call, twice as many as a stub that closes none.
     assert!(
         2 * to_tolerarch < 3 * to_stub,
         "{to_tolerarch} of {} calls, {to_stub} to the stub",

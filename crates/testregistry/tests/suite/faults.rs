@@ -1,4 +1,5 @@
-//! Faults as a client sees them. To show that an answer is missing and not late, tests wait for the answer of another request.
+//! Faults as a client sees them. To show that an answer is missing and not late, tests wait for the answer of another
+//! request.
 
 use std::io::ErrorKind;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Upgrades from the previous release to this one, rolls back, and upgrades again. Each release uses what the other has left:
-//! the authority of the certificates, answers in the shared cache, and the record of failed images.
+//! Upgrades from the previous release to this one, rolls back, and upgrades again. Each release uses what the other has
+//! left: the authority of the certificates, answers in the shared cache, and the record of failed images.
 
 use std::collections::BTreeSet;
 
