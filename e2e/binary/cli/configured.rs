@@ -344,7 +344,7 @@ async fn unreadable_configuration_decides_nothing() {
             for arguments in commands {
                 let output = run(&cli, Some(&served), arguments).await;
                 let names_the_fix = output.stderr.contains("cannot be read: ")
-                    && output.stderr.contains("name a file with --config");
+                    && output.stderr.contains("--config FILE");
                 assert_eq!(
                     (output.status, &*output.stdout),
                     (Some(1), ""),
