@@ -177,7 +177,7 @@ mod tests {
     use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
     #[tokio::test]
-    async fn work_begins_anew_when_the_settings_change_and_leaves_no_fault() {
+    async fn changed_settings_restart_the_work_and_clear_faults() {
         let bench = TestEngine::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
+    async fn changes_are_limited_and_namespaces_do_not_block_each_other() {
         let bench = TestEngine::new().await;
         let lists = Lists::start().await;
         let objects = Objects::start().await;

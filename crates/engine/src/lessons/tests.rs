@@ -192,7 +192,7 @@ fn entries_of_earlier_releases_count_only_for_their_namespace() {
 }
 
 #[test]
-fn recreating_owner_counts_only_with_its_kind_name_and_namespace() {
+fn recreating_owner_is_matched_by_kind_name_and_namespace() {
     let mut record = Lessons::default();
     assert!(
         record.record(owner("one", "team"), now())

@@ -239,7 +239,7 @@ fn answers_of_helpers_are_read_as_docker_reads_them() {
 }
 
 #[test]
-fn answers_of_plugins_are_read_as_strictly_as_kubelet_reads_them() {
+fn plugins_answers_are_read_as_strictly_as_by_kubelet() {
     let dir = TestDir::new();
     dir.program("bin/plugin", "");
     let mut plugins = provider::read(PROVIDERS, &dir.path("bin"), &[]).unwrap();
