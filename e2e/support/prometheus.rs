@@ -94,7 +94,6 @@ impl Prometheus {
 fn spawn(directory: &Path, address: SocketAddr) -> std::io::Result<Child> {
     let config = directory.join("prometheus.yaml");
     let data = directory.join("data");
-    let log = fs::File::create(directory.join("log"))?;
     Command::new("prometheus")
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.tsdb.path={}", data.display()))
