@@ -28,7 +28,7 @@ impl PersonalityTest {
     /// Starts a server with a personality, and a client with the settings for these needs.
     async fn of(personality: &'static Personality, is_private: bool, needs: Needs) -> Self {
         let internet = Internet::start(Arc::new(Pki::new())).await;
-        let running = personality.start(&internet, private).await;
+        let running = personality.start(&internet, is_private).await;
         let directory = tempfile::tempdir().unwrap();
         let ca = directory.path().join("ca.crt");
         std::fs::write(&ca, internet.pki().ca_pem()).unwrap();
