@@ -153,7 +153,7 @@ impl<'a> Description<'a> {
         }
     }
 
-    /// NameRules an item of a list.
+    /// Names an item of a list.
     pub(super) fn item(self, at: usize) -> Self {
         self.named(format!("[{at}]"))
     }

@@ -10,7 +10,7 @@ use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
 /// Maximum number of Pods. Above it, the namespace with the most bytes loses Pods.
 pub(super) const PODS: usize = 20_000;
-/// Maximum bytes of all Pods: 20,000 usual Pods have about 60 MiB.
+/// Maximum bytes of all Pods: 20,000 usual Pods have about 60 MiB. Above it as well, that namespace loses Pods.
 const BYTES: usize = 64 << 20;
 /// Maximum bytes of a Pod beside its facts and labels.
 const POD: usize = 1024;
@@ -162,8 +162,8 @@ impl Pods {
     }
 
     /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy.
-    /// Namespaces with the fewest busy Pods come first, up to [`OF_NAMESPACE`]; within a namespace, the Pods that were
-    /// due first.
+    /// Pods of the namespaces with the fewest busy Pods come first, up to [`OF_NAMESPACE`]; of these, the Pods that were
+    /// due first, whatever their namespace.
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy = HashMap::<String, usize>::new();

@@ -215,12 +215,12 @@ async fn faults_of_certificates_and_components_are_reported() {
             "a component has failed",
             |cluster| {
                 *cluster.at(READYZ) = json!(
-                    "[-]configuration failed: its file is not valid; the old one goes on\n[+]serving ok\nreadyz check passed\n"
+                    "[-]configuration failed: its file is not valid; the previous configuration stays in use\n[+]serving ok\nreadyz check passed\n"
                 );
             },
             &[(
                 "components",
-                "Pod tolerarch-1: configuration failed: its file is not valid; the old one goes on",
+                "Pod tolerarch-1: configuration failed: its file is not valid; the previous configuration stays in use",
                 "log",
             )],
         ),
