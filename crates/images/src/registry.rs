@@ -2,8 +2,8 @@
 //!
 //! References and the registries that they name are untrusted input. Bodies, counts, depths, redirects and addresses
 //! are all bounded (each bound is beside its use), and a credential goes only to the registry that it is for. The
-//! caller bounds the total time of a lookup. A failed request is not retried, because a Pod waits for the answer; only
-//! a reused connection that closes without an answer is replaced once (`net/transport.rs`).
+//! caller bounds the total time of a lookup. A failed request is not retried, because a Pod waits for the answer. Only
+//! an idempotent one is sent once more if a reused connection closes without an answer (`net/transport.rs`).
 //!
 //! Each of these modules imports only those before it: `digest`, `link`, `manifest`, `metrics`, `target` and `trace`,
 //! which do no I/O; `error`, `response`, `net`, `hosts`, `auth`, `client`, `platforms` and `tags`.

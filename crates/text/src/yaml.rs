@@ -8,7 +8,7 @@ mod scalar;
 
 use std::collections::HashMap;
 
-use events::{Event, Events, Scalar};
+use events::{Event, Events, Refusal, Scalar};
 
 pub use events::Fault;
 pub use node::{Data, Key, KeyKind, Node};
@@ -75,16 +75,7 @@ enum KeyNode {
     Merge,
 }
 
-/// Reason why a node is refused.
-#[derive(Clone, Copy)]
-enum Refusal {
-    /// go-yaml refuses the node as well.
-    Invalid(&'static str),
-    /// go-yaml may read the node.
-    Own(&'static str),
-}
-
-const TOO_DEEP: Refusal = Refusal::Own("nested deeper than is read");
+const TOO_DEEP: Refusal = Refusal::Unsupported("nested deeper than is read");
 
 impl Reader {
     pub fn new(dialect: Dialect) -> Self {
@@ -119,8 +110,7 @@ impl Reader {
     fn take(&mut self, event: Event, line: usize) -> Result<(), Fault> {
         match self.add(event, line) {
             Ok(()) => Ok(()),
-            Err(Refusal::Invalid(message)) => Err(Fault::new(line, message)),
-            Err(Refusal::Own(message)) => Err(Fault::own(line, message)),
+            Err(refusal) => Err(refusal.at(line)),
         }
     }
 
@@ -222,7 +212,7 @@ impl Reader {
     fn close(&mut self, node: Node, anchor: Option<String>) -> Result<(), Refusal> {
         self.nodes += 1;
         if self.nodes > NODES {
-            return Err(Refusal::Own("more nodes than are read"));
+            return Err(Refusal::Unsupported("more nodes than are read"));
         }
         if let Some(anchor) = anchor {
             // The anchor has a copy, which counts like the copies of aliases.
@@ -251,7 +241,7 @@ fn charge(remaining: &mut usize, bytes: usize) -> Result<(), Refusal> {
             *remaining = rest;
             Ok(())
         }
-        None => Err(Refusal::Own(
+        None => Err(Refusal::Unsupported(
             "anchors and aliases that expand to more than is read",
         )),
     }
@@ -287,7 +277,7 @@ fn key(node: Node) -> Result<Key, Refusal> {
         Data::Number(number) => KeyKind::Float(number.as_f64().unwrap_or_default()),
         Data::Null => return Err(Refusal::Invalid("a key that is null")),
         Data::List(_) | Data::Map(_) => {
-            return Err(Refusal::Own("a key that is a list or a mapping"));
+            return Err(Refusal::Unsupported("a key that is a list or a mapping"));
         }
     };
     let text = match &*node.into_text().unwrap_or_default() {

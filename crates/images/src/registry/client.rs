@@ -60,9 +60,9 @@ struct Failures {
     /// Failure of an endpoint that got no request ([`Error::Crowded`]). It outweighs all others, because that endpoint
     /// may be the one that has the image.
     crowded: Option<Error>,
-    /// Failure of the registry itself, or else the first failure of a mirror.
+    /// Failure of the registry itself, or of names that are not understood, or else the first failure of a mirror.
     other: Option<Error>,
-    /// True if a mirror gave an answer, whatever it was.
+    /// True if a mirror answered with anything but a status of 500 or above.
     mirror_answered: bool,
 }
 

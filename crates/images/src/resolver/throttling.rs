@@ -149,7 +149,7 @@ impl Throttling {
         });
     }
 
-    /// Drops repositories whose pause is over, and accounts that were not throttled for long.
+    /// Drops repositories whose pause is over, and accounts for which nothing has been recorded within `REMEMBERED`.
     fn drop_expired(&mut self, now: Instant) {
         self.repositories.retain(|throttled| now < throttled.until);
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now < at + REMEMBERED);

@@ -111,7 +111,9 @@ impl Priorities {
 fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
     let document = match yaml::read_first(source, Dialect::Kubernetes) {
         Ok(document) => document,
-        Err(fault) if fault.is_own() => return Err(PrioritiesError::Unknown(fault.to_string())),
+        Err(fault) if fault.is_unsupported() => {
+            return Err(PrioritiesError::Unknown(fault.to_string()));
+        }
         Err(fault) => return Err(PrioritiesError::Invalid(fault.to_string())),
     };
     let Some(document) = document else {

@@ -33,36 +33,56 @@ pub struct Fault {
     /// Counted from 1.
     pub line: usize,
     pub message: String,
-    is_own: bool,
+    is_unsupported: bool,
 }
 
 impl Fault {
-    /// Makes a fault for which go-yaml refuses the text as well.
+    /// Makes a fault for which [`Fault::is_unsupported`] is false.
     pub fn new(line: usize, message: impl Into<String>) -> Self {
         Self {
             line,
             message: message.into(),
-            is_own: false,
+            is_unsupported: false,
         }
     }
 
-    /// Makes a fault of a text that go-yaml may read.
-    pub(super) fn own(line: usize, message: &str) -> Self {
+    /// Makes a fault of a text that this reader does not support, and go-yaml may read.
+    pub(super) fn unsupported(line: usize, message: &str) -> Self {
         Self {
-            is_own: true,
+            is_unsupported: true,
             ..Self::new(line, message)
         }
     }
 
-    /// Returns whether go-yaml may read the text: it is refused for one of the forms above, or for a bound.
-    pub fn is_own(&self) -> bool {
-        self.is_own
+    /// Returns whether this reader alone refuses the text, so that go-yaml may read it: for one of the forms above, for
+    /// a key or a number that JSON lacks, or for a bound.
+    pub fn is_unsupported(&self) -> bool {
+        self.is_unsupported
     }
 
     /// Returns the fault in a text that begins after this number of lines of the file.
     pub(super) fn behind(mut self, lines: usize) -> Self {
         self.line += lines;
         self
+    }
+}
+
+/// Reason why a node is refused.
+#[derive(Clone, Copy)]
+pub(super) enum Refusal {
+    /// go-yaml refuses the node as well.
+    Invalid(&'static str),
+    /// go-yaml may read the node.
+    Unsupported(&'static str),
+}
+
+impl Refusal {
+    /// Returns the fault of a node on a line.
+    pub(super) fn at(self, line: usize) -> Fault {
+        match self {
+            Self::Invalid(message) => Fault::new(line, message),
+            Self::Unsupported(message) => Fault::unsupported(line, message),
+        }
     }
 }
 
@@ -204,7 +224,7 @@ impl<'t> Events<'t> {
             Err(_) => {
                 self.has_ended = true;
                 let line = self.text.matches('\n').count() + 1;
-                Err(Fault::own(
+                Err(Fault::unsupported(
                     line,
                     "not YAML: a tag (!) directly before a comma",
                 ))
@@ -226,19 +246,19 @@ impl<'t> Events<'t> {
         if rest.starts_with(':') {
             message += " (in brackets, quote what begins or ends with a colon)";
         }
-        let mut is_own = problem.contains(COLON);
+        let mut is_unsupported = problem.contains(COLON);
         if rest.starts_with("\\'") {
             message += " (double quotes have no \\')";
-            is_own = true;
+            is_unsupported = true;
         }
         if let (Some(context), Some(begin)) = (error.context(), error.context_mark()) {
             message += &format!(", {context} (line {})", begin.line + 1);
-            is_own |= context.contains(TAG);
+            is_unsupported |= context.contains(TAG);
         }
         Fault {
             line: number(mark.line) + 1,
             message,
-            is_own,
+            is_unsupported,
         }
     }
 }

@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Number;
 
-use super::Refusal;
+use super::events::Refusal;
 use super::node::Data;
 
 /// Prefix of the tags that YAML itself defines; in documents, `!!`.
@@ -62,7 +62,7 @@ fn by_form(text: String) -> Result<Data, Refusal> {
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
             Ok(Data::Bool(false))
         }
-        _ if is_beyond_json(&text) => Err(Refusal::Own("a number that JSON does not have")),
+        _ if is_beyond_json(&text) => Err(Refusal::Unsupported("a number that JSON does not have")),
         _ => match number(&text) {
             Some(number) => Ok(Data::Number(number)),
             None => Ok(Data::Text(text)),

@@ -106,8 +106,9 @@ impl Activity {
         state.cut_off || state.stage != Stage::Answering
     }
 
-    /// Returns `Some` if the connection has to close because its client has sent nothing for too long; `Some(true)` if
-    /// it has to close at once. `first`: the maximum time until the first request. `idle`: until each further one.
+    /// Returns `Some(true)` if the connection has to close at once: the head of a request is not complete within
+    /// `CLIENT_TIME` of its first byte, however many bytes have arrived since. Returns `Some(false)` if it has to close
+    /// because no request begins. `first`: the maximum time until the first request. `idle`: until each further one.
     pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<bool> {
         let state = self.state.lock();
         if state.stage == Stage::Head && state.since.elapsed() > CLIENT_TIME {
