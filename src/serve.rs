@@ -38,15 +38,15 @@ pub use controller::run as run_controller;
 pub use error::ServeError;
 use metrics::Families;
 use process::{Process, address, listen};
-pub use snapshot::Discovered;
+pub use snapshot::ClusterState;
 use snapshot::Live;
 
-/// Builds the snapshot by which `serve` would decide, for the commands. `traces` records the requests to registries.
+/// Builds, for the commands, the snapshot from which `serve` would decide. `traces` records the requests to registries.
 pub fn snapshot(
     config: &Config,
     environment: &Environment,
     traces: Option<Traces>,
-    discovered: Option<&Discovered>,
+    cluster_state: Option<&ClusterState>,
 ) -> Result<Snapshot, ServeError> {
     let metrics = Metrics::new([])?;
     let families = Families::register(&metrics, &metrics)?;
@@ -59,11 +59,11 @@ pub fn snapshot(
         environment,
         None,
     )?;
-    let Some(discovered) = discovered else {
+    let Some(state) = cluster_state else {
         return Ok(snapshot);
     };
-    let discovery = Discovery::of(&config.policy.pools, &discovered.inventory);
-    let (policy, profiles) = snapshot::policies(config, discovery, discovered.is_complete);
+    let discovery = Discovery::of(&config.policy.pools, &state.inventory);
+    let (policy, profiles) = snapshot::policies(config, discovery, state.is_complete);
     Ok(Snapshot {
         policy,
         profiles,

@@ -181,7 +181,7 @@ async fn unreadable_file_of_one_host_does_not_affect_others() {
         patch(&verdict)
     );
     let line = program
-        .logged("TLS with a host cannot be set up; the others are not affected")
+        .logged("TLS with a host cannot be set up; other hosts are not affected")
         .await;
     assert!(
         line["fault"]

@@ -1,7 +1,7 @@
 //! NodePools and nodes of a cluster, which show its pools, read once with the user's own rights.
 
 use crate::config::Discover;
-use crate::serve::Discovered;
+use crate::serve::ClusterState;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError, UserClient};
 use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind, selected_labels};
@@ -52,7 +52,7 @@ impl ClusterNodes {
 
     /// Returns the discovered pools and platforms, and notes: lists that could not be read, mismatches with the
     /// configured pools, warnings.
-    pub(super) fn discovered(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
+    pub(super) fn discovered(self, configured: &[Pool]) -> (ClusterState, Vec<String>) {
         let Self {
             inventory,
             mut notes,
@@ -63,11 +63,11 @@ impl ClusterNodes {
         let discovery = Discovery::of(configured, &inventory);
         notes.extend(discovery.mismatches());
         notes.extend(discovery.warnings);
-        let discovered = Discovered {
+        let state = ClusterState {
             inventory,
             is_complete,
         };
-        (discovered, notes)
+        (state, notes)
     }
 }
 

@@ -108,13 +108,13 @@ impl Session {
             mut notes,
             ..
         } = configured;
-        let mut discovered = None;
+        let mut cluster_state = None;
         if let Some(client) = client {
             if config.discover.is_on() {
                 let pools = &config.policy.pools;
                 let cluster_nodes = ClusterNodes::read(client, config.discover, pools).await?;
-                let (from_cluster, warnings) = cluster_nodes.discovered(pools);
-                discovered = Some(from_cluster);
+                let (state, warnings) = cluster_nodes.discovered(pools);
+                cluster_state = Some(state);
                 notes.extend(warnings);
             }
             notes.extend(client.take_left_out());
@@ -128,7 +128,7 @@ impl Session {
             &config,
             &shared.environment,
             Some(traces.clone()),
-            discovered.as_ref(),
+            cluster_state.as_ref(),
         )?;
         let snapshot = Snapshot {
             lessons: lessons.into(),

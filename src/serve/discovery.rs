@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
-use super::snapshot::{Discovered, Live};
+use super::snapshot::{ClusterState, Live};
 use crate::config::Discover;
 use tolerarch_kubernetes::cluster::{self, Change, ClusterError, Known, Node, NodePool, Watcher};
 use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
@@ -100,7 +100,7 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
 
 impl Discoverer {
     pub(super) fn new(discover: Discover, watcher: Watcher, live: Live) -> Self {
-        let labels = live.selected_labels();
+        let labels = live.selected_label_keys();
         Self {
             watcher,
             live,
@@ -136,7 +136,7 @@ impl Discoverer {
                     self.nodes.apply(change, |node: Node| NodeKind::of(&node, &self.labels))
                 }
                 _ = ticks.tick() => {
-                    let labels = self.live.selected_labels();
+                    let labels = self.live.selected_label_keys();
                     if labels != self.labels {
                         // A new configuration selects pools by other labels: list the nodes again with these.
                         self.labels = labels;
@@ -162,7 +162,7 @@ impl Discoverer {
         let node_pools = self.node_pools.objects.objects().values().cloned();
         let inventory = Inventory::of(node_pools, self.nodes.objects.objects().values());
         let is_complete = self.node_pools.is_complete() && self.nodes.is_complete();
-        self.live.discovered(Discovered {
+        self.live.publish_cluster_state(ClusterState {
             inventory,
             is_complete,
         });

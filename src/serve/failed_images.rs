@@ -41,7 +41,7 @@ impl Record {
                     }
                     if maps.take(change, |map: ConfigMap| record(&map).to_owned()) {
                         let text = maps.objects().values().next().map_or("", String::as_str);
-                        self.live.learned(Lessons::of_text(text, Timestamp::now()));
+                        self.live.publish_lessons(Lessons::of_text(text, Timestamp::now()));
                     }
                 }
                 _ = ticks.tick() => {}

@@ -129,7 +129,7 @@ impl Process {
         if discover.is_on() {
             self.follow_cluster(live, discover)?;
         }
-        if controller.learn && (server.failed_images || live.controller.is_some()) {
+        if controller.learn && (server.failed_images || live.controller_settings.is_some()) {
             self.follow_failed_images(live, controller.failed_images())?;
         }
         if let Some(keeper) = shared_cache {

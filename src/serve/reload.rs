@@ -144,7 +144,7 @@ impl Follower {
         let result = outcome(reloaded.is_ok());
         metrics.reloads.with_label_values(&[result]).inc();
         metrics.last_reload.set(reloaded.is_ok().into());
-        let unchanged_keys = match reloaded {
+        let restart_keys = match reloaded {
             Ok(keys) => keys,
             Err(why) => return Some(State::Degraded(why)),
         };
@@ -152,10 +152,10 @@ impl Follower {
         // Fails only if logging has ended.
         let _ = self.levels.reload(targets(config.log.level));
         let changes = config.changes(&old).join(", ");
-        if unchanged_keys.is_empty() {
+        if restart_keys.is_empty() {
             tracing::info!(changes, "configuration reloaded");
         } else {
-            let restart = unchanged_keys.join(", ");
+            let restart = restart_keys.join(", ");
             tracing::warn!(
                 changes,
                 restart,
@@ -202,12 +202,12 @@ impl Follower {
         self.files = files(&loaded.config, &self.sources.environment);
         self.seen.named = fingerprint(&self.files);
         self.polled = self.seen.clone();
-        let unchanged_keys = self
+        let restart_keys = self
             .live
             .apply(loaded.config.clone())
             .map_err(|error| refuse(&error, UNUSABLE))?;
         loaded.log_warnings();
-        Ok(unchanged_keys)
+        Ok(restart_keys)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Builds the snapshot by which Pods are decided: at the start, on a reload, when the cluster changes, and for commands.
+//! Builds the snapshot from which decisions on Pods are made: at startup, on a reload, when the cluster changes, and
+//! for commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,15 +26,16 @@ use tolerarch_kubernetes::discovery::{self, Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Maximum number of faults of credentials or of hosts' TLS that are logged at a time: a directory may have thousands of
-/// files.
-const LOGGED_FAULTS: usize = 20;
-/// Maximum time for which the controller caches failures of registries. It looks images up again until they are known, and
-/// a circuit breaker protects a failing registry.
-const FAILURE: Duration = Duration::from_secs(1);
+/// Maximum number of faults that are logged at a time, for credentials and for hosts' TLS. A directory may have
+/// thousands of files.
+const MAX_LOGGED_FAULTS: usize = 20;
+/// Maximum time for which the controller caches a failure of a registry. The controller looks images up again until
+/// they are known, and a circuit breaker protects a failing registry.
+const MAX_FAILURE_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Builds the snapshot of this configuration. Blocks the thread while it reads files. Keeps the caches of `before`;
-/// without it, begins with the `shared` cache. `traces` record lookups, and `caller` is the account for the cluster.
+/// Builds the snapshot of this configuration. Blocks the thread while it reads files. The snapshot keeps the caches of
+/// the `previous` one. Without a previous one, it starts with the `shared` cache. `traces` record lookups, and `caller`
+/// is the account for the cluster.
 pub(super) fn load(
     config: &Config,
     metrics: &Families,
@@ -41,19 +43,19 @@ pub(super) fn load(
     traces: Option<Traces>,
     caller: Caller,
     environment: &Environment,
-    before: Option<&Snapshot>,
+    previous: Option<&Snapshot>,
 ) -> Result<Snapshot, ServeError> {
     let credentials = Credentials::load(
         &config.credentials,
         config.registries.private.clone(),
         caller,
         environment,
-        before.map(|before| &before.credentials),
+        previous.map(|previous| &previous.credentials),
     )
     .map_err(ServeError::Credentials)?;
     log_credential_faults(
         credentials.faults(),
-        before.map_or(&[], |before| before.credentials.faults()),
+        previous.map_or(&[], |previous| previous.credentials.faults()),
     );
     let settings = Settings {
         credentials: credentials.clone(),
@@ -62,18 +64,19 @@ pub(super) fn load(
     };
     let registry = Registry::load(settings, metrics.registry.clone())?;
     // The cluster has not been read yet.
-    let unread = Inventory::default();
-    let (policy, profiles) = policies(config, Discovery::of(&config.policy.pools, &unread), false);
+    let empty_inventory = Inventory::default();
+    let discovery = Discovery::of(&config.policy.pools, &empty_inventory);
+    let (policy, profiles) = policies(config, discovery, false);
     let Config { lookup, cache, .. } = config.clone();
     metrics.reviews.show(&policy.pools, profiles.keys());
     let budget = lookup.budget;
-    let resolver = match before {
-        Some(before) => before.resolver.reconfigured(registry, lookup, cache),
+    let resolver = match previous {
+        Some(previous) => previous.resolver.reconfigured(registry, lookup, cache),
         None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), shared),
     };
     log_tls_faults(
         resolver.tls_faults(),
-        before.map_or(&[], |before| before.resolver.tls_faults()),
+        previous.map_or(&[], |previous| previous.resolver.tls_faults()),
     );
     metrics.credentials.show(credentials.faults());
     Ok(Snapshot {
@@ -86,8 +89,9 @@ pub(super) fn load(
     })
 }
 
+/// What discovery has read from the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Discovered {
+pub struct ClusterState {
     pub inventory: Inventory,
     /// True if all kinds that discovery reads have been read.
     pub is_complete: bool,
@@ -101,42 +105,44 @@ pub(super) fn policies(
 ) -> (Policy, BTreeMap<String, Policy>) {
     let mut policy = config.policy.clone();
     policy.pools = discovery.pools.into_iter().map(|pool| pool.pool).collect();
-    // A group of nodes that is scaled to zero shows only in the platforms that its pool names.
-    let of_pools: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
+    // A node group that is scaled to zero has no nodes. Its platforms are known only from its pool.
+    let pool_platforms: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
     let mut profiles = config.policies(&policy);
     let placements = profiles.values_mut().map(|policy| &mut policy.placement);
     for rules in placements.chain([&mut policy.placement]) {
         if !rules.discovered {
             continue;
         }
-        let assumed = rules.platforms;
-        rules.platforms = of_pools.union(match discovery.platforms {
+        let configured = rules.platforms;
+        let platforms = match discovery.platforms {
             Some(discovered) if is_complete => discovered,
-            // Until discovery completes, also assume the configured platforms.
-            Some(discovered) => discovered.union(assumed),
-            None => assumed,
-        });
+            // Until discovery completes, the configured platforms are assumed as well.
+            Some(discovered) => discovered.union(configured),
+            None => configured,
+        };
+        rules.platforms = pool_platforms.union(platforms);
     }
     (policy, profiles)
 }
 
-/// Current snapshot of this process, and the sources from which it is built. Clones share both.
+/// The current snapshot of this process, and the sources from which it is built. Clones share both.
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) current: Current,
     pub(super) metrics: Families,
     pub(super) environment: Environment,
-    /// Settings of the controller for the tasks that follow them; `None` in the webhook.
-    pub(super) controller: Option<watch::Sender<ControllerSettings>>,
+    /// Sends the controller's settings to the tasks that follow them; `None` in the webhook.
+    pub(super) controller_settings: Option<watch::Sender<ControllerSettings>>,
     sources: Arc<Mutex<Sources>>,
 }
 
-/// Sources of snapshots. They are locked while a snapshot is published, so that no change is lost.
+/// Sources of snapshots. The sources are locked while a snapshot is published, so that no change is lost.
 struct Sources {
     config: Config,
     /// State of the cluster; `None` before the first reading.
-    discovered: Option<Discovered>,
-    warned: Vec<String>,
+    cluster_state: Option<ClusterState>,
+    /// Warnings of the last call of `refresh_policies`, which have been logged.
+    logged_warnings: Vec<String>,
 }
 
 impl Live {
@@ -145,10 +151,10 @@ impl Live {
         shared: Option<SharedCache>,
         metrics: Families,
         environment: Environment,
-        controller: Option<watch::Sender<ControllerSettings>>,
+        controller_settings: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Self, ServeError> {
         let snapshot = load(
-            &snapshot_config(&config, controller.is_some()),
+            &snapshot_config(&config, controller_settings.is_some()),
             &metrics,
             shared,
             None,
@@ -158,15 +164,15 @@ impl Live {
         )?;
         let sources = Arc::new(Mutex::new(Sources {
             config,
-            discovered: None,
-            warned: Vec::new(),
+            cluster_state: None,
+            logged_warnings: Vec::new(),
         }));
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
         Ok(Self {
             current,
             metrics,
             environment,
-            controller,
+            controller_settings,
             sources,
         })
     }
@@ -180,7 +186,7 @@ impl Live {
     }
 
     /// Returns the keys of the labels by which pools are selected.
-    pub(super) fn selected_labels(&self) -> BTreeSet<String> {
+    pub(super) fn selected_label_keys(&self) -> BTreeSet<String> {
         discovery::selected_labels(&self.sources.lock().config.policy.pools)
     }
 
@@ -190,47 +196,49 @@ impl Live {
         if !sources.config.discover.is_on() {
             return true;
         }
-        let discovered = sources.discovered.as_ref();
-        discovered.is_some_and(|discovered| discovered.is_complete)
+        match &sources.cluster_state {
+            Some(state) => state.is_complete,
+            None => false,
+        }
     }
 
-    /// Applies another configuration as a whole or not at all, with the last state of the cluster. Returns the keys that
-    /// need a restart. Blocks the thread while it reads files.
+    /// Applies another configuration as a whole or not at all, together with the last state of the cluster. Keys that
+    /// need a restart keep their values; returns those that differ. Blocks the thread while it reads files.
     pub(super) fn apply(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
-        let unchanged_keys = config.keep(&self.config());
-        let before = self.current.load_full();
-        let mut loaded = load(
-            &snapshot_config(&config, self.controller.is_some()),
+        let restart_keys = config.keep(&self.config());
+        let previous = self.current.load_full();
+        let mut snapshot = load(
+            &snapshot_config(&config, self.controller_settings.is_some()),
             &self.metrics,
             None,
             None,
             Caller::Service,
             &self.environment,
-            Some(&before),
+            Some(&previous),
         )?;
         let mut sources = self.sources.lock();
         sources.config = config;
-        if let Some((policy, profiles)) = self.merge(&mut sources) {
-            loaded.policy = policy;
-            loaded.profiles = profiles;
+        if let Some((policy, profiles)) = self.refresh_policies(&mut sources) {
+            snapshot.policy = policy;
+            snapshot.profiles = profiles;
         }
-        loaded.lessons = Arc::clone(&self.current.load_full().lessons);
-        self.current.store(Arc::new(loaded));
-        if let Some(controller) = &self.controller {
-            controller.send_replace(sources.config.controller.clone());
+        snapshot.lessons = Arc::clone(&self.current.load_full().lessons);
+        self.current.store(Arc::new(snapshot));
+        if let Some(settings) = &self.controller_settings {
+            settings.send_replace(sources.config.controller.clone());
         }
-        Ok(unchanged_keys)
+        Ok(restart_keys)
     }
 
-    /// Publishes a snapshot with this state of the cluster. Caches and credentials stay.
-    pub(super) fn discovered(&self, discovered: Discovered) {
+    /// Publishes a snapshot with this state of the cluster, if it changes the policies. Caches and credentials stay.
+    pub(super) fn publish_cluster_state(&self, state: ClusterState) {
         let mut sources = self.sources.lock();
-        sources.discovered = Some(discovered);
-        let Some((policy, profiles)) = self.merge(&mut sources) else {
+        sources.cluster_state = Some(state);
+        let Some((policy, profiles)) = self.refresh_policies(&mut sources) else {
             return;
         };
-        let before = self.current.load_full();
-        if policy == before.policy && profiles == before.profiles {
+        let previous = self.current.load_full();
+        if policy == previous.policy && profiles == previous.profiles {
             return;
         }
         let pools: Vec<String> = policy
@@ -242,94 +250,102 @@ impl Live {
         self.current.store(Arc::new(Snapshot {
             policy,
             profiles,
-            ..Snapshot::clone(&before)
+            ..Snapshot::clone(&previous)
         }));
     }
 
     /// Publishes a snapshot with the controller's lessons.
-    pub(super) fn learned(&self, lessons: Lessons) {
+    pub(super) fn publish_lessons(&self, lessons: Lessons) {
         let _sources = self.sources.lock();
-        let before = Snapshot::clone(&self.current.load_full());
+        let previous = self.current.load_full();
         self.current.store(Arc::new(Snapshot {
             lessons: Arc::new(lessons),
-            ..before
+            ..Snapshot::clone(&previous)
         }));
     }
 
-    /// Returns the policies with the state of the cluster; `None` if it has not been read.
-    fn merge(&self, sources: &mut Sources) -> Option<(Policy, BTreeMap<String, Policy>)> {
+    /// Returns the policies with the state of the cluster; `None` if the cluster has not been read. Also sets the
+    /// metrics of pools, and logs the warnings that the last call did not have.
+    fn refresh_policies(
+        &self,
+        sources: &mut Sources,
+    ) -> Option<(Policy, BTreeMap<String, Policy>)> {
         let Sources {
             config,
-            discovered,
-            warned,
+            cluster_state,
+            logged_warnings,
         } = sources;
-        let Discovered {
+        let ClusterState {
             inventory,
             is_complete,
-        } = discovered.as_ref()?;
+        } = cluster_state.as_ref()?;
         let discovery = Discovery::of(&config.policy.pools, inventory);
         let mismatches = &self.metrics.changes.mismatches;
         mismatches.reset();
         for pool in &discovery.pools {
+            let has_mismatch = !pool.mismatch().is_empty();
             let gauge = mismatches.with_label_values(&[&pool.pool.name]);
-            gauge.set((!pool.mismatch().is_empty()).into());
+            gauge.set(has_mismatch.into());
         }
         let mut warnings = discovery.warnings.clone();
         warnings.extend(discovery.mismatches());
-        for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {
-            tracing::warn!("{warning}");
+        for warning in &warnings {
+            if !logged_warnings.contains(warning) {
+                tracing::warn!("{warning}");
+            }
         }
-        *warned = warnings;
+        *logged_warnings = warnings;
         let (policy, profiles) = policies(config, discovery, *is_complete);
         self.metrics.reviews.show(&policy.pools, profiles.keys());
         Some((policy, profiles))
     }
 }
 
-/// Returns the configuration by which snapshots are built. In the controller, failures of registries are cached briefly.
+/// Returns the configuration from which snapshots are built. The controller caches failures of registries only briefly.
 fn snapshot_config(config: &Config, is_controller: bool) -> Config {
     let mut config = config.clone();
     if is_controller {
         let cache = &mut config.cache;
-        cache.timeout = cache.timeout.min(FAILURE);
-        cache.unreachable = cache.unreachable.min(FAILURE);
+        cache.timeout = cache.timeout.min(MAX_FAILURE_LIFETIME);
+        cache.unreachable = cache.unreachable.min(MAX_FAILURE_LIFETIME);
     }
     config
 }
 
-/// Logs the faults of sources of credentials, except those in `before`, which have been logged already.
-fn log_credential_faults(faults: &[SourceFault], before: &[SourceFault]) {
-    let new = || faults.iter().filter(|fault| !before.contains(fault));
-    for error in new().take(LOGGED_FAULTS) {
+/// Logs the faults of sources of credentials, except the `previous` faults, which have been logged already.
+fn log_credential_faults(faults: &[SourceFault], previous: &[SourceFault]) {
+    let mut new_faults: Vec<&SourceFault> = faults.iter().collect();
+    new_faults.retain(|fault| !previous.contains(fault));
+    for error in new_faults.iter().take(MAX_LOGGED_FAULTS) {
         let kept = error.kept;
-        tracing::error!(%error, kept, "a source of credentials cannot be used; the others are in use");
+        tracing::error!(%error, kept, "a source of credentials cannot be used; the other sources are in use");
     }
-    let more = new().count().saturating_sub(LOGGED_FAULTS);
+    let more = new_faults.len().saturating_sub(MAX_LOGGED_FAULTS);
     if more > 0 {
         tracing::error!(more, "more sources of credentials cannot be used");
     }
 }
 
-/// Logs the hosts with which TLS cannot be set up, except those in `before`, which have been logged already.
-fn log_tls_faults(faults: &[String], before: &[String]) {
-    let new = faults.iter().filter(|fault| !before.contains(fault));
-    for fault in new.take(LOGGED_FAULTS) {
+/// Logs the hosts with which TLS cannot be set up, except the `previous` faults, which have been logged already.
+fn log_tls_faults(faults: &[String], previous: &[String]) {
+    let new_faults = faults.iter().filter(|fault| !previous.contains(fault));
+    for fault in new_faults.take(MAX_LOGGED_FAULTS) {
         tracing::error!(
             fault,
-            "TLS with a host cannot be set up; the others are not affected"
+            "TLS with a host cannot be set up; other hosts are not affected"
         );
     }
 }
 
-/// Returns the paths that are read for this configuration, including those that a `hosts.toml` names. Blocks the thread while
-/// it reads these.
+/// Returns the paths that are read for this configuration, including the paths that a `hosts.toml` names. Blocks the
+/// thread while it reads the `hosts.toml` files.
 pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
-    // If the proxies are invalid, no file is read for registries.
+    // No file is read for registries if the proxies are invalid.
     if let Ok(settings) = config.registry_settings(environment) {
         files.extend(settings.files());
     }
-    // The system trust store, if it is a single file.
+    // This variable names the system trust store if the store is a single file.
     files.extend(environment.get("SSL_CERT_FILE").map(PathBuf::from));
     files.sort_unstable();
     files.dedup();

@@ -487,7 +487,7 @@ async fn change_before_the_first_poll_is_applied() {
 async fn failed_images_are_kept_at_a_reload() {
     let mut fixture = Fixture::start().await;
     let live = fixture.follower.live.clone();
-    live.learned(Lessons::default());
+    live.publish_lessons(Lessons::default());
     let before = live.current.load_full();
     fs::write(
         fixture.root.path().join("config.yaml"),
