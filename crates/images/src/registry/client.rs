@@ -15,7 +15,7 @@ use super::metrics::RequestKind;
 use super::net::names;
 use super::response::HttpResponse;
 use super::target::{ReachedTarget, Target};
-use super::trace::{self, CREDENTIAL};
+use super::trace::{self, CREDENTIAL_KIND};
 use crate::credentials::{Credential, CredentialCandidate, CredentialOwner};
 use route::Route;
 use tolerarch_core::image::ImageRef;
@@ -195,7 +195,7 @@ impl Registry {
             owner: CredentialOwner::Operator,
             target: Target::Registry,
         };
-        let mut credential_kind = trace::credential();
+        let mut credential_kind = trace::credential_kind();
         let mirror_credential;
         if endpoint.is_registry_of(pull.image) {
             token_request.credential = pull.credential;
@@ -212,7 +212,7 @@ impl Registry {
             token_request.credential = None;
         }
         let answer = self.follow_with_token(token_request, &route);
-        let (response, route) = CREDENTIAL.scope(credential_kind, answer).await?;
+        let (response, route) = CREDENTIAL_KIND.scope(credential_kind, answer).await?;
         if is_unauthorised(&response) && route.target == Target::RedirectTarget {
             return self.follow_at_target(token_request, route, response).await;
         }
@@ -262,7 +262,7 @@ impl Registry {
         let Some((endpoint, repository)) = route.target_endpoint() else {
             return Ok((refused, route));
         };
-        let token_request = token_request.at_target(&endpoint, &repository);
+        let token_request = token_request.for_redirect_target(&endpoint, &repository);
         let TokenRequest {
             transport, hosts, ..
         } = token_request;
@@ -274,7 +274,7 @@ impl Registry {
             let authorization = issued.map_err(|error| route.located(error))?;
             route.follow(transport, hosts, Some(&authorization)).await
         };
-        let response = CREDENTIAL.scope("anonymous", answer).await?;
+        let response = CREDENTIAL_KIND.scope("anonymous", answer).await?;
         Ok((response, route))
     }
 

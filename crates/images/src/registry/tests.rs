@@ -11,7 +11,7 @@ use testregistry::{
 use super::*;
 use crate::credentials::Credential;
 use crate::registry::testing::registry_metrics;
-use crate::registry::trace::CREDENTIAL;
+use crate::registry::trace::CREDENTIAL_KIND;
 use tolerarch_core::image::{PlatformSet, Support};
 use tolerarch_core::testing::platforms;
 use tolerarch_support::metrics::Metrics;
@@ -73,7 +73,7 @@ async fn lookup(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, E
 /// Runs a lookup with a credential of a pull secret. Also returns the kinds of sources of the presented credentials.
 async fn traced<T>(image: &ImageRef, lookup: impl Future<Output = T>) -> (T, Vec<&'static str>) {
     let traces = Traces::default();
-    let lookup = CREDENTIAL.scope("pull secret", lookup);
+    let lookup = CREDENTIAL_KIND.scope("pull secret", lookup);
     let outcome = trace::scope(Some(&traces), image, lookup).await;
     let requests = traces.of(image).requests;
     let sources = requests.iter().filter_map(|request| request.credential);

@@ -1,6 +1,6 @@
-//! Traces of lookups, for the commands that print them: the requests to registries, and the meaning of the answers. The
-//! webhook records no trace. A trace is local to the task that does the lookup, so it holds exactly the requests on
-//! which the decision rests. That task sends all of them itself; a request from a spawned task would be missing.
+//! Traces of lookups: the requests to registries, and the meaning of the answers. Some commands print traces; the
+//! webhook records none. A trace is local to the task that does the lookup, so it holds exactly the requests on which
+//! the decision rests. The task sends all of these requests itself. A request from a spawned task would be missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ task_local! {
     /// Traces in which the lookup of this task is recorded, and the image that it looks up.
     static LOOKUP: Option<(Traces, ImageRef)>;
     /// Kind of source of the credential that this task's requests use.
-    pub(crate) static CREDENTIAL: &'static str;
+    pub(crate) static CREDENTIAL_KIND: &'static str;
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     pub requests: Vec<TracedRequest>,
     pub media_type: String,
-    /// Entries of the image's index, each followed by the entries of its nested index.
+    /// Entries of the image's index. The entries of a nested index follow the entry that points to it.
     pub entries: Vec<TracedEntry>,
     pub found: Option<Found>,
     /// Reason why there is no result. It quotes nothing that a registry sent.
@@ -41,11 +41,12 @@ pub struct Trace {
 pub struct TracedRequest {
     pub kind: RequestKind,
     pub method: String,
-    /// URL without its query, because some services put signatures there.
+    /// URL without its query, because some services put signatures in the query.
     pub url: Url,
     /// Scheme of the authorization (`Bearer`, `Basic`), if there was one.
     pub authorization: Option<String>,
-    /// Kind of source of the credential, or of the credential for which the token was issued: one of a few fixed texts.
+    /// Kind of source of the credential that was sent, or for which the sent token was issued. It is one of a few fixed
+    /// texts.
     pub credential: Option<&'static str>,
     /// Status of the answer, or the kind of failure; `None` while the request is under way.
     pub outcome: Option<Result<u16, &'static str>>,
@@ -55,7 +56,7 @@ pub struct TracedRequest {
 #[derive(Clone, Debug)]
 pub struct TracedEntry {
     pub info: EntryInfo,
-    /// Depth of the entry: 1 in the index itself, 2 in an index in it.
+    /// Depth of the entry: 1 in the image's index, 2 in an index to which an entry of depth 1 points.
     pub depth: usize,
     pub fate: Fate,
 }
@@ -63,11 +64,11 @@ pub struct TracedEntry {
 /// Meaning of an entry for the platforms of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The nodes of these platforms choose the entry and run it; none if the set is empty.
+    /// The nodes of these platforms choose the entry and run it. If the set is empty, no nodes do.
     Runs(PlatformSet),
-    /// Nodes could run the entry, but none of these nodes chose the index around it.
+    /// Nodes could run the entry, but none of these nodes chose the index that contains it.
     Outside,
-    /// Nodes could run the entry, but choose another.
+    /// Nodes could run the entry, but choose another entry.
     Shadowed,
     /// Nodes choose the entry, but its config is for these platforms.
     Contradicted(PlatformSet),
@@ -75,7 +76,7 @@ pub enum Fate {
     Missing,
     /// Nodes choose the entry, but its manifest could not be requested.
     Unknown,
-    /// An index, whose entries follow.
+    /// The entry is an index. Its entries follow.
     Index,
     Skipped(Skip),
 }
@@ -97,16 +98,20 @@ pub(crate) fn scope<F: Future>(
 
 /// Changes the trace of this task's lookup, if the lookup is recorded.
 pub(crate) fn record<T>(change: impl FnOnce(&mut Trace) -> T) -> Option<T> {
-    let (traces, image) = LOOKUP.try_with(Clone::clone).ok()??;
-    Some(change(traces.0.lock().entry(image).or_default()))
+    let lookup = LOOKUP.try_with(Clone::clone).ok()?;
+    let (traces, image) = lookup?;
+    let mut by_image = traces.0.lock();
+    let trace = by_image.entry(image).or_default();
+    Some(change(trace))
 }
 
-pub(crate) fn credential() -> &'static str {
-    CREDENTIAL.try_with(|source| *source).unwrap_or_default()
+/// Returns the kind of source of the credential that this task's requests use; empty if the task has set none.
+pub(crate) fn credential_kind() -> &'static str {
+    CREDENTIAL_KIND.try_with(|kind| *kind).unwrap_or_default()
 }
 
-/// Records the start of a request. Returns the request's index, for `request_ends`.
-pub(crate) fn request_begins(
+/// Records the start of a request. Returns the request's index, for [`record_outcome`].
+pub(crate) fn record_request(
     kind: RequestKind,
     method: &str,
     url: &Url,
@@ -126,7 +131,7 @@ pub(crate) fn request_begins(
         };
         if let Some(authorization) = authorization {
             request.authorization = scheme(authorization);
-            request.credential = Some(credential());
+            request.credential = Some(credential_kind());
         }
         trace.requests.push(request);
         trace.requests.len() - 1
@@ -138,7 +143,7 @@ fn scheme(authorization: &HeaderValue) -> Option<String> {
     Some(text.split(' ').next()?.to_owned())
 }
 
-pub(crate) fn request_ends(
+pub(crate) fn record_outcome(
     index: Option<usize>,
     outcome: Result<u16, &'static str>,
     took: Duration,

@@ -14,7 +14,7 @@ use super::host::{Attempt, Ending};
 use super::metrics::LookupResult;
 use super::request::LookupRequest;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
-use crate::registry::trace::{self, CREDENTIAL};
+use crate::registry::trace::{self, CREDENTIAL_KIND};
 use crate::registry::{Digest, Error, FailureClass, Found, Pull, ReachedTarget, on_behalf_of};
 use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
@@ -242,7 +242,7 @@ impl Lookup {
             self.waits_since = Some(Instant::now());
             self.attempt.begin_query();
             let answer = self.find_and_share(candidate, credential.as_deref());
-            error = match CREDENTIAL.scope(candidate.kind, answer).await {
+            error = match CREDENTIAL_KIND.scope(candidate.kind, answer).await {
                 Ok(support) => return Ok(support),
                 // Not cached: the next lookup may be another tenant's.
                 Err(error) if matches!(error.cause(), Error::Crowded) => {

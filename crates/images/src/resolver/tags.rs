@@ -9,7 +9,7 @@ use super::Resolver;
 use super::host::{Attempt, Ending};
 use super::request::{LookupRequest, Requester};
 use crate::credentials::{Busy, CredentialCandidate};
-use crate::registry::trace::CREDENTIAL;
+use crate::registry::trace::CREDENTIAL_KIND;
 use crate::registry::{Error, Pull, TagList, on_behalf_of};
 use tolerarch_core::image::{ImageRef, LookupError};
 
@@ -67,7 +67,7 @@ impl Resolver {
                     reached: None,
                 };
                 let listed = self.fetcher.registry.tags(pull, deadline);
-                match CREDENTIAL.scope(candidate.kind, listed).await {
+                match CREDENTIAL_KIND.scope(candidate.kind, listed).await {
                     Err(error) if error.class().is_of_credential() => {
                         refused.get_or_insert(error);
                     }

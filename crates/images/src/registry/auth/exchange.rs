@@ -1,4 +1,4 @@
-//! Requests one token and reads the answer: by GET as in the token specification, or by POST in the OAuth2 form.
+//! Requests one token, by GET as in the token specification, or by POST in the OAuth2 form. Reads the answer.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -26,13 +26,14 @@ const MIN_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest lifetime of a token.
 const MAX_LIFETIME: Duration = Duration::from_secs(3600);
 
-const SERVER: &str = "the registry's token server";
-const UNUSABLE: &str = "the registry's token server issued no usable token";
-/// Error text for answers that containerd cannot decode either (`OAuthTokenResponse`, `FetchTokenResponse` in its
-/// `docker/auth`).
-const UNREADABLE: &str = "the answer of the registry's token server cannot be read, and nodes refuse it as well: it has \
-    to be a JSON object, with token or access_token as a text and expires_in as a whole number";
-const CLIENT: &str = "tolerarch";
+const TOKEN_SERVER: &str = "the registry's token server";
+const UNUSABLE_TOKEN: &str = "the registry's token server issued no usable token";
+/// Error text for answers that containerd cannot decode either (`OAuthTokenResponse` and `FetchTokenResponse` in
+/// containerd's `docker/auth`).
+const UNREADABLE_ANSWER: &str = "the answer of the registry's token server cannot be read, and nodes refuse it as well: \
+    it must be a JSON object in which token or access_token is a string, and expires_in is a whole number";
+/// Name by which this client introduces itself to a token server.
+const CLIENT_ID: &str = "tolerarch";
 
 #[derive(Clone, Copy)]
 pub(crate) struct TokenRequest<'a> {
@@ -51,7 +52,7 @@ pub(crate) struct TokenRequest<'a> {
 struct TokenResponse {
     token: String,
     access_token: String,
-    /// Seconds; 0 if missing. Some servers write -1 for a token that does not expire.
+    /// Lifetime in seconds; 0 if missing. Some servers write -1 for a token that does not expire.
     expires_in: i64,
 }
 
@@ -71,9 +72,9 @@ impl GoStruct for TokenResponse {
 }
 
 impl<'a> TokenRequest<'a> {
-    /// Returns the same request for the target of a redirect. It never has a credential, because the registry that
-    /// redirects chooses the target (CVE-2020-15157).
-    pub(crate) fn at_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
+    /// Returns the same request for the target of a redirect. The new request never has a credential, because the
+    /// registry that redirects chooses the target (CVE-2020-15157).
+    pub(crate) fn for_redirect_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
         Self {
             endpoint,
             repository,
@@ -84,15 +85,15 @@ impl<'a> TokenRequest<'a> {
         }
     }
 
-    /// Returns whether a token may be requested from this realm, with this request's credential if it has one. No
-    /// client certificate that the operator configured for another host may be used: the token would go to the registry
-    /// that named the realm.
+    /// Returns whether a token may be requested from this realm, with the credential of this request if there is one. A
+    /// client certificate that the operator configured for another host may not be used, because the token would go to
+    /// the registry that named the realm.
     pub(super) fn may_use(&self, realm: &Realm) -> bool {
         let hosts = self.hosts;
         let origin = &self.endpoint.origin;
         let may_be_reached = match self.target {
             Target::Registry => may_redirect(hosts, origin, &realm.url),
-            // A redirect of the image's registry chose the server that names this realm.
+            // The image's registry redirected to the server that names this realm.
             Target::RedirectTarget => !hosts.has_client_certificate(&realm.url),
         };
         if !may_be_reached {
@@ -101,8 +102,8 @@ impl<'a> TokenRequest<'a> {
         self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.owner)
     }
 
-    /// Returns the parameters of the request: the service of the challenge, and a scope for this repository. The scope
-    /// of the challenge is never used.
+    /// Returns the parameters of the request: the challenge's service, and a scope for this repository. The challenge's
+    /// scope is never used.
     fn parameters(&self, realm: &Realm) -> impl Iterator<Item = (&'static str, String)> {
         let service = realm.service.clone().map(|service| ("service", service));
         let scope = format!("repository:{}:pull", self.repository);
@@ -114,10 +115,10 @@ impl<'a> TokenRequest<'a> {
     pub(super) async fn get(&self, realm: &Realm) -> Result<HttpResponse, Error> {
         let mut url = realm.url.clone();
         url.query_pairs_mut().extend_pairs(self.parameters(realm));
-        let password = self.credential.and_then(basic);
+        let authorization = self.credential.and_then(basic_header);
         let mut redirects = 0;
         loop {
-            let response = self.send(&url, password.as_ref(), None).await?;
+            let response = self.send(&url, authorization.as_ref(), None).await?;
             if redirects == MAX_REDIRECTS {
                 return Ok(response);
             }
@@ -129,7 +130,8 @@ impl<'a> TokenRequest<'a> {
         }
     }
 
-    /// Makes the body of a request for a token in the OAuth2 form. Its memory is wiped when it is dropped.
+    /// Makes the body of a request for a token in the OAuth2 form. The memory of the body is wiped when the body is
+    /// dropped.
     pub(super) fn form(&self, realm: &Realm, credential: &Credential) -> Bytes {
         let mut form = form_urlencoded::Serializer::new(String::new());
         match credential {
@@ -141,19 +143,20 @@ impl<'a> TokenRequest<'a> {
                 .append_pair("grant_type", "refresh_token")
                 .append_pair("refresh_token", token.reveal()),
         };
-        form.append_pair("client_id", CLIENT)
+        form.append_pair("client_id", CLIENT_ID)
             .extend_pairs(self.parameters(realm));
         Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
     }
 
+    /// Sends one request to the token server: a POST if there is a form, otherwise a GET.
     pub(super) async fn send(
         &self,
         url: &Url,
         authorization: Option<&HeaderValue>,
         form: Option<Bytes>,
     ) -> Result<HttpResponse, Error> {
-        // Go repeats no POST. Here a POST with a password may be repeated, as its answer is a token, like that of a
-        // GET. A POST with a refresh token may not: the token may be valid for one use only.
+        // Go never repeats a POST. Here, a POST with a password may be repeated, because it returns a token, as a GET
+        // does. A POST with a refresh token may not be repeated, because that token may be valid for only one use.
         let has_password = matches!(self.credential, Some(Credential::Basic { .. }));
         let is_at_endpoint = self.endpoint.is_at(url);
         let server = match self.target {
@@ -169,7 +172,7 @@ impl<'a> TokenRequest<'a> {
             form,
         };
         match self.transport.send(&request).await {
-            // Another server than the endpoint cannot be reached.
+            // A server other than the endpoint cannot be reached.
             Err(Error::NoConnection(why)) if !is_at_endpoint => Err(Error::Unreachable(why)),
             answer => answer,
         }
@@ -182,36 +185,40 @@ fn redirect_within_origin(url: &Url, response: &HttpResponse) -> Option<Url> {
         return None;
     }
     let target = url.join(&response.location()?).ok()?;
-    let has_user = !target.username().is_empty() || target.password().is_some();
-    if target.origin() != url.origin() || has_user {
+    let has_userinfo = !target.username().is_empty() || target.password().is_some();
+    if target.origin() != url.origin() || has_userinfo {
         return None;
     }
     Some(target)
 }
 
-/// Reads the answer of a token server: the authorization, and its lifetime.
-pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
+/// Reads the answer of a token server. Returns the authorization and its lifetime.
+pub(super) fn read_answer(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
     match response.status.as_u16() {
         200..=299 => {}
         status @ 400..=499 if !response.is_throttled() => {
-            return Err(Error::Denied(format!("{SERVER} answered {status}").into()));
+            return Err(Error::Denied(
+                format!("{TOKEN_SERVER} answered {status}").into(),
+            ));
         }
-        _ => return Err(response.failure(SERVER)),
+        _ => return Err(response.failure(TOKEN_SERVER)),
     }
     read_body(&response.body.bytes)
 }
 
-/// Reads the body of a successful answer: the authorization, and its lifetime.
+/// Reads the body of a successful answer. Returns the authorization and its lifetime.
 fn read_body(json: &[u8]) -> Result<(HeaderValue, Duration), Error> {
-    let response: TokenResponse =
-        go::read_first(json).map_err(|_| Error::Denied(UNREADABLE.into()))?;
-    // If there are two tokens, the specification prefers neither; containerd uses `access_token`.
+    let Ok(response) = go::read_first::<TokenResponse>(json) else {
+        return Err(Error::Denied(UNREADABLE_ANSWER.into()));
+    };
+    // If there are two tokens, the specification prefers neither, and containerd uses `access_token`.
     let token = if response.access_token.is_empty() {
         response.token
     } else {
         response.access_token
     };
-    Ok((bearer(&token)?, lifetime(response.expires_in)))
+    let header = bearer_header(&token)?;
+    Ok((header, lifetime(response.expires_in)))
 }
 
 fn lifetime(expires_in: i64) -> Duration {
@@ -219,11 +226,11 @@ fn lifetime(expires_in: i64) -> Duration {
     Duration::from_secs(seconds).clamp(MIN_LIFETIME, MAX_LIFETIME)
 }
 
-/// Makes the header with a token.
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let unusable = || Error::Denied(UNUSABLE.into());
-    let is_ascii = token.bytes().all(|byte| byte.is_ascii_graphic());
-    if token.is_empty() || token.len() > TOKEN_BYTES || !is_ascii {
+/// Makes the header with a token. Refuses a token that is empty, too long, or not valid in a header.
+pub(super) fn bearer_header(token: &str) -> Result<HeaderValue, Error> {
+    let unusable = || Error::Denied(UNUSABLE_TOKEN.into());
+    let is_graphic = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if token.is_empty() || token.len() > TOKEN_BYTES || !is_graphic {
         return Err(unusable());
     }
     let header = Zeroizing::new(format!("Bearer {token}"));
@@ -231,7 +238,7 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
 }
 
 /// Makes the header with a password. An identity token is sent without a user, as containerd does.
-pub(super) fn basic(credential: &Credential) -> Option<HeaderValue> {
+pub(super) fn basic_header(credential: &Credential) -> Option<HeaderValue> {
     match credential {
         Credential::Basic { user, password } => net::basic(user, password.reveal()),
         Credential::Identity(token) => net::basic("", token.reveal()),
@@ -285,11 +292,11 @@ mod tests {
             let ours = read_body(&json)
                 .ok()
                 .map(|(token, _)| token.to_str().unwrap().to_owned());
-            // No client can send a token that is no value of an HTTP header.
-            let usable = |token: &&String| token.bytes().all(|byte| byte.is_ascii_graphic());
+            // No client can send a token that is not valid in an HTTP header.
+            let is_usable = |token: &&String| token.bytes().all(|byte| byte.is_ascii_graphic());
             let theirs = gives
                 .first()
-                .filter(usable)
+                .filter(is_usable)
                 .map(|token| format!("Bearer {token}"));
             (String::from_utf8_lossy(&json).into_owned(), ours, theirs)
         }));

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use tokio::time::Duration;
 
 use super::challenge::{Challenge, challenges};
-use super::exchange::{TokenRequest, basic, bearer, read};
+use super::exchange::{TokenRequest, basic_header, bearer_header, read_answer};
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
@@ -113,11 +113,11 @@ impl Tokens {
     ) -> Result<Option<HeaderValue>, Error> {
         if let Some(Credential::Bearer(token)) = request.credential {
             // No request was sent, so the registry has refused nothing.
-            let header = bearer(token.reveal()).map_err(|_| Error::NoCredential)?;
+            let header = bearer_header(token.reveal()).map_err(|_| Error::NoCredential)?;
             return Ok(Some(header));
         }
         if let Some(Scheme::Basic) = self.schemes.get(request.endpoint.origin.as_str()) {
-            return Ok(request.credential.and_then(basic));
+            return Ok(request.credential.and_then(basic_header));
         }
         let Some(fetch) = self.fetch_at_cached_realm(request) else {
             return Ok(None);
@@ -205,7 +205,7 @@ impl Tokens {
         if !challenges.contains(&Challenge::Basic) {
             return Err(error);
         }
-        let Some(password) = request.credential.and_then(basic) else {
+        let Some(password) = request.credential.and_then(basic_header) else {
             return Err(error);
         };
         let origin = request.endpoint.origin.to_string();
@@ -273,7 +273,7 @@ impl Tokens {
             Some(response) if !response.refuses_form() => (response, false),
             _ => (request.get(realm).await?, request.credential.is_some()),
         };
-        let (token, lifetime) = read(&response)?;
+        let (token, lifetime) = read_answer(&response)?;
         // Nothing is cached for the target of a redirect, because the registry that redirects chose the target's path.
         if request.target == Target::Registry {
             let lifetime = lifetime.saturating_sub(EXPIRY_MARGIN);

@@ -175,13 +175,13 @@ impl Transport {
         let mut observed = self.metrics.request(label, kind);
         let begun = Instant::now();
         let method = request.method();
-        let index = trace::request_begins(kind, method.as_str(), url, request.authorization);
+        let index = trace::record_request(kind, method.as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
         let outcome = match &response {
             Ok(response) => Ok(response.status.as_u16()),
             Err(error) => Err(failure(error)),
         };
-        trace::request_ends(index, outcome, begun.elapsed());
+        trace::record_outcome(index, outcome, begun.elapsed());
         if let Ok(response) = &response
             && let Some((left, limit)) = response.allowance()
         {
