@@ -9,7 +9,7 @@ use webpki::{
     RequiredEkuNotFoundContext, VerifiedPath,
 };
 
-use super::original::{Original, Relaxed};
+use super::original::{OriginalVerifier, Relaxed};
 use super::policies;
 
 /// Maximum number of certificates of a server's chain that are considered, because webpki tries their permutations.
@@ -33,18 +33,19 @@ impl Chain<'_> {
         authorities: &RootCertStore,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> Result<(), webpki::Error> {
-        let mut changed: Vec<_> = self.issuers.iter().filter_map(Relaxed::changed).collect();
-        changed.extend(self.relaxed.changed());
+        let issuers = self.issuers.iter();
+        let mut changed_parts: Vec<_> = issuers.filter_map(Relaxed::changed_part).collect();
+        changed_parts.extend(self.relaxed.changed_part());
         let originals: Vec<_> = algorithms
             .iter()
-            .map(|&algorithm| Original {
+            .map(|&algorithm| OriginalVerifier {
                 algorithm,
-                changed: &changed,
+                changed_parts: &changed_parts,
             })
             .collect();
         let originals: Vec<&dyn SignatureVerificationAlgorithm> =
             originals.iter().map(|algorithm| algorithm as _).collect();
-        // Borrowed and not cloned, because [`Original`] recognises a copy by its address in memory.
+        // Borrowed and not cloned, because [`OriginalVerifier`] recognises a copy by its address in memory.
         let issuers: Vec<CertificateDer<'_>> = self
             .issuers
             .iter()

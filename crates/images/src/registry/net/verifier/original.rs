@@ -1,4 +1,4 @@
-//! Copies of certificates that webpki can judge, whose signatures are verified over the originals: see [`super`].
+//! Copies of certificates that webpki can judge. Signatures are verified over the originals, see [`super`].
 
 use std::ops::Range;
 use std::ptr;
@@ -16,13 +16,14 @@ const BOOLEAN: u8 = 1;
 const TRUE: u8 = 0xff;
 const FALSE: u8 = 0;
 
-/// A copy of a certificate in which no extension about policies is critical. webpki refuses critical ones without
-/// reading them, and skips others; [`policies::are_valid`] reads them. The rest of the certificate is unchanged.
+/// A copy of a certificate in which no extension about policies is critical. webpki refuses a critical extension of
+/// this kind without reading it, and skips one that is not critical. [`policies::are_valid`] reads these extensions.
+/// The rest of the certificate is unchanged.
 pub(super) struct Relaxed<'c> {
     pub(super) certificate: CertificateDer<'c>,
     original: &'c [u8],
     /// Range of the signed part of the certificate; empty if nothing was changed.
-    signed: Range<usize>,
+    signed_range: Range<usize>,
 }
 
 impl<'c> Relaxed<'c> {
@@ -31,7 +32,7 @@ impl<'c> Relaxed<'c> {
         let unchanged = Self {
             certificate: CertificateDer::from(original),
             original,
-            signed: 0..0,
+            signed_range: 0..0,
         };
         let Some(parsed) = parse(certificate) else {
             return unchanged;
@@ -49,19 +50,19 @@ impl<'c> Relaxed<'c> {
         Self {
             certificate: bytes.into(),
             original,
-            signed: start..start + signed.len(),
+            signed_range: start..start + signed.len(),
         }
     }
 
-    /// Returns the signed part, if it was changed.
-    pub(super) fn changed(&self) -> Option<Changed<'_>> {
-        if self.signed.is_empty() {
+    /// Returns the signed part if it was changed.
+    pub(super) fn changed_part(&self) -> Option<ChangedPart<'_>> {
+        if self.signed_range.is_empty() {
             return None;
         }
-        let signed = self.signed.clone();
-        Some(Changed {
-            relaxed: &self.certificate[signed.clone()],
-            original: &self.original[signed],
+        let range = self.signed_range.clone();
+        Some(ChangedPart {
+            relaxed: &self.certificate[range.clone()],
+            original: &self.original[range],
         })
     }
 }
@@ -85,38 +86,38 @@ fn critical_flags(original: &[u8], parsed: &X509Certificate<'_>) -> Vec<usize> {
     flags
 }
 
-/// Returns the offset of a part in the whole of which it is a slice.
+/// Returns the offset of `part` in `whole`. The part must be a slice of the whole.
 fn offset(part: &[u8], whole: &[u8]) -> usize {
     part.as_ptr().addr() - whole.as_ptr().addr()
 }
 
-/// Signed part of a [`Relaxed`] certificate.
+/// The changed signed part of a [`Relaxed`] certificate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Changed<'a> {
-    /// The part in the copy, over which webpki wants the signature verified.
+pub(super) struct ChangedPart<'a> {
+    /// The part in the copy. webpki wants the signature verified over this part.
     pub(super) relaxed: &'a [u8],
+    /// The same part in the original.
     pub(super) original: &'a [u8],
 }
 
 /// An algorithm that verifies the signature of a [`Relaxed`] certificate over the original certificate.
 #[derive(Debug)]
-pub(super) struct Original<'a> {
+pub(super) struct OriginalVerifier<'a> {
     pub(super) algorithm: &'a dyn SignatureVerificationAlgorithm,
-    pub(super) changed: &'a [Changed<'a>],
+    pub(super) changed_parts: &'a [ChangedPart<'a>],
 }
 
-impl SignatureVerificationAlgorithm for Original<'_> {
+impl SignatureVerificationAlgorithm for OriginalVerifier<'_> {
     fn verify_signature(
         &self,
         key: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        // The copy is recognised by its address in memory. A presented text that merely equals the copy is verified as
-        // it is.
-        for changed in self.changed {
-            if ptr::eq(changed.relaxed, message) {
-                let original = changed.original;
+        // The copy is recognised by its address in memory. A message that merely equals the copy is verified as it is.
+        for part in self.changed_parts {
+            if ptr::eq(part.relaxed, message) {
+                let original = part.original;
                 return self.algorithm.verify_signature(key, original, signature);
             }
         }
@@ -133,5 +134,6 @@ impl SignatureVerificationAlgorithm for Original<'_> {
 }
 
 pub(super) fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Option<X509Certificate<'c>> {
-    Some(parse_x509_certificate(certificate).ok()?.1)
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    Some(parsed)
 }

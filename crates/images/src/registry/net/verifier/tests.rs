@@ -7,7 +7,7 @@ use serde::Deserialize;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, alg_id};
 
-use super::original::{Changed, Original};
+use super::original::{ChangedPart, OriginalVerifier};
 use super::*;
 use crate::registry::tests::short_key::{Hash, ShortKey};
 use rcgen::{
@@ -500,7 +500,7 @@ fn changed_byte_in_a_relaxed_certificate_is_refused() {
     let now = UnixTime::now();
     assert_eq!(accepts_chain(&verifier, &chain, "a.b", now), Ok(()));
     for index in 0..chain.len() {
-        assert!(Relaxed::of(&chain[index]).changed().is_some());
+        assert!(Relaxed::of(&chain[index]).changed_part().is_some());
         for byte in 0..chain[index].len() {
             // 0xff turns the critical flag into the byte that the copy has.
             for change in [1, 0xff] {
@@ -572,9 +572,9 @@ impl SignatureVerificationAlgorithm for Signed {
 #[test]
 fn text_equal_to_the_relaxed_copy_is_verified_as_is() {
     let copy = b"copy".to_vec();
-    let algorithm = Original {
+    let algorithm = OriginalVerifier {
         algorithm: &Signed(b"original"),
-        changed: &[Changed {
+        changed_parts: &[ChangedPart {
             relaxed: &copy,
             original: b"original",
         }],
