@@ -1,15 +1,16 @@
-//! Names of registry hosts, and the rule by which two names mean the same host.
+//! Names of registry hosts, and the rule that says whether two names mean the same host.
 
 use std::borrow::Cow;
 
 /// The host of Docker Hub in names of images.
 pub const DOCKER_HUB: &str = "docker.io";
-/// The host of Docker Hub to connect to (containerd's `core/remotes/docker/config/hosts.go`).
+/// The host to which clients of Docker Hub connect (containerd's `core/remotes/docker/config/hosts.go`).
 pub const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
 /// The host of Docker Hub in `docker login` and in older names of images.
 pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
 
-/// Returns whether `text` names Docker Hub, in any case, either as a host or as the URL that `docker login` writes.
+/// Returns whether `text` names Docker Hub, either as a host or as the URL that `docker login` writes. The case of
+/// letters in the host does not matter.
 pub fn is_docker_hub(text: &str) -> bool {
     let mut host = text.strip_prefix("https://").unwrap_or(text);
     host = host.trim_end_matches('/');
@@ -28,8 +29,8 @@ pub fn is_docker_hub(text: &str) -> bool {
     false
 }
 
-/// Returns a host in the form for comparison: lower-case, without the default port of HTTPS, Docker Hub as
-/// [`DOCKER_HUB`].
+/// Returns a host in the form in which hosts are compared: in lower case, and without the default port of HTTPS. Every
+/// name of Docker Hub becomes [`DOCKER_HUB`].
 pub fn canonical_host(host: &str) -> String {
     if is_docker_hub(host) {
         return DOCKER_HUB.to_owned();
@@ -38,7 +39,7 @@ pub fn canonical_host(host: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-/// Replaces Docker Hub's host by [`DOCKER_HUB`] in a host, in a host with a path, or in a pattern of these.
+/// Replaces any name of Docker Hub with [`DOCKER_HUB`]. The text is a host, a host with a path, or a pattern of these.
 pub fn canonical_name(text: &str) -> Cow<'_, str> {
     if is_docker_hub(text) {
         return Cow::Borrowed(DOCKER_HUB);

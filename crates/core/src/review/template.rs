@@ -1,4 +1,4 @@
-//! A template under review, from which a controller creates Pods.
+//! Templates under review. Controllers create Pods from these templates.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 use crate::pod::{self, AppliedLists, DAEMON_SET, Pod, Text, member};
 use tolerarch_text::json::Object;
 
-/// Maximum bytes of a template that is parsed as a value, which takes some sixteen times as much memory for a moment.
-const VALUE: usize = 256 << 10;
+/// Maximum bytes of a template that is parsed as a value. For a moment, the value takes some sixteen times as much
+/// memory as the JSON.
+const MAX_VALUE_BYTES: usize = 256 << 10;
 
 /// The kind of an object whose template is decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +50,8 @@ impl TemplateKind {
         }
     }
 
-    /// Returns the JSON pointer to the fields of the template's spec in `fieldsV1`.
-    fn field(self) -> &'static str {
+    /// Returns the JSON pointer to the template's spec in `fieldsV1`.
+    fn spec_pointer_in_fields(self) -> &'static str {
         match self {
             Self::DaemonSet => "/f:spec/f:template/f:spec",
             Self::PodTemplate => "/f:template/f:spec",
@@ -58,18 +59,18 @@ impl TemplateKind {
     }
 }
 
-/// The creation or the update of an object with a template.
+/// The creation or update of an object with a template.
 #[derive(Debug)]
 pub struct TemplateChange<'a> {
     pub kind: TemplateKind,
     pub template: Template<'a>,
-    /// The template before an update.
+    /// The template before an update; `None` for a new object, or if the template does not decode.
     pub before: Option<Template<'a>>,
 }
 
 #[derive(Debug)]
 pub struct Template<'a> {
-    /// The Pod, as it would be created from the template.
+    /// The Pod that a controller would create from the template.
     pub pod: Pod<'a>,
     pub(super) json: Text<'a>,
 }
@@ -78,7 +79,7 @@ impl Template<'_> {
     /// Parses the template's JSON; `None` if it is too large or nested too deep.
     pub fn value(&self) -> Option<Value> {
         let json = self.json.as_str();
-        if json.len() > VALUE {
+        if json.len() > MAX_VALUE_BYTES {
             return None;
         }
         serde_json::from_str(json).ok()
@@ -86,19 +87,19 @@ impl Template<'_> {
 }
 
 /// Reads the template of an object that takes at most `bytes` in etcd; `None` if the object has no valid template.
-fn template(
+fn read_template(
     kind: TemplateKind,
     object: &RawValue,
     bytes: usize,
     applied: AppliedLists,
 ) -> Option<Template<'_>> {
-    let mut name = text(object, "/metadata/name")?;
+    let mut name = read_text(object, "/metadata/name")?;
     if name.is_empty() {
-        name = text(object, "/metadata/generateName")?;
+        name = read_text(object, "/metadata/generateName")?;
     }
     let json = member(object, kind.pointer())?.get();
-    let read = pod::read::<Object<Pod<'_>>>(json.as_bytes());
-    let Object(pod) = read.ok()?;
+    let result = pod::read::<Object<Pod<'_>>>(json.as_bytes());
+    let Object(pod) = result.ok()?;
     let mut pod = pod.created_by(kind.name(), name);
     pod.bytes = bytes;
     pod.applied = applied;
@@ -108,16 +109,16 @@ fn template(
     })
 }
 
-/// Reads a member that is a text, empty if the member is absent; `None` if it is no text.
-fn text<'a>(object: &'a RawValue, pointer: &str) -> Option<Text<'a>> {
+/// Reads a member that is a string. Returns an empty text if the member is absent, and `None` if it is not a string.
+fn read_text<'a>(object: &'a RawValue, pointer: &str) -> Option<Text<'a>> {
     match member(object, pointer) {
-        Some(text) => serde_json::from_str(text.get()).ok(),
+        Some(value) => serde_json::from_str(value.get()).ok(),
         None => Some(Text::default()),
     }
 }
 
-/// Reads the object of a review, and the object before an update; `None` if one of them has no template. The body is
-/// parsed several times, which is acceptable as such reviews are rare.
+/// Reads the template in the object of a review, and the template before an update; `None` if either object has no
+/// template. The body is parsed several times. That is acceptable, because such reviews are rare.
 pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>> {
     let review: &RawValue = serde_json::from_slice(body).ok()?;
     let object_at = |pointer| {
@@ -130,8 +131,9 @@ pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>
     let new = object_at("/request/object")?;
     let bytes = pod::size_of_json(body);
     let Some(old) = object_at("/request/oldObject") else {
-        // A new object that is applied with tolerarch's annotations is a copy of a managed one.
-        let template = template(kind, new, bytes, AppliedLists::default())?;
+        // No list of a new object counts as applied. An object that is applied with tolerarch's annotations is a copy
+        // of a managed object.
+        let template = read_template(kind, new, bytes, AppliedLists::default())?;
         return Some(TemplateChange {
             kind,
             template,
@@ -139,12 +141,12 @@ pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>
         });
     };
     member(old, kind.pointer())?;
-    let applied = AppliedLists::of(new, old, kind.field());
-    let applied_before = AppliedLists::of(old, old, kind.field());
+    let applied = AppliedLists::of(new, old, kind.spec_pointer_in_fields());
+    let applied_before = AppliedLists::of(old, old, kind.spec_pointer_in_fields());
     Some(TemplateChange {
         kind,
-        template: template(kind, new, bytes, applied)?,
-        // If the old template does not decode, no earlier review can have added to it.
-        before: template(kind, old, bytes, applied_before),
+        template: read_template(kind, new, bytes, applied)?,
+        // If the old template does not decode, no earlier review can have added anything to it.
+        before: read_template(kind, old, bytes, applied_before),
     })
 }
