@@ -38,7 +38,7 @@ use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use access::Access;
-use api::{Api, JSON, read_all, success, with_query};
+use api::{Api, JSON, read_all, require_success, with_query};
 use list::OBJECT;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
@@ -160,8 +160,11 @@ impl Cluster {
         let request = Request::get(&path).header(ACCEPT, JSON);
         // A review waits for the Secret, so the request is not sent again.
         let answer = async {
-            let answer = self.api.send_now(request.body(Vec::new())?).await?;
-            let answer = success(answer).await?;
+            let answer = self
+                .api
+                .send_with_renewal(request.body(Vec::new())?)
+                .await?;
+            let answer = require_success(answer).await?;
             read_all(answer.into_body(), BODY).await
         };
         match self.api.in_time(answer).await.map_err(ClusterError::from) {
@@ -269,7 +272,7 @@ impl Cluster {
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let request = request.body(body).map_err(RequestError::from)?;
         let answer = self.api.send(request).await?;
-        let answer = self.api.success(answer).await?;
+        let answer = self.api.require_success(answer).await?;
         let date = match answer.headers().get(DATE).map(HeaderValue::to_str) {
             Some(Ok(date)) => httpdate::parse_http_date(date).ok(),
             _ => None,

@@ -20,10 +20,10 @@ use super::later::{TRIES, pause_after, pause_of};
 use tolerarch_support::sync::Mutex;
 
 pub(super) const JSON: &str = "application/json";
-/// Maximum timeout of a connection; the timeout of requests may be shorter.
-const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// Maximum timeout for connecting. A shorter timeout of requests also applies to connecting.
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of an error response that are read for its message.
-const REFUSAL: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Connections to an API server with one identity. Clones share the connections.
 #[derive(Clone)]
@@ -33,34 +33,34 @@ pub(super) struct Api {
     /// Address of the API server, and the kubeconfig's context: `https://10.0.0.1:443 (context "prod")`.
     pub(super) server: Arc<str>,
     /// Timeout of each attempt of a request.
-    pub(super) time: Duration,
-    /// Time within which a request may be sent again.
-    patience: Duration,
+    timeout: Duration,
+    /// Time after the first attempt within which a request may be sent again.
+    retry_time: Duration,
 }
 
 impl Api {
     /// Connects. Must be called inside a Tokio runtime.
     pub(super) fn new(
         access: Access,
-        time: Duration,
-        patience: Duration,
+        timeout: Duration,
+        retry_time: Duration,
     ) -> Result<Self, ConnectError> {
         let url = access.config.cluster_url.to_string();
         let server = url.trim_end_matches('/').into();
-        let connected = access.connect(time.min(CONNECT_TIME))?;
+        let connected = access.connect(timeout.min(MAX_CONNECT_TIMEOUT))?;
         let connected = Arc::new(Mutex::new(connected));
         Ok(Self {
             access: Arc::new(access),
             connected,
             server,
-            time,
-            patience,
+            timeout,
+            retry_time,
         })
     }
 
-    /// Makes connections with a client that leads to no server.
+    /// Makes connections for a test from this client, which connects to no server.
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn of_client(client: Client, time: Duration) -> Self {
+    pub(super) fn of_client(client: Client, timeout: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
         let connected = Arc::new(Mutex::new(Connected {
             client,
@@ -70,8 +70,8 @@ impl Api {
             access: Arc::new(config.into()),
             connected,
             server: Default::default(),
-            time,
-            patience: Duration::ZERO,
+            timeout,
+            retry_time: Duration::ZERO,
         }
     }
 
@@ -80,14 +80,16 @@ impl Api {
         &self.access.config.default_namespace
     }
 
-    /// Sends a request, and sends it again while the API server requests a pause, within a bound.
+    /// Sends a request. Sends it again after the pause that the API server requests, and sends a GET again after its
+    /// connection broke, at most [`TRIES`] times and within `retry_time`.
     pub(super) async fn send(
         &self,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Body>, RequestError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         for _ in 0..TRIES {
-            let answer = self.in_time(self.send_now(request.clone())).await;
+            let attempt = self.send_with_renewal(request.clone());
+            let answer = self.in_time(attempt).await;
             let pause = match &answer {
                 Ok(answer) => pause_of(answer),
                 Err(error) => pause_after(error, request.method()),
@@ -95,16 +97,16 @@ impl Api {
             let Some(pause) = pause else {
                 return answer;
             };
-            if begun.elapsed().saturating_add(pause) > self.patience {
+            if start.elapsed().saturating_add(pause) > self.retry_time {
                 return answer;
             }
             sleep(pause).await;
         }
-        self.in_time(self.send_now(request)).await
+        self.in_time(self.send_with_renewal(request)).await
     }
 
     /// Sends a request without pauses. Renews the credentials if they have expired or are refused.
-    pub(super) async fn send_now(
+    pub(super) async fn send_with_renewal(
         &self,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Body>, RequestError> {
@@ -116,7 +118,8 @@ impl Api {
         if answer.status() != StatusCode::UNAUTHORIZED || !self.access.is_renewable() {
             return Ok(answer);
         }
-        // kube reads a token file once a minute only. A token that was replaced in the meantime is refused.
+        // kube reads a token file only once a minute. If the file was replaced since, the API server refuses the old
+        // token.
         if self.renew().await {
             self.send_once(request).await
         } else {
@@ -130,12 +133,12 @@ impl Api {
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
     }
 
-    /// Replaces the client by a new one. Returns whether that was possible.
+    /// Replaces the client with a new one. Returns whether the new client could be made.
     async fn renew(&self) -> bool {
         let access = Arc::clone(&self.access);
-        let time = self.time.min(CONNECT_TIME);
-        // The program of a kubeconfig may take a while.
-        let connecting = spawn_blocking(move || access.connect(time));
+        let timeout = self.timeout.min(MAX_CONNECT_TIMEOUT);
+        // The program that a kubeconfig names may take a while.
+        let connecting = spawn_blocking(move || access.connect(timeout));
         match connecting.await {
             Ok(Ok(connected)) => {
                 *self.connected.lock() = connected;
@@ -156,67 +159,83 @@ impl Api {
     ) -> Result<Response<Body>, RequestError> {
         let request = Request::get(path).header(ACCEPT, accept);
         let answer = self.send(request.body(Vec::new())?).await?;
-        self.success(answer).await
+        self.require_success(answer).await
     }
 
-    /// Returns a successful response. Any other becomes an error with the API server's message, read within the
-    /// timeout.
-    pub(super) async fn success(
+    /// Returns a successful response. Any other response becomes an error with the API server's message, which is read
+    /// within the timeout.
+    pub(super) async fn require_success(
         &self,
         answer: Response<Body>,
     ) -> Result<Response<Body>, RequestError> {
-        self.in_time(success(answer)).await
+        self.in_time(require_success(answer)).await
     }
 
-    /// Reads the body of a response within the timeout; [`RequestError::TooLarge`] if it has more bytes than `most`.
-    pub(super) async fn read_all(&self, body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
-        self.in_time(read_all(body, most)).await
+    /// Reads the body of a response within the timeout; [`RequestError::TooLarge`] if it has more than `max_bytes`.
+    pub(super) async fn read_all(
+        &self,
+        body: Body,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, RequestError> {
+        self.in_time(read_all(body, max_bytes)).await
     }
 
+    /// Awaits an operation for at most the timeout of an attempt.
     pub(super) async fn in_time<T>(
         &self,
-        answer: impl Future<Output = Result<T, RequestError>>,
+        operation: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<T, RequestError> {
-        match timeout(self.time, answer).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Err(RequestError::Timeout(Arc::clone(&self.server), self.time)),
+        match timeout(self.timeout, operation).await {
+            Ok(result) => result,
+            Err(_elapsed) => Err(RequestError::Timeout(
+                Arc::clone(&self.server),
+                self.timeout,
+            )),
         }
     }
 }
 
-/// Returns a successful response. Any other becomes an error with the API server's message.
-pub(super) async fn success(answer: Response<Body>) -> Result<Response<Body>, RequestError> {
+/// Returns a successful response. Any other response becomes an error with the API server's message.
+pub(super) async fn require_success(
+    answer: Response<Body>,
+) -> Result<Response<Body>, RequestError> {
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);
     }
-    let (body, _) = read(answer.into_body(), REFUSAL).await?;
+    let (body, _) = read_up_to(answer.into_body(), MAX_ERROR_BYTES).await?;
     Err(RequestError::refused(status, &body))
 }
 
-pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
-    match read(body, most).await? {
+pub(super) async fn read_all(body: Body, max_bytes: usize) -> Result<Vec<u8>, RequestError> {
+    match read_up_to(body, max_bytes).await? {
         (body, true) => Ok(body),
         (_, false) => Err(RequestError::TooLarge),
     }
 }
 
-/// Reads at most `most` bytes of a body. Returns whether these are all.
-pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool), RequestError> {
-    let mut read = Vec::new();
+/// Reads at most `max_bytes` of a body. Returns the bytes, and whether they are the whole body.
+pub(super) async fn read_up_to(
+    mut body: Body,
+    max_bytes: usize,
+) -> Result<(Vec<u8>, bool), RequestError> {
+    let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| RequestError::Body)?.into_data() else {
+        let frame = frame.map_err(|_| RequestError::Body)?;
+        let Ok(data) = frame.into_data() else {
             continue;
         };
-        let room = most - read.len();
-        read.extend_from_slice(&data[..data.len().min(room)]);
+        let room = max_bytes - bytes.len();
+        let taken = data.len().min(room);
+        bytes.extend_from_slice(&data[..taken]);
         if data.len() > room {
-            return Ok((read, false));
+            return Ok((bytes, false));
         }
     }
-    Ok((read, true))
+    Ok((bytes, true))
 }
 
+/// Appends a query to a path. The path may have a query already.
 pub(super) fn with_query<'q>(
     path: &str,
     pairs: impl IntoIterator<Item = (&'q str, &'q str)>,

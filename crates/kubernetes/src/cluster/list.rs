@@ -6,7 +6,7 @@ use kube::api::ObjectList;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::api::{Api, JSON, read, with_query};
+use super::api::{Api, JSON, read_up_to, with_query};
 use super::error::{ClusterError, RequestError};
 use super::metadata::Metadata;
 use tolerarch_text::json::members;
@@ -68,7 +68,8 @@ impl Pages {
             } else {
                 self.bounds.bytes
             };
-            match self.api.in_time(read(answer.into_body(), bytes)).await? {
+            let body = read_up_to(answer.into_body(), bytes);
+            match self.api.in_time(body).await? {
                 (body, true) => {
                     if body.len() < self.bounds.bytes / 4 {
                         self.size = (2 * size).min(self.bounds.most);

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::OwnerReference;
-use super::metadata::{Condition, Metadata, first, has_key, status_of};
+use super::metadata::{Condition, Metadata, first_items, has_matching_key, status_of};
 use super::quantity::Quantity;
 use tolerarch_core::pod::Pod;
 
@@ -175,9 +175,9 @@ struct Object {
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     node_name: String,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     containers: Vec<Container>,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     init_containers: Vec<Container>,
     overhead: Option<Requests>,
     /// Requests of the Pod as a whole (KEP-2837), at least those of its containers.
@@ -196,10 +196,10 @@ struct Container {
     command: Option<Vec<IgnoredAny>>,
     args: Option<Vec<IgnoredAny>>,
     working_dir: String,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     env: Vec<Variable>,
     env_from: Option<Vec<IgnoredAny>>,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     volume_mounts: Vec<Mount>,
     volume_devices: Option<Vec<IgnoredAny>>,
     security_context: Option<Security>,
@@ -252,7 +252,7 @@ fn is_filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Erro
 
 /// Reads whether the name of any resource has a domain. Only Kubernetes' own resources have none.
 fn has_extended_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    has_key(deserializer, |name| name.contains('/'))
+    has_matching_key(deserializer, |name| name.contains('/'))
 }
 
 fn requested(resources: Option<Resources>) -> Requests {
@@ -329,11 +329,11 @@ impl Spec {
 struct Status {
     phase: Phase,
     nominated_node_name: String,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     conditions: Vec<Condition>,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     init_container_statuses: Vec<ContainerStatus>,
-    #[serde(deserialize_with = "first")]
+    #[serde(deserialize_with = "first_items")]
     container_statuses: Vec<ContainerStatus>,
 }
 

@@ -203,7 +203,7 @@ impl UserClient {
             for warning in answer.headers().get_all(WARNING) {
                 warnings.push(String::from_utf8_lossy(warning.as_bytes()).into_owned());
             }
-            let answer = self.api.success(answer).await?;
+            let answer = self.api.require_success(answer).await?;
             let body = self.api.read_all(answer.into_body(), BODY).await?;
             Ok(serde_json::from_slice(&body)?)
         };
