@@ -43,7 +43,7 @@ pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
         report_no_source(arrival, findings);
     }
     check_untainted(arrival, &classes, findings);
-    classes.report_without_fault(arrival, findings);
+    classes.report_usable_classes(arrival, findings);
     overlays::check(arrival, &known_pools, findings).await;
 }
 
@@ -179,7 +179,7 @@ fn check_untainted(arrival: &Arrival<'_>, classes: &NodeClasses<'_>, findings: &
     let taint = taint.unwrap_or_default();
     for node in arrival.nodes.iter().filter(|node| node.taints.is_empty()) {
         match node.origin {
-            Origin::NodePool(node_pool) if !classes.is_impossible(node_pool, architecture) => {
+            Origin::NodePool(node_pool) if !classes.cannot_create_node(node_pool, architecture) => {
                 let name = node_pool.name();
                 let message = format!(
                     "NodePool {name} may create {platform} nodes and has no taint: any Pod may go there, whatever its images"

@@ -11,12 +11,12 @@ use tolerarch_kubernetes::cluster::{
 use tolerarch_kubernetes::discovery::{KnownPool, Obstacle, Origin, without_instance};
 
 const CHECK: &str = "node-classes";
-const EC2: &str = "EC2NodeClass";
+const EC2_NODE_CLASS: &str = "EC2NodeClass";
 
-/// Node classes by their references, without those that could not be read.
+/// Node classes by their references. Classes that could not be read are left out.
 pub(super) struct NodeClasses<'a> {
-    all: BTreeMap<&'a NodeClassRef, Lookup>,
-    /// Classes whose faults were reported.
+    lookups: BTreeMap<&'a NodeClassRef, Lookup>,
+    /// Classes whose faults have been reported.
     reported: BTreeSet<&'a NodeClassRef>,
 }
 
@@ -26,8 +26,8 @@ enum Lookup {
 }
 
 impl<'a> NodeClasses<'a> {
-    /// Reads the classes of NodePools that may create nodes of the platform: the NodePools of these pools, and those
-    /// without a taint.
+    /// Reads the classes of NodePools that may create nodes of the platform. These are the NodePools of these pools,
+    /// and the NodePools whose nodes have no taint.
     pub(super) async fn read(
         arrival: &Arrival<'a>,
         pools: &[&KnownPool<'a>],
@@ -35,7 +35,9 @@ impl<'a> NodeClasses<'a> {
     ) -> Self {
         let mut wanted = BTreeSet::new();
         for pool in pools {
-            wanted.extend(makers(arrival, pool).iter().map(|maker| &maker.node_class));
+            for node_pool in makers(arrival, pool) {
+                wanted.insert(&node_pool.node_class);
+            }
         }
         for node in &arrival.nodes {
             if let Origin::NodePool(node_pool) = node.origin
@@ -44,9 +46,9 @@ impl<'a> NodeClasses<'a> {
                 wanted.insert(&node_pool.node_class);
             }
         }
-        wanted.retain(|class| !class.kind.is_empty());
+        wanted.retain(|class_ref| !class_ref.kind.is_empty());
         let mut classes = Self {
-            all: BTreeMap::new(),
+            lookups: BTreeMap::new(),
             reported: BTreeSet::new(),
         };
         if wanted.is_empty() {
@@ -57,38 +59,44 @@ impl<'a> NodeClasses<'a> {
         else {
             return classes;
         };
-        for class in wanted {
-            match read(arrival.client, &kinds, class).await {
+        for class_ref in wanted {
+            match read_class(arrival.client, &kinds, class_ref).await {
                 Ok(lookup) => {
-                    classes.all.insert(class, lookup);
+                    classes.lookups.insert(class_ref, lookup);
                 }
-                Err(why) => findings.not_tried(CHECK, format!("{}: {why}", named(class))),
+                Err(why) => {
+                    findings.not_tried(CHECK, format!("{}: {why}", display_name(class_ref)))
+                }
             }
         }
         classes
     }
 
+    /// Returns whether the class of a NodePool is missing, is not ready, or has no machine images for the architecture.
     pub(super) fn has_fault(&self, node_pool: &NodePool, architecture: &str) -> bool {
-        match self.all.get(&node_pool.node_class) {
-            Some(Lookup::Class(class)) => class.fault.is_some() || lacks(class, architecture),
+        match self.lookups.get(&node_pool.node_class) {
+            Some(Lookup::Class(class)) => {
+                class.fault.is_some() || lacks_images(class, architecture)
+            }
             Some(Lookup::Missing) => true,
             None => false,
         }
     }
 
-    /// Returns whether a NodePool can create no node of the architecture unless its specification or its class is changed.
-    pub(super) fn is_impossible(&self, node_pool: &NodePool, architecture: &str) -> bool {
-        let is_lacking = match self.all.get(&node_pool.node_class) {
-            Some(Lookup::Class(class)) => lacks(class, architecture),
+    /// Returns whether a NodePool cannot create a node of the architecture until the NodePool's specification or class
+    /// is changed.
+    pub(super) fn cannot_create_node(&self, node_pool: &NodePool, architecture: &str) -> bool {
+        let class_lacks_images = match self.lookups.get(&node_pool.node_class) {
+            Some(Lookup::Class(class)) => lacks_images(class, architecture),
             Some(Lookup::Missing) | None => false,
         };
         let obstacle = Obstacle::of(node_pool);
-        is_lacking
+        class_lacks_images
             || without_instance(node_pool, architecture).is_some()
             || matches!(obstacle, Some(Obstacle::Deleted | Obstacle::Contradiction))
     }
 
-    /// Reports the fault of a NodePool's class, once for each class; returns whether there is one.
+    /// Reports the fault of a NodePool's class, once for each class. Returns whether the class has a fault.
     pub(super) fn report_fault(
         &mut self,
         node_pool: &'a NodePool,
@@ -97,30 +105,32 @@ impl<'a> NodeClasses<'a> {
     ) -> bool {
         let class_ref = &node_pool.node_class;
         let architecture = arrival.architecture;
-        let Some(lookup) = self.all.get(class_ref) else {
+        let Some(lookup) = self.lookups.get(class_ref) else {
             return false;
         };
-        let class = named(class_ref);
+        let class_name = display_name(class_ref);
         let kind = class_ref.kind.to_ascii_lowercase();
         let name = &class_ref.name;
-        let node_pool = node_pool.name();
+        let node_pool_name = node_pool.name();
         let (message, fix) = match lookup {
             Lookup::Missing => (
-                format!("NodePool {node_pool} names {class}, which does not exist"),
-                format!("create {class}, or correct nodeClassRef in NodePool {node_pool}"),
+                format!("NodePool {node_pool_name} names {class_name}, which does not exist"),
+                format!(
+                    "create {class_name}, or correct nodeClassRef in NodePool {node_pool_name}"
+                ),
             ),
             Lookup::Class(NodeClass {
-                fault: Some(why), ..
+                fault: Some(fault), ..
             }) => (
-                format!("{class} of NodePool {node_pool} is not ready: {why}"),
+                format!("{class_name} of NodePool {node_pool_name} is not ready: {fault}"),
                 format!("see its conditions: kubectl describe {kind} {name}"),
             ),
-            Lookup::Class(read) if lacks(read, architecture) => {
-                let architectures = read.architectures.iter().flatten();
+            Lookup::Class(class) if lacks_images(class, architecture) => {
+                let architectures = class.architectures.iter().flatten();
                 let others = some_of(architectures.map(String::as_str));
                 let platform = arrival.platform;
                 let message = format!(
-                    "{class} has machine images only for {others}: NodePool {node_pool} creates no {platform} node"
+                    "{class_name} has machine images only for {others}: NodePool {node_pool_name} creates no {platform} node"
                 );
                 (message, images_fix(class_ref, architecture))
             }
@@ -132,19 +142,20 @@ impl<'a> NodeClasses<'a> {
         true
     }
 
-    pub(super) fn report_without_fault(&self, arrival: &Arrival<'_>, findings: &mut Findings) {
+    /// Reports each class that has no fault.
+    pub(super) fn report_usable_classes(&self, arrival: &Arrival<'_>, findings: &mut Findings) {
         let architecture = arrival.architecture;
-        for (class_ref, lookup) in &self.all {
+        for (class_ref, lookup) in &self.lookups {
             let Lookup::Class(class) = lookup else {
                 continue;
             };
-            if class.fault.is_some() || lacks(class, architecture) {
+            if class.fault.is_some() || lacks_images(class, architecture) {
                 continue;
             }
-            let class_ref = named(class_ref);
+            let class_name = display_name(class_ref);
             let message = match &class.architectures {
-                Some(_) => format!("{class_ref} has machine images for {architecture}"),
-                None => format!("{class_ref} shows no fault"),
+                Some(_) => format!("{class_name} has machine images for {architecture}"),
+                None => format!("{class_name} reports no fault"),
             };
             findings.ok(CHECK, message);
         }
@@ -152,12 +163,12 @@ impl<'a> NodeClasses<'a> {
 }
 
 /// Reads a class, or returns why it cannot be read.
-async fn read(
+async fn read_class(
     client: &UserClient,
     kinds: &ServedKinds,
-    class: &NodeClassRef,
+    class_ref: &NodeClassRef,
 ) -> Result<Lookup, String> {
-    let NodeClassRef { group, kind, name } = class;
+    let NodeClassRef { group, kind, name } = class_ref;
     let Ok(kind_name) = format!("{kind}.{group}").parse::<KindName>() else {
         return Ok(Lookup::Missing);
     };
@@ -177,22 +188,24 @@ async fn read(
     }
 }
 
-fn lacks(class: &NodeClass, architecture: &str) -> bool {
-    let all = class.architectures.as_ref();
-    all.is_some_and(|all| !all.contains(architecture))
+fn lacks_images(class: &NodeClass, architecture: &str) -> bool {
+    match &class.architectures {
+        Some(architectures) => !architectures.contains(architecture),
+        None => false,
+    }
 }
 
-fn named(class: &NodeClassRef) -> String {
-    format!("{} {}", class.kind, class.name)
+fn display_name(class_ref: &NodeClassRef) -> String {
+    format!("{} {}", class_ref.kind, class_ref.name)
 }
 
-fn images_fix(class: &NodeClassRef, architecture: &str) -> String {
-    let NodeClassRef { kind, name, .. } = class;
-    if kind == EC2 {
+fn images_fix(class_ref: &NodeClassRef, architecture: &str) -> String {
+    let NodeClassRef { kind, name, .. } = class_ref;
+    if kind == EC2_NODE_CLASS {
         format!(
-            "have amiSelectorTerms of {kind} {name} select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for {architecture}"
+            "in amiSelectorTerms of {kind} {name}, select an alias that has both architectures, such as al2023@v20260801, or add an AMI for {architecture}"
         )
     } else {
-        format!("have {kind} {name} select machine images for {architecture} as well")
+        format!("make {kind} {name} select machine images for {architecture} as well")
     }
 }

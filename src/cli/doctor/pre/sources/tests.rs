@@ -337,7 +337,7 @@ async fn faults_of_karpenter_are_reported_with_fixes() {
             |cluster| {
                 cluster.insert(CLASS, class(&["amd64"]));
             },
-            "node-classes: EC2NodeClass default has machine images only for amd64: NodePool multi creates no linux/arm64 node → have amiSelectorTerms of EC2NodeClass default select by an alias, such as al2023@v20260801, which has both architectures, or add an AMI for arm64",
+            "node-classes: EC2NodeClass default has machine images only for amd64: NodePool multi creates no linux/arm64 node → in amiSelectorTerms of EC2NodeClass default, select an alias that has both architectures, such as al2023@v20260801, or add an AMI for arm64",
         ),
         (
             |cluster| {
