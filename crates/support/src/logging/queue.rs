@@ -1,7 +1,7 @@
-//! The queue of log lines to standard output. It is bounded in bytes, so that a reader that stalls does not delay reviews.
-//! Many lines are written at once, as writing a line takes longer than formatting it.
+//! The queue of log lines to standard output. It is bounded in bytes, so that a reader that stalls does not delay
+//! reviews. Many lines are written at once, because writing a line takes longer than formatting it.
 //!
-//! (tracing-appender's queue is bounded only in lines, allocates for each line, and wakes its thread for each: it took as
+//! (tracing-appender's queue is bounded only in lines. It allocates and wakes its thread for each line, which took as
 //! long as a whole decision.)
 
 use std::io::{self, Write};
@@ -16,61 +16,65 @@ use super::line::Format;
 use crate::sync::Mutex;
 
 /// Maximum bytes in the queue while the reader stalls. Further lines are dropped and counted.
-const LIMIT: usize = 4 << 20;
-/// Time in which lines are collected before they are written together.
-const PAUSE: Duration = Duration::from_millis(20);
-/// Time for which the process waits at its end for a reader that stalls.
-const END: Duration = Duration::from_secs(1);
+const MAX_BYTES: usize = 4 << 20;
+/// Time for which lines are collected before they are written together.
+const COLLECTING_TIME: Duration = Duration::from_millis(20);
+/// Maximum time for which the ending process waits for a reader that stalls.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    more: Condvar,
+    /// Wakes the thread that writes, for the first line of an empty queue and for the end.
+    wake: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<u8>,
+    lines: Vec<u8>,
+    /// Number of lines that were dropped since the last write.
     dropped: usize,
-    ended: bool,
+    has_ended: bool,
 }
 
-/// Waits when it is dropped until the queued lines are written, unless the reader stalls.
+/// Dropping it waits until the queued lines are written, unless the reader stalls.
 pub struct Flush {
     queue: Arc<Queue>,
-    /// Disconnected when all lines are written.
+    /// Disconnects when all lines are written.
     done: Receiver<()>,
 }
 
 pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
     let queue = Arc::new(Queue::default());
-    let queue_of_thread = Arc::clone(&queue);
-    let (writing, done) = channel();
+    let thread_queue = Arc::clone(&queue);
+    let (done_sender, done) = channel();
     let run = move || {
-        queue_of_thread.empty(format, &mut io::stdout());
-        drop(writing);
+        thread_queue.write_until_end(format, &mut io::stdout());
+        drop(done_sender);
     };
-    // If the thread cannot be started, no lines are written, but reviews are answered.
+    // If the thread cannot be started, no lines are written, but reviews are still answered.
     let _ = std::thread::Builder::new().name("log".into()).spawn(run);
     (Arc::clone(&queue), Flush { queue, done })
 }
 
 impl Queue {
-    /// Writes queued lines until the end. Lines that cannot be written are lost.
-    fn empty(&self, format: Format, out: &mut impl Write) {
+    /// Writes queued lines until the end of the process. Lines that cannot be written are lost.
+    fn write_until_end(&self, format: Format, out: &mut impl Write) {
         loop {
             let mut state = self.state.lock();
-            let is_empty = |state: &mut State| state.waiting.is_empty() && !state.ended;
-            self.more.wait_while(&mut state, is_empty);
-            let is_filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
-            self.more.wait_while_for(&mut state, is_filling, PAUSE);
+            let is_idle = |state: &mut State| state.lines.is_empty() && !state.has_ended;
+            self.wake.wait_while(&mut state, is_idle);
+            let is_filling =
+                |state: &mut State| state.lines.len() < MAX_BYTES / 2 && !state.has_ended;
+            self.wake
+                .wait_while_for(&mut state, is_filling, COLLECTING_TIME);
             let State {
-                waiting,
+                lines,
                 dropped,
-                ended,
+                has_ended,
             } = take(&mut *state);
             drop(state);
-            let _ = out.write_all(&waiting);
+            let _ = out.write_all(&lines);
             if dropped > 0 {
                 let _ = match format {
                     Format::Json => writeln!(
@@ -81,7 +85,7 @@ impl Queue {
                 };
             }
             let _ = out.flush();
-            if ended {
+            if has_ended {
                 return;
             }
         }
@@ -92,15 +96,15 @@ impl Write for &Queue {
     /// Queues a whole line, or drops it. Never blocks for long.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.state.lock();
-        let was_empty = state.waiting.is_empty();
-        if state.waiting.len() + line.len() <= LIMIT {
-            state.waiting.extend_from_slice(line);
+        let was_empty = state.lines.is_empty();
+        if state.lines.len() + line.len() <= MAX_BYTES {
+            state.lines.extend_from_slice(line);
         } else {
             state.dropped += 1;
         }
         drop(state);
         if was_empty {
-            self.more.notify_one();
+            self.wake.notify_one();
         }
         Ok(line.len())
     }
@@ -112,10 +116,10 @@ impl Write for &Queue {
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        self.queue.state.lock().ended = true;
-        self.queue.more.notify_one();
-        // The thread may hang in a write. It ends with the process.
-        let _ = self.done.recv_timeout(END);
+        self.queue.state.lock().has_ended = true;
+        self.queue.wake.notify_one();
+        // The thread may hang in a write. The end of the process ends the thread.
+        let _ = self.done.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
@@ -129,12 +133,12 @@ mod tests {
         let mut sink = &queue;
         sink.write_all(b"first\n").unwrap();
         sink.write_all(b"second\n").unwrap();
-        let long = vec![b'x'; LIMIT];
-        assert_eq!(sink.write(&long).unwrap(), LIMIT);
+        let long = vec![b'x'; MAX_BYTES];
+        assert_eq!(sink.write(&long).unwrap(), MAX_BYTES);
         sink.flush().unwrap();
-        queue.state.lock().ended = true;
+        queue.state.lock().has_ended = true;
         let mut out = Vec::new();
-        queue.empty(Format::Json, &mut out);
+        queue.write_until_end(Format::Json, &mut out);
         let out = String::from_utf8(out).unwrap();
         assert!(
             out.starts_with("first\nsecond\n{") && out.ends_with("\"lines\":1}\n"),
