@@ -1,7 +1,7 @@
 //! The accept loop: TLS, HTTP/1.1, and limits on what a client may cost.
 //!
 //! Every wait has a timeout: the handshake, the head of a request, an idle connection. hyper's own header timeout is
-//! not used: it also runs on idle connections, which API servers keep for 90 s. [`activity`] watches the bytes instead,
+//! not used: it also runs on idle connections, which API servers keep for 90 s. `activity.rs` watches the bytes instead,
 //! and so distinguishes stalled connections from idle ones.
 
 mod activity;

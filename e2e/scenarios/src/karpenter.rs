@@ -237,7 +237,7 @@ fn pool_and_architecture(node: &Node) -> (String, String) {
 pub async fn define_ec2_node_class(cluster: &Cluster) {
     let local = cluster.local();
     let module = "github.com/aws/karpenter-provider-aws@v1.15.0";
-    let module = programs::go_module("controlplane", module).await;
+    let module = programs::go_module("scenarios/controlplane", module).await;
     let definition = module.join("pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml");
     let definition = definition.display().to_string();
     local

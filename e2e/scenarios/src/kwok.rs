@@ -22,7 +22,7 @@ pub(crate) async fn start(
     more_arguments: &[String],
 ) -> Process {
     let program = programs::kwok().await;
-    let module = programs::go_module("controlplane", "sigs.k8s.io/kwok").await;
+    let module = programs::go_module("scenarios/controlplane", "sigs.k8s.io/kwok").await;
     let stages = module.join("kustomize/stage");
     let mut arguments = vec![
         format!("--kubeconfig={}", kubeconfig.display()),

@@ -62,7 +62,12 @@ pub(crate) async fn karpenter_source() -> PathBuf {
         Some(version) => format!("karpenter-{version}.mod"),
         None => "go.mod".to_owned(),
     };
-    module_directory("controlplane", &module_file, "sigs.k8s.io/karpenter").await
+    module_directory(
+        "scenarios/controlplane",
+        &module_file,
+        "sigs.k8s.io/karpenter",
+    )
+    .await
 }
 
 /// Whether the cluster-autoscaler is available and the control plane is the newest one: the autoscaler waits for kinds
@@ -117,7 +122,7 @@ pub(crate) async fn workload_controller(name: &str) -> PathBuf {
 
 /// Returns the directory of a module that `workloads` requires.
 pub(crate) async fn workload_module(module_file: &str, module: &str) -> PathBuf {
-    module_directory("workloads", module_file, module).await
+    module_directory("scenarios/workloads", module_file, module).await
 }
 
 /// Builds helm, at the version of `manifests/go.mod`.
@@ -136,7 +141,7 @@ pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
 
 /// Returns the directory of a Go module, at the version that a module file names.
 async fn module_directory(within: &str, module_file: &str, module: &str) -> PathBuf {
-    let within = repository().join("e2e/scenarios").join(within);
+    let within = repository().join("e2e").join(within);
     let mut command = Command::new("go");
     command
         .current_dir(within)

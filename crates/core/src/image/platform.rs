@@ -246,7 +246,7 @@ impl Serialize for PlatformSet {
     }
 }
 
-/// Writes the names, comma-separated, in the order of [`NODES`]; `none` for the empty set.
+/// Writes the names, comma-separated, in the order of `NODES`; `none` for the empty set.
 impl fmt::Display for PlatformSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

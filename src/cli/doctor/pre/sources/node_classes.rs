@@ -65,7 +65,7 @@ impl<'a> NodeClasses<'a> {
                     classes.lookups.insert(class_ref, lookup);
                 }
                 Err(why) => {
-                    findings.not_tried(CHECK, format!("{}: {why}", display_name(class_ref)))
+                    findings.not_tried(CHECK, format!("{}: {why}", display_name(class_ref)));
                 }
             }
         }
