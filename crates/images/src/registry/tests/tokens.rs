@@ -183,7 +183,7 @@ async fn malformed_token_lifetime_is_an_error() {
         assert!(matches!(error, Error::Denied(_)), "{life}: {error}");
         let text = error.to_string();
         assert!(
-            text.contains("expires_in as a whole number"),
+            text.contains("expires_in is a whole number"),
             "{life}: {text}"
         );
     }
