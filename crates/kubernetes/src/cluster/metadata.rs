@@ -204,8 +204,8 @@ fn labels<'de, D: Deserializer<'de>>(
     serde_json::from_str(json).map_err(D::Error::custom)
 }
 
-/// Takes the value at a JSON pointer out of an object. The value has no bound, because only kubelets and administrators
-/// may write the object.
+/// Takes the value at a JSON pointer out of an object. The value is bounded only with the answer of the API server that
+/// contains the object.
 pub(super) fn take<T: Default + DeserializeOwned>(
     object: &mut Value,
     pointer: &str,
