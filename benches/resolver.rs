@@ -28,7 +28,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp, node_id};
 use tolerarch_images::credentials::{Credentials, Keyring};
-use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
+use tolerarch_images::registry::{AddressGuard, Digest, Registry, RegistryMetrics, ResolvedImage};
 use tolerarch_images::resolver::{CacheSettings, Requester, Resolver, ResolverMetrics};
 use tolerarch_support::metrics::Metrics;
 
@@ -85,9 +85,9 @@ fn image(number: usize) -> Outcome<ImageRef> {
 fn fill(resolver: &Resolver, images: &[ImageRef]) {
     for image in images {
         let digest = Digest::of_content(image.as_str().as_bytes());
-        resolver.learn(
+        resolver.store(
             image,
-            &Found {
+            &ResolvedImage {
                 digest,
                 support: Support::Index(PlatformSet::AMD64_AND_ARM64),
                 lacks_parts: false,

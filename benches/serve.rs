@@ -154,7 +154,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
         limits: Limits {
             connections: 4096,
             per_peer: 4096,
-            spared: tolerarch::serve::IDLE_TIME,
+            grace_period: tolerarch::serve::IDLE_TIME,
         },
         first: tolerarch::serve::IDLE_TIME,
     };

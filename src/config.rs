@@ -38,7 +38,7 @@ use tolerarch_core::policy::Policy;
 use tolerarch_engine::warm_start::WarmSettings;
 use tolerarch_images::credentials::{CredentialSettings, ImagePattern};
 use tolerarch_images::registry::{
-    AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings, Verified,
+    AddressGuard, AllowedImages, HostSettings, Proxies, ProxyError, Settings, VerifiedPlatforms,
 };
 use tolerarch_images::resolver::{CacheSettings, LookupSettings};
 use tolerarch_images::shared_cache::SharedCacheSettings;
@@ -122,7 +122,7 @@ pub struct Registries {
     /// Settings by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
     pub hosts_dir: Option<PathBuf>,
-    pub allowed: Allowed,
+    pub allowed: AllowedImages,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,21 +189,21 @@ impl Config {
     }
 
     /// Returns the platforms to verify: those that a pool or a placement names, or all if discovery is on.
-    fn verified(&self) -> Verified {
+    fn verified(&self) -> VerifiedPlatforms {
         let named = if self.discover.is_on() {
             PlatformSet::ALL
         } else {
             self.named_platforms()
         };
         match self.verify {
-            Verify::Index => Verified::default(),
-            Verify::Manifests => Verified {
+            Verify::Index => VerifiedPlatforms::default(),
+            Verify::Manifests => VerifiedPlatforms {
                 manifests: named,
-                ..Verified::default()
+                ..VerifiedPlatforms::default()
             },
-            Verify::Config => Verified {
+            Verify::Config => VerifiedPlatforms {
                 configs: named,
-                ..Verified::default()
+                ..VerifiedPlatforms::default()
             },
         }
     }

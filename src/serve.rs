@@ -84,7 +84,7 @@ pub struct Server {
 /// is being closed.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
 /// Idle time below which a connection is not closed when the listener is full: a review may be coming.
-const SPARED: Duration = Duration::from_secs(5);
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Assembles the parts, binds both ports, and starts the tasks that follow the certificate, the files and the cluster.
@@ -123,7 +123,7 @@ impl Server {
             limits: Limits {
                 connections,
                 per_peer: connections,
-                spared: SPARED,
+                grace_period: GRACE_PERIOD,
             },
             // Go's client opens connections before it needs them.
             first: IDLE_TIME,

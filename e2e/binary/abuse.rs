@@ -53,7 +53,7 @@ async fn connection_beyond_the_limit_is_closed_at_once() {
     for _ in 0..3 {
         // A connection that has been idle for seconds would be closed in favour of a new one.
         for connection in [&mut first, &mut second] {
-            connection.ask(&simple_review()).await;
+            connection.exchange(&simple_review()).await;
         }
         assert!(program.webhook.try_connect().await.is_err());
     }
@@ -64,7 +64,7 @@ async fn connection_beyond_the_limit_is_closed_at_once() {
         "WARN"
     );
     assert_eq!(
-        Verdict::of(&second.ask(&simple_review()).await).reason,
+        Verdict::of(&second.exchange(&simple_review()).await).reason,
         "opted-out"
     );
     drop(first);
@@ -80,7 +80,7 @@ async fn only_stalled_connections_are_cut_off() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let connect = || program.webhook.connect();
     let mut idle = connect().await;
-    idle.ask(&simple_review()).await;
+    idle.exchange(&simple_review()).await;
 
     let handshake = async {
         let silent = TcpStream::connect(program.webhook.address()).await.unwrap();
@@ -97,7 +97,7 @@ async fn only_stalled_connections_are_cut_off() {
     };
     let second_head = async {
         let mut connection = connect().await;
-        connection.ask(&simple_review()).await;
+        connection.exchange(&simple_review()).await;
         connection.send(b"P").await.unwrap();
         assert!(connection.end().await.is_empty());
     };
@@ -111,7 +111,7 @@ async fn only_stalled_connections_are_cut_off() {
     let body = async {
         let mut connection = connect().await;
         let request = simple_review();
-        let answer = connection.ask(&request[..request.len() - 1]).await;
+        let answer = connection.exchange(&request[..request.len() - 1]).await;
         assert_eq!((answer.status, answer.header("retry-after")), (408, None));
         assert!(answer.closes());
         connection.end().await;
@@ -129,7 +129,7 @@ async fn only_stalled_connections_are_cut_off() {
     tokio::join!(handshake, head, second_head, dripping_head, body, answers);
 
     assert_eq!(
-        Verdict::of(&idle.ask(&simple_review()).await).reason,
+        Verdict::of(&idle.exchange(&simple_review()).await).reason,
         "opted-out"
     );
     assert_eq!(
@@ -203,7 +203,7 @@ async fn stalled_large_bodies_do_not_block_other_reviews() {
         hanging.push(connection);
     }
     for size in [70 << 10, 300 << 10] {
-        let verdict = Verdict::of(&program.webhook.ask(&large_review(size)).await);
+        let verdict = Verdict::of(&program.webhook.exchange(&large_review(size)).await);
         assert_eq!(verdict.reason, "opted-out");
     }
     for mut connection in hanging {
@@ -238,8 +238,14 @@ async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
             assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
             longest = longest.max(started.elapsed());
             // Large reviews compete with the uploads for memory, and fast, small ones win.
-            large_reviews +=
-                usize::from(program.webhook.ask(&large_review(70 << 10)).await.status == 200);
+            large_reviews += usize::from(
+                program
+                    .webhook
+                    .exchange(&large_review(70 << 10))
+                    .await
+                    .status
+                    == 200,
+            );
         }
         (longest, large_reviews)
     };

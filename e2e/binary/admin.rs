@@ -121,7 +121,7 @@ async fn admin_port_answers_probes_and_no_other_path() {
     }
     let answer = program
         .admin
-        .ask(&request("POST", "/metrics", &[], b""))
+        .exchange(&request("POST", "/metrics", &[], b""))
         .await;
     assert_eq!(answer.status, 405);
 }

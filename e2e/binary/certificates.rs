@@ -122,7 +122,7 @@ async fn new_certificate_is_served_and_open_connections_go_on() {
     );
     assert_eq!(served_certificate(&program).await, der(&new));
     let answer = open
-        .ask(&post("/mutate", &review("u-1", &pod(&[""]))))
+        .exchange(&post("/mutate", &review("u-1", &pod(&[""]))))
         .await;
     assert_eq!(Verdict::of(&answer).reason, "image-invalid");
     assert_eq!(program.metric(EXPIRY).await, expiry);

@@ -28,7 +28,7 @@ async fn http_1_1_is_served_over_tls_1_2_and_1_3() {
             assert_eq!(
                 Verdict::of(
                     &connection
-                        .ask(&post("/mutate", &review("u-1", &opted_out())))
+                        .exchange(&post("/mutate", &review("u-1", &opted_out())))
                         .await
                 )
                 .reason,
@@ -54,7 +54,7 @@ async fn reviews_on_one_connection_are_answered_in_order() {
 
     let mut sequential = program.webhook.connect().await;
     for (uid, request) in uids.iter().zip(&requests) {
-        let answer = sequential.ask(request).await;
+        let answer = sequential.exchange(request).await;
         assert_eq!(
             (Verdict::of(&answer).uid.as_str(), answer.closes()),
             (*uid, false)

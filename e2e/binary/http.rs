@@ -61,12 +61,12 @@ async fn invalid_review_is_refused_and_the_connection_goes_on() {
     ];
     let mut connection = program.webhook.connect().await;
     for (case, request, status) in cases {
-        let answer = connection.ask(&request).await;
+        let answer = connection.exchange(&request).await;
         assert_eq!(answer.status, status, "{case}");
         assert_eq!(answer.header("retry-after"), None, "{case}");
         // The same connection serves the next review, so no byte of the refused request is left.
         assert_eq!(
-            Verdict::of(&connection.ask(&post("/mutate", &good)).await).reason,
+            Verdict::of(&connection.exchange(&post("/mutate", &good)).await).reason,
             "tolerated",
             "{case}"
         );
@@ -89,7 +89,7 @@ async fn media_type_may_have_capitals_and_parameters() {
             body.as_bytes(),
         );
         assert_eq!(
-            Verdict::of(&program.webhook.ask(&request).await).reason,
+            Verdict::of(&program.webhook.exchange(&request).await).reason,
             "tolerated",
             "{content_type}"
         );
@@ -124,7 +124,7 @@ async fn oversized_or_malformed_http_is_refused_and_closed() {
     ];
     for (case, request, status) in cases {
         let mut connection = program.webhook.connect().await;
-        let answer = connection.ask(&request).await;
+        let answer = connection.exchange(&request).await;
         assert_eq!(
             (answer.status, answer.header("retry-after")),
             (status, None),
@@ -152,7 +152,7 @@ async fn largest_pods_are_answered() {
     let mut largest = review("u-1", &of_bytes(3 << 20));
     largest["request"]["oldObject"] = of_bytes(3 << 20);
     assert_eq!(
-        Verdict::of(&program.webhook.ask(&post("/mutate", &largest)).await).reason,
+        Verdict::of(&program.webhook.exchange(&post("/mutate", &largest)).await).reason,
         "no-room"
     );
     let large = of_bytes(5 << 18);

@@ -66,7 +66,7 @@ async fn content_of_a_pod_is_never_logged() {
     for (status, body) in bodies {
         let answer = program
             .webhook
-            .ask(&request(
+            .exchange(&request(
                 "POST",
                 "/mutate?key=canary",
                 &headers,
@@ -101,7 +101,7 @@ async fn stalled_log_reader_delays_no_review() {
     let mut connection = program.webhook.connect().await;
     for _ in 0..1000 {
         assert_eq!(
-            Verdict::of(&connection.ask(&request).await).reason,
+            Verdict::of(&connection.exchange(&request).await).reason,
             "opted-out"
         );
     }

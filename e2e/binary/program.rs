@@ -160,7 +160,12 @@ impl Program {
 
     /// Sends the review of a Pod to this path on a new connection.
     pub(crate) async fn review_at(&self, path: &str, pod: &Value) -> Verdict {
-        let verdict = Verdict::of(&self.webhook.ask(&post(path, &review("u-1", pod))).await);
+        let verdict = Verdict::of(
+            &self
+                .webhook
+                .exchange(&post(path, &review("u-1", pod)))
+                .await,
+        );
         assert_eq!(verdict.uid, "u-1");
         verdict
     }

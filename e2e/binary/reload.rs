@@ -256,7 +256,7 @@ async fn no_review_fails_during_a_reload() {
         while !done.load(Ordering::Relaxed) {
             times.tick().await;
             let answer = connection
-                .ask(&post(
+                .exchange(&post(
                     "/mutate?timeout=30s",
                     &review("u-1", &pod(&[&image])),
                 ))

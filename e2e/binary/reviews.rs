@@ -102,7 +102,7 @@ async fn excluded_pod_is_unchanged_without_a_lookup() {
     ] {
         let mut review = review("u-1", &pod(&[&repo.reference("v1")]));
         json_patch::merge(&mut review["request"], &change);
-        let verdict = Verdict::of(&program.webhook.ask(&post("/mutate", &review)).await);
+        let verdict = Verdict::of(&program.webhook.exchange(&post("/mutate", &review)).await);
         assert_eq!(verdict.audit(), ("unchanged", reason, None));
         assert_eq!(verdict.patch, None);
     }

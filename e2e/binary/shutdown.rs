@@ -23,7 +23,7 @@ async fn serves_while_it_drains(signal: &str) {
     let program = Program::start(&registry, json!({"server": {"drain": "10m"}})).await;
     let request = post("/mutate", &review("u-1", &pod(&[&repo.reference("v1")])));
     let mut open = program.webhook.connect().await;
-    assert!(!open.ask(&request).await.closes());
+    assert!(!open.exchange(&request).await.closes());
 
     program.signal(signal).await;
     until("it is not ready", async || {
@@ -34,7 +34,7 @@ async fn serves_while_it_drains(signal: &str) {
     assert!(ready.contains("[-]serving failed\n"), "{ready}");
     assert_eq!(program.admin.get("/livez").await.status, 200);
     for connection in [&mut open, &mut program.webhook.connect().await] {
-        let answer = connection.ask(&request).await;
+        let answer = connection.exchange(&request).await;
         assert_eq!(
             (Verdict::of(&answer).reason.as_str(), answer.closes()),
             ("tolerated", true)

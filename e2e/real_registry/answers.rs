@@ -1,7 +1,7 @@
 //! Platforms and decisions for every kind of image.
 
 use tolerarch_core::image::ImageRef;
-use tolerarch_images::registry::{Digest, Found};
+use tolerarch_images::registry::{Digest, ResolvedImage};
 
 use super::distribution::Distribution;
 use super::webhook::{Webhook, registry};
@@ -24,7 +24,7 @@ async fn each_image_has_its_platforms_by_tag_and_by_digest() {
                 .fetch(&reference.parse().unwrap(), None)
                 .await
                 .unwrap();
-            let expected = Found {
+            let expected = ResolvedImage {
                 digest: Digest::of_text(&image.digest),
                 support: image.support,
                 lacks_parts: false,

@@ -3,7 +3,9 @@
 use testregistry::Kind;
 use tolerarch_core::image::ImageRef;
 use tolerarch_images::credentials::Credential;
-use tolerarch_images::registry::{AddressGuard, Digest, Error, Found, HostSettings, Registry};
+use tolerarch_images::registry::{
+    AddressGuard, Digest, Error, HostSettings, Registry, ResolvedImage,
+};
 
 use super::distribution::Distribution;
 use super::images;
@@ -22,7 +24,7 @@ async fn check_access(distribution: &Distribution, registry: &Registry) {
     let credential = basic(USER, PASSWORD);
     for image in images::push(distribution).await {
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
-        let expected = Found {
+        let expected = ResolvedImage {
             digest: Digest::of_text(&image.digest),
             support: image.support,
             lacks_parts: false,

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
-use tolerarch_images::registry::{AddressGuard, Error, Found, HostSettings, Registry, Settings};
+use tolerarch_images::registry::{
+    AddressGuard, Error, HostSettings, Registry, ResolvedImage, Settings,
+};
 
 use super::distribution::{Distribution, REPO, listening};
 use super::images;
@@ -93,7 +95,7 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
 
 /// Fetches an image by the mirror. The mirror has two seconds to answer, which may be too short on a busy machine. So each try
 /// uses a new client, which does not remember that the mirror was slow.
-async fn fetch_by_mirror(settings: &Settings, reference: &str) -> Result<Found, Error> {
+async fn fetch_by_mirror(settings: &Settings, reference: &str) -> Result<ResolvedImage, Error> {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let registry = Registry::load(settings.clone(), registry_metrics()).unwrap();

@@ -77,6 +77,6 @@ impl Webhook {
     pub(crate) async fn review_in(&self, namespace: &str, image: &str) -> Verdict {
         let mut review = review("u-1", &pod(&[image]));
         review["request"]["namespace"] = namespace.into();
-        Verdict::of(&self.0.ask(&post("/mutate?timeout=30s", &review)).await)
+        Verdict::of(&self.0.exchange(&post("/mutate?timeout=30s", &review)).await)
     }
 }

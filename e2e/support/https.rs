@@ -108,13 +108,13 @@ impl Client {
     }
 
     /// Sends a request on a new connection, and returns the answer.
-    pub(crate) async fn ask(&self, request: &[u8]) -> Answer {
-        self.connect().await.ask(request).await
+    pub(crate) async fn exchange(&self, request: &[u8]) -> Answer {
+        self.connect().await.exchange(request).await
     }
 
     /// Sends a GET request on a new connection, and returns the answer.
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.ask(&request("GET", path, &[], b"")).await
+        self.exchange(&request("GET", path, &[], b"")).await
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Session {
 
 impl Connection {
     /// Sends a request and returns the answer, which may come before the whole request is sent.
-    pub(crate) async fn ask(&mut self, request: &[u8]) -> Answer {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Answer {
         let sent = self.send(request).await;
         match self.answer().await {
             Ok(answer) => answer,

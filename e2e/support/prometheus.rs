@@ -68,7 +68,7 @@ impl Prometheus {
 
     /// Returns the series of a query now.
     pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
-        self.ask(query, &format!("/api/v1/query?query={}", encoded(query)))
+        self.series(query, &format!("/api/v1/query?query={}", encoded(query)))
             .await
     }
 
@@ -79,7 +79,7 @@ impl Prometheus {
     }
 
     /// Returns the result of a query, which is a part of `path`.
-    pub(crate) async fn ask(&self, query: &str, path: &str) -> Vec<Value> {
+    pub(crate) async fn series(&self, query: &str, path: &str) -> Vec<Value> {
         let answer = soon("an answer of prometheus", get(self.address, path))
             .await
             .unwrap_or_else(|| panic!("{query}"));

@@ -15,7 +15,7 @@ use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Cause;
 use tolerarch_engine::decide::{Examined, ImageState, PoolState};
-use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
+use tolerarch_images::registry::trace::{EntryOutcome, Trace, TracedEntry, TracedRequest};
 use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
 
 /// Number of characters of a digest in a table: enough to compare digests.
@@ -102,7 +102,7 @@ impl Inspected {
         let is_overridden = usage.is_some_and(|usage| policy.override_for(usage).is_some());
         let (trace, error) = match &reference {
             Ok(image) => {
-                let trace = session.traces.of(image);
+                let trace = session.traces.trace_of(image);
                 let error = cause(&trace, &[]);
                 (trace, error)
             }
@@ -147,7 +147,7 @@ impl Inspected {
             "reason": examined.reason,
             "pools": examined.open_pools(),
             "error": self.error,
-            "digest": trace.found.map(|manifest| manifest.digest.to_string()),
+            "digest": trace.resolved.map(|manifest| manifest.digest.to_string()),
             "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
             "platforms": state.platforms,
             // Platforms of any pool.
@@ -204,7 +204,7 @@ impl Inspected {
             add("error", error.clone());
         }
         let is_artifact = trace
-            .found
+            .resolved
             .is_some_and(|manifest| manifest.support == Support::Artifact);
         match state.platforms {
             Some(platforms) => add("platforms", platforms.to_string()),
@@ -225,17 +225,17 @@ impl Inspected {
                 add("lacks", format!("{lacking} of the pool {name}"));
             }
         }
-        if let Some(manifest) = trace.found {
+        if let Some(manifest) = trace.resolved {
             add("digest", manifest.digest.to_string());
         }
         if !trace.media_type.is_empty() {
             add("type", trace.media_type.clone());
         }
         let requests = count(trace.requests.len() as u64, "request");
-        let took = format!("{requests}, {milliseconds} ms");
+        let cost = format!("{requests}, {milliseconds} ms");
         match &self.source {
-            Some(source) => add("from", format!("{source}, {took}")),
-            None => add("from", took),
+            Some(source) => add("from", format!("{source}, {cost}")),
+            None => add("from", cost),
         }
         facts
     }
@@ -251,23 +251,25 @@ fn origin(trace: &Trace) -> Option<String> {
 }
 
 /// Returns why an entry counts or not; the words are part of the documented JSON.
-fn why(TracedEntry { info, fate, .. }: &TracedEntry) -> &'static str {
-    match fate {
-        Fate::Runs(set) if !set.is_empty() => "runs",
-        Fate::Runs(_) if info.platform.starts_with("linux/") || info.platform.is_empty() => {
+fn why(TracedEntry { info, outcome, .. }: &TracedEntry) -> &'static str {
+    match outcome {
+        EntryOutcome::Runs(set) if !set.is_empty() => "runs",
+        EntryOutcome::Runs(_)
+            if info.platform.starts_with("linux/") || info.platform.is_empty() =>
+        {
             "no-such-node"
         }
-        Fate::Runs(_) => "other-os",
-        Fate::Outside => "outside-its-index",
-        Fate::Shadowed => "another-entry-is-chosen",
-        Fate::Contradicted(_) => "config-contradicts",
-        Fate::Missing => "manifest-missing",
-        Fate::Unknown => "unknown",
-        Fate::Index => "index",
-        Fate::Skipped(Skip::Attestation) => "attestation",
-        Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",
-        Fate::Skipped(Skip::Artifact) => "artifact",
-        Fate::Skipped(Skip::MediaType) => "media-type",
+        EntryOutcome::Runs(_) => "other-os",
+        EntryOutcome::Outside => "outside-its-index",
+        EntryOutcome::Shadowed => "another-entry-is-chosen",
+        EntryOutcome::Contradicted(_) => "config-contradicts",
+        EntryOutcome::Missing => "manifest-missing",
+        EntryOutcome::Unknown => "unknown",
+        EntryOutcome::Index => "index",
+        EntryOutcome::Skipped(Skip::Attestation) => "attestation",
+        EntryOutcome::Skipped(Skip::UnknownPlatform) => "unknown-platform",
+        EntryOutcome::Skipped(Skip::Artifact) => "artifact",
+        EntryOutcome::Skipped(Skip::MediaType) => "media-type",
     }
 }
 
@@ -277,7 +279,7 @@ fn entry_json(entry: &TracedEntry) -> Value {
         digest,
         media_type,
     } = &entry.info;
-    let platforms = if let Fate::Runs(set) = entry.fate {
+    let platforms = if let EntryOutcome::Runs(set) = entry.outcome {
         set
     } else {
         PlatformSet::EMPTY
@@ -295,11 +297,11 @@ fn entry_row(entry: &TracedEntry) -> Row {
         media_type,
     } = &entry.info;
     let why = why(entry);
-    let meaning = match entry.fate {
-        Fate::Runs(set) if !set.is_empty() => set.to_string(),
-        Fate::Index => "an index, see below".to_owned(),
-        Fate::Skipped(Skip::MediaType) => format!("media type {media_type}"),
-        Fate::Contradicted(config) if !config.is_empty() => {
+    let meaning = match entry.outcome {
+        EntryOutcome::Runs(set) if !set.is_empty() => set.to_string(),
+        EntryOutcome::Index => "an index, see below".to_owned(),
+        EntryOutcome::Skipped(Skip::MediaType) => format!("media type {media_type}"),
+        EntryOutcome::Contradicted(config) if !config.is_empty() => {
             format!("its config is for {}", config.architectures().join(", "))
         }
         _ => why.replace('-', " "),
@@ -338,14 +340,14 @@ fn request_json(request: &TracedRequest) -> Value {
         method,
         url,
         authorization,
-        credential,
-        took,
+        credential_kind,
+        duration,
         ..
     } = request;
     json!({
         "kind": kind.as_str(), "method": method, "url": url.as_str(),
         "authorization": authorization.as_ref().map(|scheme| scheme.to_lowercase()),
-        "credential": credential, "answer": answer(request), "milliseconds": took.as_millis(),
+        "credential": credential_kind, "answer": answer(request), "milliseconds": duration.as_millis(),
     })
 }
 
@@ -355,11 +357,11 @@ fn request_row(request: &TracedRequest) -> Row {
         method,
         url,
         authorization,
-        credential,
-        took,
+        credential_kind,
+        duration,
         ..
     } = request;
-    let credential = match (authorization, credential) {
+    let credential = match (authorization, credential_kind) {
         (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
         _ => "-".to_owned(),
     };
@@ -369,7 +371,7 @@ fn request_row(request: &TracedRequest) -> Row {
             format!("{method} {}", kind.as_str()),
             credential,
             answer(request),
-            took.as_millis().to_string(),
+            duration.as_millis().to_string(),
             url.to_string(),
         ],
     }

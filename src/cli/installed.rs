@@ -67,7 +67,7 @@ impl Installed {
         let mut ours = webhooks(client)
             .await
             .map_err(|error| Unconfigured::of(configurations, &error))?;
-        ours.retain(|entry| entry.is_ours() && entry.is_for_pods());
+        ours.retain(|entry| entry.is_managed() && entry.is_for_pods());
         let Some(entry) = ours.first() else {
             return Err(Unconfigured::absent(
                 "the cluster has no webhook of tolerarch",

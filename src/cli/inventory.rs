@@ -4,7 +4,7 @@ use crate::config::Discover;
 use crate::serve::ClusterState;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError, UserClient};
-use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind, selected_labels};
+use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind, selected_label_keys};
 
 pub(super) struct ClusterNodes {
     pub(super) inventory: Inventory,
@@ -35,7 +35,7 @@ impl ClusterNodes {
             let listed = client.list::<Node>(Node::PATH).await;
             nodes = unless_forbidden("nodes", listed, &mut notes)?;
         }
-        let selected = selected_labels(pools);
+        let selected = selected_label_keys(pools);
         let mut kinds = Vec::new();
         for node in nodes.iter().flatten() {
             kinds.push(NodeKind::of(node, &selected));

@@ -16,7 +16,7 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::autoscaler::{Autoscaler, Choice, Expanders, NodeGroup, Outlook};
 use tolerarch_kubernetes::cluster::NodePool;
-use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
+use tolerarch_kubernetes::discovery::{ClusterPool, Discovery, Inventory, Source, Verdict};
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
@@ -89,7 +89,7 @@ impl ClusterNodes {
             header.push("NODE GROUPS");
             for (row, outlook) in rows.iter_mut().zip(&outlooks) {
                 let cell = |group: &&NodeGroup| group_cell(autoscaler, group);
-                let groups: Vec<String> = outlook.own.iter().map(cell).collect();
+                let groups: Vec<String> = outlook.groups.iter().map(cell).collect();
                 row.cells.push(groups.join(", "));
             }
         }
@@ -125,16 +125,16 @@ impl ClusterNodes {
             };
             lines.push((colour, line));
         };
-        for (at, known_pool) in discovery.pools.iter().enumerate() {
-            let KnownPool { pool, verdict, .. } = known_pool;
+        for (at, cluster_pool) in discovery.pools.iter().enumerate() {
+            let ClusterPool { pool, verdict, .. } = cluster_pool;
             let name = &pool.name;
             // Without any NodePool there is no verdict on Karpenter.
             if !self.inventory.node_pools.is_empty() {
-                let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
+                let is_fine = matches!(verdict, Verdict::OfPool(_) | Verdict::NoNodePool);
                 add(is_fine, format!("{name}: {verdict}"));
             }
             if let Some(outlook) = outlooks.get(at)
-                && outlook.concerns(known_pool)
+                && outlook.concerns(cluster_pool)
             {
                 let choice = &outlook.choice;
                 let is_fine = choice.is_right() || *choice == Choice::NoGroup;
@@ -159,23 +159,23 @@ impl ClusterNodes {
         let grouped = autoscaler.grouped(self.nodes.as_deref().unwrap_or_default());
         let pools = discovery.pools.iter();
         pools
-            .map(|known_pool| grouped.outlook(&known_pool.pool))
+            .map(|cluster_pool| grouped.outlook(&cluster_pool.pool))
             .collect()
     }
 
-    fn row(&self, known_pool: &KnownPool<'_>) -> Row {
+    fn row(&self, cluster_pool: &ClusterPool<'_>) -> Row {
         let weighted = |pool: &&NodePool| format!("{} ({})", pool.name(), pool.weight);
-        let node_pools: Vec<String> = known_pool.node_pools.iter().map(weighted).collect();
+        let node_pools: Vec<String> = cluster_pool.node_pools.iter().map(weighted).collect();
         let or_unknown =
             |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
         Row {
             colour: Colour::Plain,
             cells: vec![
-                known_pool.pool.name.clone(),
-                source(known_pool.source).to_owned(),
-                architectures(known_pool.pool.platforms),
+                cluster_pool.pool.name.clone(),
+                source(cluster_pool.source).to_owned(),
+                architectures(cluster_pool.pool.platforms),
                 or_unknown(self.has_read_node_pools, node_pools.join(", ")),
-                or_unknown(self.nodes.is_some(), known_pool.nodes.to_string()),
+                or_unknown(self.nodes.is_some(), cluster_pool.nodes.to_string()),
             ],
         }
     }
@@ -218,7 +218,7 @@ fn document(
 ) -> Value {
     let pools = discovery.pools.iter();
     let mut pools: Vec<Value> = pools
-        .map(|known_pool| pool_document(known_pool, cluster))
+        .map(|cluster_pool| pool_document(cluster_pool, cluster))
         .collect();
     if let Some(autoscaler) = autoscaler {
         let outlooks = cluster.outlooks(discovery, Some(autoscaler));
@@ -238,17 +238,17 @@ fn document(
     document
 }
 
-fn pool_document(known_pool: &KnownPool<'_>, cluster: &ClusterNodes) -> Value {
+fn pool_document(cluster_pool: &ClusterPool<'_>, cluster: &ClusterNodes) -> Value {
     let weighted = |pool: &&NodePool| json!({"name": pool.name(), "weight": pool.weight});
-    let node_pools: Vec<Value> = known_pool.node_pools.iter().map(weighted).collect();
+    let node_pools: Vec<Value> = cluster_pool.node_pools.iter().map(weighted).collect();
     json!({
-        "name": known_pool.pool.name,
-        "source": source(known_pool.source),
-        "platforms": known_pool.pool.platforms,
+        "name": cluster_pool.pool.name,
+        "source": source(cluster_pool.source),
+        "platforms": cluster_pool.pool.platforms,
         "nodePools": cluster.has_read_node_pools.then_some(node_pools),
-        "nodes": cluster.nodes.is_some().then_some(known_pool.nodes),
-        "mismatch": known_pool.mismatch(),
-        "verdict": cluster.has_read_node_pools.then(|| known_pool.verdict.to_string()),
+        "nodes": cluster.nodes.is_some().then_some(cluster_pool.nodes),
+        "mismatch": cluster_pool.mismatch(),
+        "verdict": cluster.has_read_node_pools.then(|| cluster_pool.verdict.to_string()),
     })
 }
 
@@ -257,7 +257,7 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
         Expanders::Named(names) => Some(names),
         Expanders::Gke | Expanders::Unseen => None,
     };
-    let group = |group: &NodeGroup| json!({"name": group.name, "priority": autoscaler.priority(group), "nodes": group.nodes(), "most": group.most()});
+    let group = |group: &NodeGroup| json!({"name": group.name, "priority": autoscaler.priority(group), "nodes": group.nodes(), "most": group.max_size()});
     let groups = autoscaler.groups.as_ref();
     let groups = groups.map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
     json!({"namespace": autoscaler.namespace, "expanders": expanders, "nodeGroups": groups})
@@ -266,7 +266,7 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
 /// Describes what the cluster-autoscaler does for a pool.
 fn groups_document(autoscaler: &Autoscaler, outlook: &Outlook<'_>) -> Value {
     let groups: Vec<Value> = outlook
-        .own
+        .groups
         .iter()
         .map(|group| json!({"name": group.name, "priority": autoscaler.priority(group), "obstacle": group.obstacle()}))
         .collect();
@@ -283,7 +283,7 @@ fn groups_document(autoscaler: &Autoscaler, outlook: &Outlook<'_>) -> Value {
 /// Renders the pools as configuration. Strings are written as JSON, which is YAML as well.
 fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
     let mut text = "pools:\n".to_owned();
-    for KnownPool { pool, .. } in &discovery.pools {
+    for ClusterPool { pool, .. } in &discovery.pools {
         let Pool {
             name,
             platforms,

@@ -175,7 +175,7 @@ impl Session {
     }
 
     pub(super) fn cause(&self, image: &ImageRef, unused_secrets: &[String]) -> Option<String> {
-        cause(&self.traces.of(image), unused_secrets)
+        cause(&self.traces.trace_of(image), unused_secrets)
     }
 }
 
@@ -190,7 +190,7 @@ pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> 
     let TracedRequest {
         method,
         kind,
-        credential,
+        credential_kind,
         ..
     } = request;
     let host = request.url.host_str();
@@ -200,7 +200,7 @@ pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> 
         Some(Ok(status)) => format!("answered {status} to"),
         _ => "gave no answer to".to_owned(),
     };
-    let mut with = match credential {
+    let mut with = match credential_kind {
         Some(source) if !source.is_empty() => format!("with {source}"),
         _ if unused_secrets.is_empty() => "with no credential".to_owned(),
         _ => "without one".to_owned(),

@@ -12,7 +12,7 @@ use super::shape::{Describe, is_empty};
 
 impl Config {
     /// Restores the keys that need a restart to their values in `old`. Returns those that differed.
-    pub fn keep(&mut self, old: &Self) -> Vec<String> {
+    pub fn restore_restart_keys(&mut self, old: &Self) -> Vec<String> {
         let before = old.written();
         let mut restored = Vec::new();
         self.describe().values(&mut |path, at_start, value| {

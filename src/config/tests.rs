@@ -135,7 +135,7 @@ log: {level: debug, format: text}
     };
     let patterns =
         |texts: &[&str]| -> Vec<_> { texts.iter().map(|text| text.parse().unwrap()).collect() };
-    let allowed = Allowed {
+    let allowed = AllowedImages {
         allow: patterns(&["*.example.com", "docker.io/library"]),
         deny: patterns(&["registry.example.com/evil"]),
     };

@@ -7,7 +7,9 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use super::snapshot::{ClusterState, Live};
 use crate::config::Discover;
-use tolerarch_kubernetes::cluster::{self, Change, ClusterError, Known, Node, NodePool, Watcher};
+use tolerarch_kubernetes::cluster::{
+    self, Change, ClusterError, Node, NodePool, ObjectStore, Watcher,
+};
 use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
 use tolerarch_support::health::{Reported, State};
 
@@ -37,7 +39,7 @@ pub(super) struct Discoverer {
 struct Followed<V> {
     name: &'static str,
     is_on: bool,
-    objects: Known<V>,
+    objects: ObjectStore<V>,
     failing: Option<ClusterError>,
 }
 
@@ -46,7 +48,7 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
         Self {
             name,
             is_on,
-            objects: Known::default(),
+            objects: ObjectStore::default(),
             failing: None,
         }
     }

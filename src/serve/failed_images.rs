@@ -5,7 +5,7 @@ use tokio::time::{Duration, interval};
 
 use super::snapshot::Live;
 use tolerarch_engine::lessons::{Lessons, Timestamp};
-use tolerarch_kubernetes::cluster::{Change, ConfigMap, Known, OwnedName, Watcher, record};
+use tolerarch_kubernetes::cluster::{Change, ConfigMap, ObjectStore, OwnedName, Watcher, record};
 use tolerarch_support::health::{Reported, State};
 
 /// Interval at which the entries that have not expired are counted.
@@ -24,7 +24,7 @@ impl Record {
         let mut changes = self
             .watcher
             .follow_one(&self.name.namespace, &self.name.name);
-        let mut maps = Known::default();
+        let mut maps = ObjectStore::default();
         let mut ticks = interval(COUNT);
         loop {
             tokio::select! {

@@ -34,7 +34,7 @@ use tolerarch_webhook::listener::{Limits, Listener, Phase};
 const LIMITS: Limits = Limits {
     connections: 256,
     per_peer: 64,
-    spared: Duration::ZERO,
+    grace_period: Duration::ZERO,
 };
 /// Maximum time until the first request of such a connection.
 const FIRST_TIME: Duration = Duration::from_secs(5);

@@ -187,7 +187,7 @@ impl Live {
 
     /// Returns the keys of the labels by which pools are selected.
     pub(super) fn selected_label_keys(&self) -> BTreeSet<String> {
-        discovery::selected_labels(&self.sources.lock().config.policy.pools)
+        discovery::selected_label_keys(&self.sources.lock().config.policy.pools)
     }
 
     /// Returns whether all kinds that discovery reads have been read.
@@ -205,7 +205,7 @@ impl Live {
     /// Applies another configuration as a whole or not at all, together with the last state of the cluster. Keys that
     /// need a restart keep their values; returns those that differ. Blocks the thread while it reads files.
     pub(super) fn apply(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
-        let restart_keys = config.keep(&self.config());
+        let restart_keys = config.restore_restart_keys(&self.config());
         let previous = self.current.load_full();
         let mut snapshot = load(
             &snapshot_config(&config, self.controller_settings.is_some()),
@@ -317,7 +317,7 @@ fn log_credential_faults(faults: &[SourceFault], previous: &[SourceFault]) {
     let mut new_faults: Vec<&SourceFault> = faults.iter().collect();
     new_faults.retain(|fault| !previous.contains(fault));
     for error in new_faults.iter().take(MAX_LOGGED_FAULTS) {
-        let kept = error.kept;
+        let kept = error.is_kept;
         tracing::error!(%error, kept, "a source of credentials cannot be used; the other sources are in use");
     }
     let more = new_faults.len().saturating_sub(MAX_LOGGED_FAULTS);

@@ -25,7 +25,7 @@ use super::note::{
 };
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::{Kept, Pod, Purpose, Usage};
+use tolerarch_core::pod::{Pod, Purpose, Retain, Usage};
 use tolerarch_core::policy::{ImageSupport, Mode, Policy};
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, Snapshot, Wait};
@@ -209,7 +209,7 @@ fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Failures
     pod.containers = Vec::new();
     pod.metadata.labels.clear();
     let facts = pod.facts.as_ref()?;
-    if failures.is_empty() || facts.held() > POD {
+    if failures.is_empty() || facts.held_bytes() > POD {
         return None;
     }
     Some((pod, failures))

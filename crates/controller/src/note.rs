@@ -186,9 +186,9 @@ fn image(image: &str) -> String {
 }
 
 /// Returns the last characters of a text.
-fn end(text: &str, most: usize) -> String {
-    let end = sanitized(last_chars(text, most));
-    if text.chars().count() > most {
+fn end(text: &str, max: usize) -> String {
+    let end = sanitized(last_chars(text, max));
+    if text.chars().count() > max {
         return format!("…{end}");
     }
     end

@@ -21,7 +21,9 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::decide::{self, Snapshot, Wait};
-use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope, StoredPod};
+use tolerarch_kubernetes::cluster::{
+    Called, Namespace, ObjectEvent, ObjectStore, Scope, StoredPod,
+};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
 /// Time between searches for Pods that are due.
@@ -54,7 +56,7 @@ pub(super) async fn follow(context: &Context) {
         stream::pending().boxed()
     };
     let mut pods = Pods::default();
-    let mut namespaces = Known::default();
+    let mut namespaces = ObjectStore::default();
     let mut scope = None;
     let mut decisions = FuturesUnordered::new();
     let [mut ticks, mut scopes] = [PERIOD, SCOPE_PERIOD].map(interval);

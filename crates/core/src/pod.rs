@@ -4,12 +4,12 @@
 
 mod applied;
 mod json;
-mod kept;
 mod keys;
 mod labels;
 mod mode;
 mod node_labels;
 mod preference;
+mod retain;
 mod scheduling;
 mod stored;
 mod toleration;
@@ -21,8 +21,6 @@ use serde_json::Value;
 pub(crate) use applied::{AppliedLists, member};
 pub use json::Text;
 pub(crate) use json::{Texts, read};
-pub use kept::Kept;
-pub(crate) use kept::kept;
 pub(crate) use keys::PREFER_KEY;
 pub use keys::{
     ANNOTATIONS, MODE_KEY, POOLS_KEY, PREFERRED_KEY, PROFILE_KEY, REASON_KEY, REQUIRED_KEY,
@@ -31,6 +29,8 @@ pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
 pub use node_labels::{Fit, NodeLabels};
 pub use preference::PodPreference;
+pub use retain::Retain;
+pub(crate) use retain::retain;
 pub use scheduling::{ARCH_KEY, BETA_ARCH_KEY, names_architecture};
 pub(crate) use scheduling::{Affinity, Expression, NodeSelector, Scheduling, Term, WeightedTerm};
 pub(crate) use stored::size_of_json;
@@ -166,7 +166,7 @@ pub struct Usage<'p> {
     pub purpose: Purpose,
 }
 
-kept! {
+retain! {
     Text { 0 }
     Unread { 0 }
     Pod { metadata, spec, template_of; bytes, applied }

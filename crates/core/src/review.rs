@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::decision::Decision;
-use crate::pod::{self, Kept, Pod, Text, kept};
+use crate::pod::{self, Pod, Retain, Text, retain};
 use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
 use tolerarch_text::json::Object;
@@ -49,13 +49,13 @@ impl<'a> Subject<'a> {
     pub fn pod(&self) -> Option<(&'static str, &Pod<'a>)> {
         match self {
             Self::Pod(pod) => Some(("", pod)),
-            Self::Template(change) => Some((change.kind.pointer(), &change.template.pod)),
+            Self::Template(change) => Some((change.kind.template_pointer(), &change.template.pod)),
             Self::Skipped(_) => None,
         }
     }
 }
 
-impl Kept for Subject<'_> {
+impl Retain for Subject<'_> {
     type Owned = Subject<'static>;
 
     fn into_owned(self) -> Subject<'static> {
@@ -66,18 +66,18 @@ impl Kept for Subject<'_> {
         }
     }
 
-    fn held(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         match self {
-            Self::Pod(pod) => pod.held(),
-            Self::Template(change) => change.held(),
+            Self::Pod(pod) => pod.held_bytes(),
+            Self::Template(change) => change.held_bytes(),
             Self::Skipped(_) => 0,
         }
     }
 }
 
-kept! {
+retain! {
     Review { uid, namespace, subject }
-    TemplateChange { template, before; kind }
+    TemplateChange { template, previous; kind }
     Template { pod, json }
 }
 

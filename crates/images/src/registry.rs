@@ -55,8 +55,8 @@ use std::path::PathBuf;
 
 pub use digest::Digest;
 pub use error::Error;
-pub use hosts::{Allowed, HostSettings, Mirror};
-pub use manifest::{EntryInfo, Found, ManifestError, Skip};
+pub use hosts::{AllowedImages, HostSettings, Mirror};
+pub use manifest::{EntryInfo, ManifestError, ResolvedImage, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
 pub use net::{AddressGuard, Allowances, Proxies, ProxyError, TrustError, install_key_exchange};
 pub use tags::TagList;
@@ -78,10 +78,10 @@ pub struct Settings {
     pub hosts: BTreeMap<String, HostSettings>,
     /// containerd's directory of `hosts.toml` files.
     pub hosts_dir: Option<PathBuf>,
-    pub allowed: Allowed,
+    pub allowed: AllowedImages,
     pub guard: AddressGuard,
     pub proxies: Proxies,
-    pub verified: Verified,
+    pub verified: VerifiedPlatforms,
     /// Credentials of the operator for mirrors. A mirror never gets a Pod's credential.
     pub credentials: Credentials,
     pub traces: Option<Traces>,
@@ -89,14 +89,14 @@ pub struct Settings {
 
 /// Platforms of the nodes for which the entries of an index are verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedPlatforms {
     /// Platforms for which the manifest that a node would get must exist.
     pub manifests: PlatformSet,
     /// Platforms for which the config of that manifest must also name the node's platform.
     pub configs: PlatformSet,
 }
 
-impl Verified {
+impl VerifiedPlatforms {
     /// Returns whether an index may have several entries to verify.
     fn covers_several(self) -> bool {
         self.manifests.union(self.configs).bits().count_ones() > 1
@@ -118,11 +118,11 @@ impl Settings {
 
 pub struct Registry {
     hosts: Hosts,
-    allowed: Allowed,
+    allowed: AllowedImages,
     transport: Transport,
     tokens: Tokens,
     credentials: Credentials,
-    pub(crate) verified: Verified,
+    pub(crate) verified: VerifiedPlatforms,
     pub(crate) tls_faults: Vec<String>,
     pub(crate) traces: Option<Traces>,
 }

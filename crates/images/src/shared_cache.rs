@@ -23,7 +23,7 @@ pub use metrics::SharedCacheMetrics;
 pub use settings::{ParseUrlError, ServerUrl, SharedCacheSettings};
 
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::registry::{Digest, Found, Verified};
+use crate::registry::{Digest, ResolvedImage, VerifiedPlatforms};
 use server::Server;
 use tolerarch_core::image::ImageRef;
 
@@ -42,7 +42,7 @@ pub struct SharedCache {
     writes: mpsc::Sender<Write>,
     /// Platforms for whose nodes answers are verified: an answer that is verified for other platforms means something
     /// else.
-    verified: Verified,
+    verified: VerifiedPlatforms,
     tag_life: Duration,
 }
 
@@ -51,7 +51,7 @@ type Write = (&'static str, Cmd);
 impl SharedCache {
     /// Returns the cache for answers verified for nodes of these platforms, with this lifetime of answers about tags.
     #[must_use]
-    pub(crate) fn configured(self, verified: Verified, tag_life: Duration) -> Self {
+    pub(crate) fn configured(self, verified: VerifiedPlatforms, tag_life: Duration) -> Self {
         Self {
             verified,
             tag_life,
@@ -70,7 +70,7 @@ impl SharedCache {
         image: &ImageRef,
         digest: Option<Digest>,
         candidates: &[CredentialCandidate],
-    ) -> Vec<(CredentialId, Found, Duration)> {
+    ) -> Vec<(CredentialId, ResolvedImage, Duration)> {
         let Some(server) = self.server("get") else {
             return Vec::new();
         };
@@ -80,15 +80,20 @@ impl SharedCache {
             Some((candidate.id, key))
         });
         let answers = keys.take(CANDIDATES).map(async |(id, key)| {
-            let (found, age) = self.get(&server, &key).await?;
-            Some((id, found, age))
+            let (resolved, age) = self.get(&server, &key).await?;
+            Some((id, resolved, age))
         });
         join_all(answers).await.into_iter().flatten().collect()
     }
 
     /// Shares a registry's answer, if no part is missing.
-    pub(crate) fn share(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
-        if found.lacks_parts {
+    pub(crate) fn share(
+        &self,
+        image: &ImageRef,
+        candidate: &CredentialCandidate,
+        resolved: ResolvedImage,
+    ) {
+        if resolved.lacks_parts {
             return;
         }
         let Some(credential) = candidate.held_credential() else {
@@ -97,13 +102,13 @@ impl SharedCache {
         let Some(server) = self.server("set") else {
             return;
         };
-        let mut digests = vec![Some(found.digest), Digest::named_by(image)];
+        let mut digests = vec![Some(resolved.digest), Digest::named_by(image)];
         digests.dedup();
         for digest in digests {
             let Some(key) = server.keys.of(image, digest, credential, self.verified) else {
                 return;
             };
-            let entry = entry::encode(found, &server.keys, &key, now());
+            let entry = entry::encode(resolved, &server.keys, &key, now());
             let life = match digest {
                 Some(_) => DIGEST_LIFE,
                 None => self.tag_life,
@@ -128,7 +133,7 @@ impl SharedCache {
         }
     }
 
-    async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(Found, Duration)> {
+    async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(ResolvedImage, Duration)> {
         let value = match self.send::<Vec<u8>>(server, "get", &server::get(key)).await {
             Ok(value) => value,
             Err(error) => {

@@ -61,7 +61,7 @@ pub use quantity::Quantity;
 pub use quota::{ResourceQuota, Shortage};
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
-pub use watch::{Change, Followed, Known, Watcher, unread_objects};
+pub use watch::{Change, Followed, ObjectStore, Watcher, unread_objects};
 pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
 
 /// Timeout of a whole request.
@@ -192,21 +192,21 @@ impl Cluster {
     }
 
     /// Reads an object that tolerarch manages, of any size: nobody can make it too large to be repaired.
-    pub async fn get_own<T: DeserializeOwned>(
+    pub async fn get_managed<T: DeserializeOwned>(
         &self,
         path: &str,
     ) -> Result<Answer<T>, ClusterError> {
         self.get_within(path, OBJECT).await
     }
 
-    /// Reads one object of at most `most` bytes.
+    /// Reads one object of at most `limit` bytes.
     async fn get_within<T: DeserializeOwned>(
         &self,
         path: &str,
-        most: usize,
+        limit: usize,
     ) -> Result<Answer<T>, ClusterError> {
         let request = Request::get(path).header(ACCEPT, JSON);
-        let Answer { object: body, date } = self.send(request, Vec::new(), most).await?;
+        let Answer { object: body, date } = self.send(request, Vec::new(), limit).await?;
         let object = serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)?;
         Ok(Answer { object, date })
     }
@@ -268,7 +268,7 @@ impl Cluster {
         &self,
         request: Builder,
         body: Vec<u8>,
-        most: usize,
+        limit: usize,
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let request = request.body(body).map_err(RequestError::from)?;
         let answer = self.api.send(request).await?;
@@ -277,7 +277,7 @@ impl Cluster {
             Some(Ok(date)) => httpdate::parse_http_date(date).ok(),
             _ => None,
         };
-        let object = self.api.read_all(answer.into_body(), most).await?;
+        let object = self.api.read_all(answer.into_body(), limit).await?;
         Ok(Answer {
             object: object.into(),
             date,

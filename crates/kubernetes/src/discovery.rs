@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 pub use instances::without_instance;
 pub use inventory::{Inventory, NodeKind};
-pub use labels::selected_labels;
+pub use labels::selected_label_keys;
 pub use new_node::{NewNode, Origin};
 pub use next_node::{Obstacle, Verdict};
 pub use prices::Shift;
@@ -42,7 +42,7 @@ pub enum Source {
 
 /// A pool, with its NodePools and nodes in the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KnownPool<'a> {
+pub struct ClusterPool<'a> {
     /// The pool, with all platforms that its nodes may have: declared, or in the cluster.
     pub pool: Pool,
     /// Platforms that the configuration declares, or the requirements of the pool's NodePools.
@@ -54,7 +54,7 @@ pub struct KnownPool<'a> {
     pub verdict: Verdict<'a>,
 }
 
-impl KnownPool<'_> {
+impl ClusterPool<'_> {
     /// Returns the platforms of the pool's nodes that it does not declare.
     pub fn mismatch(&self) -> PlatformSet {
         self.pool.platforms.difference(self.declared)
@@ -64,7 +64,7 @@ impl KnownPool<'_> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovery<'a> {
     /// Configured pools in the configuration's order, then discovered ones by name.
-    pub pools: Vec<KnownPool<'a>>,
+    pub pools: Vec<ClusterPool<'a>>,
     /// Platforms of all NodePools and nodes; `None` without either.
     pub platforms: Option<PlatformSet>,
     /// NodePools with taints that no pool tolerates.
@@ -94,7 +94,7 @@ impl<'a> Discovery<'a> {
             if node_pool.taints.iter().all(is_preference) {
                 continue;
             }
-            let has_node_pool = |pool: &KnownPool<'_>| pool.node_pools.contains(&node_pool);
+            let has_node_pool = |pool: &ClusterPool<'_>| pool.node_pools.contains(&node_pool);
             if !pools.iter().any(has_node_pool) {
                 closed.push(node_pool);
             }
@@ -193,7 +193,7 @@ impl Inventory {
         pool: Pool,
         source: Source,
         all_tolerations: &[Toleration<'_>],
-    ) -> KnownPool<'_> {
+    ) -> ClusterPool<'_> {
         let declared = pool.platforms;
         let mut platforms = declared;
         let mut nodes = 0;
@@ -227,7 +227,7 @@ impl Inventory {
         }
         node_pools.sort_by(|a, b| (b.weight, b.name()).cmp(&(a.weight, a.name())));
         let verdict = Verdict::of(&selected, &node_pools, &pool.tolerations);
-        KnownPool {
+        ClusterPool {
             pool: Pool { platforms, ..pool },
             declared,
             source,

@@ -185,10 +185,10 @@ impl fmt::Display for Role {
 
 /// Whether a DaemonSet runs on a new node, by the rules of its controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place<'n> {
+pub enum Schedulability<'n> {
     Runs,
     /// Its Pods select such nodes but do not tolerate this taint.
-    KeptOff(&'n Taint),
+    Untolerated(&'n Taint),
     /// Its Pods select such nodes of other architectures, one of which is given.
     Bound(String),
     /// Its Pods tolerate the node's taints, but select by labels that the new node may or may not have.
@@ -196,7 +196,7 @@ pub enum Place<'n> {
     Elsewhere,
 }
 
-impl<'n> Place<'n> {
+impl<'n> Schedulability<'n> {
     /// Judges a DaemonSet; `others` are the architectures of the existing nodes.
     pub fn of<'o>(
         set: &DaemonSet,
@@ -209,7 +209,7 @@ impl<'n> Place<'n> {
         let taint = node.closed_by(pod.tolerations());
         match (pod.fits(&node.labels), taint) {
             (Fit::Yes, None) => Self::Runs,
-            (Fit::Yes, Some(taint)) => Self::KeptOff(taint),
+            (Fit::Yes, Some(taint)) => Self::Untolerated(taint),
             (Fit::Unknown, None) => Self::Unsure,
             (Fit::Unknown, Some(_)) => Self::Elsewhere,
             (Fit::No, _) => {

@@ -75,7 +75,7 @@ enum KeyNode {
     Merge,
 }
 
-const TOO_DEEP: Refusal = Refusal::Unsupported("nested deeper than is read");
+const TOO_DEEP: Refusal = Refusal::Unsupported("nested more than 100 levels deep");
 
 impl Reader {
     pub fn new(dialect: Dialect) -> Self {

@@ -23,7 +23,7 @@ pub use metrics::ReviewMetrics;
 use crate::listener::HEAD_BYTES;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
-use tolerarch_core::pod::Kept;
+use tolerarch_core::pod::Retain;
 use tolerarch_core::policy::{Policy, UNKNOWN_PROFILE};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{self, Review, ReviewError, Subject};
@@ -111,7 +111,7 @@ impl Webhook {
         };
         drop(reservation);
         let mut reservation = self.waiting.reserve(begun);
-        let held = review.held();
+        let held = review.held_bytes();
         if held > FREE {
             // If the review does not fit, `evicted` ends at once, and the Pod stays unchanged.
             let _ = self.waiting.resize(&mut reservation, held);

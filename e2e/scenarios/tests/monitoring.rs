@@ -208,7 +208,7 @@ async fn picture(prometheus: &Prometheus, dashboard: &Value, span: Duration) -> 
         for Query { text, legend } in queries_of(panel) {
             let query = encoded(&text);
             let path = format!("/api/v1/query_range?query={query}&start={from}&end={to}&step=2");
-            let series = prometheus.ask(&query, &path).await;
+            let series = prometheus.series(&query, &path).await;
             lines.extend(series.iter().map(|series| Line::of(series, legend)));
         }
         panels.push(Panel::of(panel, lines));

@@ -125,7 +125,7 @@ fn patch_of(
     decision: &Decision<'_>,
 ) -> Option<Box<RawValue>> {
     let root = match subject {
-        Subject::Template(change) => change.kind.pointer(),
+        Subject::Template(change) => change.kind.template_pointer(),
         _ => object.template.as_deref()?,
     };
     let (_, pod) = subject.pod()?;

@@ -9,7 +9,7 @@ use crate::config::{Config, Discover};
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::autoscaler::{Autoscaler, Choice, Outlook, Priorities};
 use tolerarch_kubernetes::cluster::NodePool;
-use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lacking};
+use tolerarch_kubernetes::discovery::{ClusterPool, Discovery, Source, Verdict, lacking};
 
 /// Advice if Karpenter takes other NodePools before those of a pool.
 pub(super) const RANK_FIX: &str = "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one";
@@ -38,14 +38,14 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
         check_platforms(config, autoscaler, findings);
     }
     let grouped = autoscaler.map(|autoscaler| autoscaler.grouped(nodes.unwrap_or_default()));
-    for known_pool in &discovery.pools {
-        if !is_discovering && known_pool.source != Source::Configured {
+    for cluster_pool in &discovery.pools {
+        if !is_discovering && cluster_pool.source != Source::Configured {
             continue;
         }
         let grouped = grouped.as_ref();
-        let outlook = grouped.map(|grouped| grouped.outlook(&known_pool.pool));
+        let outlook = grouped.map(|grouped| grouped.outlook(&cluster_pool.pool));
         check_pool(
-            known_pool,
+            cluster_pool,
             &cluster,
             config.discover,
             outlook.as_ref(),
@@ -53,9 +53,9 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
         );
         if let Some(autoscaler) = autoscaler
             && let Some(outlook) = outlook
-            && outlook.concerns(known_pool)
+            && outlook.concerns(cluster_pool)
         {
-            check_autoscaler(&known_pool.pool.name, autoscaler, &outlook, findings);
+            check_autoscaler(&cluster_pool.pool.name, autoscaler, &outlook, findings);
         }
     }
 }
@@ -117,19 +117,19 @@ pub(super) fn choice_fix(name: &str, autoscaler: &Autoscaler, choice: &Choice) -
 }
 
 fn check_pool(
-    known_pool: &KnownPool<'_>,
+    cluster_pool: &ClusterPool<'_>,
     cluster: &ClusterNodes,
     discover: Discover,
     outlook: Option<&Outlook<'_>>,
     findings: &mut Findings,
 ) {
-    let KnownPool {
+    let ClusterPool {
         pool,
         node_pools,
         nodes,
         verdict,
         ..
-    } = known_pool;
+    } = cluster_pool;
     let Pool { name, share, .. } = pool;
     if *share < Pool::ALL {
         let message =
@@ -140,13 +140,13 @@ fn check_pool(
         return check_empty(pool, cluster, outlook, findings);
     }
     let before = findings.0.len();
-    check_mismatch(known_pool, discover, outlook, findings);
+    check_mismatch(cluster_pool, discover, outlook, findings);
     match verdict {
         Verdict::Behind { .. } => {
             findings.failed("pools", format!("pool {name}: {verdict}"), RANK_FIX);
         }
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
-        Verdict::NoNodePool | Verdict::Own(_) => {}
+        Verdict::NoNodePool | Verdict::OfPool(_) => {}
     }
     for node_pool in node_pools.iter().filter(|node_pool| node_pool.is_stuck) {
         report_stuck("pools", name, node_pool, findings);
@@ -178,20 +178,21 @@ pub(super) fn report_stuck(
 
 /// Checks whether a pool opens nodes of platforms that it does not name.
 fn check_mismatch(
-    known_pool: &KnownPool<'_>,
+    cluster_pool: &ClusterPool<'_>,
     discover: Discover,
     outlook: Option<&Outlook<'_>>,
     findings: &mut Findings,
 ) {
-    let name = &known_pool.pool.name;
-    let unnamed = known_pool.mismatch();
+    let name = &cluster_pool.pool.name;
+    let unnamed = cluster_pool.mismatch();
     if unnamed.is_empty() {
         return;
     }
     let message = format!(
         "pool {name} opens nodes with {unnamed}, which its platforms do not name: its images have to run there, too"
     );
-    let is_discovered = discover.nodes || discover.node_pools && !known_pool.node_pools.is_empty();
+    let is_discovered =
+        discover.nodes || discover.node_pools && !cluster_pool.node_pools.is_empty();
     let fix = if !is_discovered {
         format!(
             "add {unnamed} to the platforms of {name}, give these nodes another taint, or let tolerarch discover platforms (discover)"

@@ -153,7 +153,10 @@ impl Pre {
         discovery: &'d Discovery<'_>,
         platform: PlatformSet,
     ) -> Result<Vec<&'d Pool>, Failure> {
-        let all = discovery.pools.iter().map(|known_pool| &known_pool.pool);
+        let all = discovery
+            .pools
+            .iter()
+            .map(|cluster_pool| &cluster_pool.pool);
         let Some(name) = &self.pool else {
             let mut pools: Vec<&Pool> = all.collect();
             pools.retain(|pool| pool.platforms.contains(platform));
@@ -240,8 +243,8 @@ async fn configured(
 fn missing(discovery: &Discovery<'_>, nodes: &[Node]) -> PlatformSet {
     let usual = PlatformSet::of_architecture(DEFAULT_ARCHITECTURE);
     let mut missing = PlatformSet::EMPTY;
-    for known_pool in &discovery.pools {
-        missing = missing.union(known_pool.pool.platforms);
+    for cluster_pool in &discovery.pools {
+        missing = missing.union(cluster_pool.pool.platforms);
     }
     for node in nodes {
         missing = missing.difference(PlatformSet::of_architecture(&node.architecture));

@@ -223,7 +223,7 @@ fn keys_that_need_a_restart_are_kept_and_named() {
     let text = "cache: {capacity: 6, tagTtl: 2h}\nserver: {listen: '[::]:1', certFile: /x}\nmode: observe\nlog: {format: text, level: debug}";
     let mut new = Config::parse(text).unwrap();
     assert_eq!(
-        new.keep(&old),
+        new.restore_restart_keys(&old),
         [
             "server.listen",
             "server.certFile",
@@ -242,7 +242,7 @@ fn keys_that_need_a_restart_are_kept_and_named() {
     assert_eq!(new.log.level, Level::Debug);
     let mut new = Config::parse("tls: {webhookConfigurations: [a, b], mode: managed}").unwrap();
     assert_eq!(
-        new.keep(&old),
+        new.restore_restart_keys(&old),
         ["tls.mode", "tls.webhookConfigurations", "cache.capacity"]
     );
     assert_eq!(new.tls, old.tls);

@@ -34,7 +34,7 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     let mut is_in_the_way = false;
     for desired in desired(node, entries) {
         let mut others = node.taints.iter().filter(|taint| !is_managed(taint));
-        match others.find(|taint| taint.is_at_the_place_of(desired)) {
+        match others.find(|taint| taint.has_same_key_and_effect(desired)) {
             Some(other) => is_in_the_way |= other != desired,
             None => managed.push(desired),
         }
@@ -109,7 +109,7 @@ fn find_at_the_place_of<'t>(
     taints: impl IntoIterator<Item = &'t Taint>,
 ) -> Option<&'t Taint> {
     let mut taints = taints.into_iter();
-    taints.find(|other| other.is_at_the_place_of(taint))
+    taints.find(|other| other.has_same_key_and_effect(taint))
 }
 
 #[cfg(test)]

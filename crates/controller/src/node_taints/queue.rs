@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant};
 use super::plan::{Plan, plan};
 use crate::NodeTaint;
 use crate::loops::Written;
-use tolerarch_kubernetes::cluster::{Change, ClusterError, Known, Node};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, ObjectStore};
 
 /// Pause after the first change or failure; each further one doubles the pause.
 const FIRST: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const CONTESTED: u32 = 4;
 
 #[derive(Default)]
 pub(super) struct Queue {
-    nodes: Known<Plan>,
+    nodes: ObjectStore<Plan>,
     /// Attempts to change nodes, by name of the node.
     tries: HashMap<String, Tries>,
 }

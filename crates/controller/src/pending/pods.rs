@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tokio::time::{Duration, Instant};
 
 use crate::loops::Written;
-use tolerarch_core::pod::Kept;
+use tolerarch_core::pod::Retain;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
 /// Maximum number of Pods. Above it, the namespace with the most bytes loses Pods.
@@ -243,7 +243,7 @@ impl Waiting {
 fn size(pod: &StoredPod) -> usize {
     let mut size = POD;
     if let Some(facts) = &pod.facts {
-        size += facts.held();
+        size += facts.held_bytes();
     }
     for (key, value) in &pod.metadata.labels {
         size += LABEL + key.len() + value.len();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pod::{Kept, Pod, REASON_KEY, Toleration};
+use crate::pod::{Pod, REASON_KEY, Retain, Toleration};
 use crate::policy::Pool;
 
 /// Maximum bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
@@ -108,7 +108,7 @@ impl Edits<'_> {
         }
         let mut tolerations = 0;
         for toleration in &self.add {
-            tolerations += toleration.held();
+            tolerations += toleration.held_bytes();
         }
         let added = tolerations + steering + written + count * OVERHEAD;
         pod.bytes.saturating_add(added) <= OBJECT

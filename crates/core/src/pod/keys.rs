@@ -3,7 +3,7 @@
 use serde::de::{Deserialize, Deserializer, Error};
 
 use super::json::{Name, Text, Texts, read_small};
-use super::kept::Kept;
+use super::retain::Retain;
 use tolerarch_text::json::{self, Unread};
 
 /// Label or annotation that excludes a Pod or namespace (`"off"`), or says whether decisions are carried out.

@@ -271,7 +271,7 @@ fn owned_pod_is_equal_and_held_bytes_are_counted() {
         }
     }"#;
     let pod: Pod<'_> = serde_json::from_str(text).unwrap();
-    let held = pod.held();
+    let held = pod.held_bytes();
     let before = format!("{pod:?}");
     assert_eq!(format!("{:?}", pod.into_owned()), before);
     assert!((1000..3000).contains(&held), "{held}");
@@ -294,9 +294,9 @@ fn owned_pod_is_equal_and_held_bytes_are_counted() {
             r#"{{"spec": {{"{field}": [{}]}}}}"#,
             [members; 1000].join(",")
         );
-        let held = serde_json::from_str::<Pod<'_>>(&text).unwrap().held();
+        let held = serde_json::from_str::<Pod<'_>>(&text).unwrap().held_bytes();
         assert!(held >= 1000 * each, "{field}: {held}");
     }
     let null: Pod<'_> = serde_json::from_str(r#"{"spec": null}"#).unwrap();
-    assert!(!null.has_metadata() && null.held() == 0);
+    assert!(!null.has_metadata() && null.held_bytes() == 0);
 }

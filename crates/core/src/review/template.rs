@@ -43,7 +43,7 @@ impl TemplateKind {
     }
 
     /// Returns the JSON pointer to the template in an object of this kind.
-    pub fn pointer(self) -> &'static str {
+    pub fn template_pointer(self) -> &'static str {
         match self {
             Self::DaemonSet => "/spec/template",
             Self::PodTemplate => "/template",
@@ -65,7 +65,7 @@ pub struct TemplateChange<'a> {
     pub kind: TemplateKind,
     pub template: Template<'a>,
     /// The template before an update; `None` for a new object, or if the template does not decode.
-    pub before: Option<Template<'a>>,
+    pub previous: Option<Template<'a>>,
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ fn read_template(
     if name.is_empty() {
         name = read_text(object, "/metadata/generateName")?;
     }
-    let json = member(object, kind.pointer())?.get();
+    let json = member(object, kind.template_pointer())?.get();
     let result = pod::read::<Object<Pod<'_>>>(json.as_bytes());
     let Object(pod) = result.ok()?;
     let mut pod = pod.created_by(kind.name(), name);
@@ -137,16 +137,16 @@ pub(super) fn read(kind: TemplateKind, body: &[u8]) -> Option<TemplateChange<'_>
         return Some(TemplateChange {
             kind,
             template,
-            before: None,
+            previous: None,
         });
     };
-    member(old, kind.pointer())?;
+    member(old, kind.template_pointer())?;
     let applied = AppliedLists::of(new, old, kind.spec_pointer_in_fields());
     let applied_before = AppliedLists::of(old, old, kind.spec_pointer_in_fields());
     Some(TemplateChange {
         kind,
         template: read_template(kind, new, bytes, applied)?,
         // If the old template does not decode, no earlier review can have added anything to it.
-        before: read_template(kind, old, bytes, applied_before),
+        previous: read_template(kind, old, bytes, applied_before),
     })
 }

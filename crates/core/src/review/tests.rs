@@ -202,7 +202,7 @@ fn creations_and_updates_of_daemonsets_are_decoded() {
         panic!("{body}")
     };
     assert_eq!(set.template.pod.described(), "DaemonSet/agent");
-    assert_eq!(set.before.unwrap().value(), Some(template));
+    assert_eq!(set.previous.unwrap().value(), Some(template));
 
     let with = |place: &str, value: Value| {
         review(|review| {
@@ -263,7 +263,7 @@ fn creations_and_updates_of_pod_templates_are_decoded() {
     };
     assert_eq!(change.template.pod.described(), "PodTemplate/web");
     assert_eq!(change.template.pod.workload(), ("PodTemplate", "web"));
-    assert_eq!(change.before.unwrap().value(), Some(template));
+    assert_eq!(change.previous.unwrap().value(), Some(template));
 
     for (place, value, expected) in [
         ("/request/operation", json!("CREATE"), "template"),

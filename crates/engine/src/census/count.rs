@@ -10,7 +10,7 @@ use super::coverage::Coverage;
 use super::pod_index::by_name;
 use super::shape::Shape;
 
-use tolerarch_core::pod::Kept;
+use tolerarch_core::pod::Retain;
 use tolerarch_kubernetes::cluster::{Called, StoredPod};
 
 /// Maximum number of different Pods that are decided on. Further Pods count as other.
@@ -84,7 +84,8 @@ impl Count {
         if let Some(index) = self.shapes.get_index_of(&shape) {
             return Some(index);
         }
-        let bytes = self.bytes + size_of::<Shape>() + shape.pod.held() + shape.namespace.len();
+        let bytes =
+            self.bytes + size_of::<Shape>() + shape.pod.held_bytes() + shape.namespace.len();
         if self.shapes.len() == SHAPES || bytes > BYTES {
             return None;
         }

@@ -84,7 +84,7 @@ impl Snapshot {
                 is_decided |= is_decisive(support);
             }
             // All outcomes that are ready by now count, so that the reason does not depend on the images' order.
-            if is_decided && !lookups.is_next_known() {
+            if is_decided && !lookups.is_next_ready() {
                 break;
             }
         }

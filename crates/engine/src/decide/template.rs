@@ -30,7 +30,7 @@ impl Snapshot {
         let TemplateChange {
             kind,
             template,
-            before,
+            previous,
         } = change;
         let is_decided = match kind {
             TemplateKind::DaemonSet => policy.daemon_sets,
@@ -40,25 +40,25 @@ impl Snapshot {
             return Decision::unchanged(Reason::NotApplicable);
         }
         let pod = &template.pod;
-        let Some(before) = before else {
+        let Some(previous) = previous else {
             return self.decide(policy, namespace, pod, wait).await;
         };
         if let Some(decision) = Decision::without_images(policy, pod) {
             // Managed tolerations whose annotation is gone look like the user's.
             let is_tolerated = decision.reason == Reason::AlreadyTolerated;
-            let may_be_managed = is_tolerated && Ownership::is_claimed(&before.pod);
+            let may_be_managed = is_tolerated && Ownership::is_claimed(&previous.pod);
             if !may_be_managed {
                 return decision;
             }
         }
-        if let Some(decision) = without_change(policy, template, before) {
+        if let Some(decision) = without_change(policy, template, previous) {
             return decision;
         }
         // No image is decisive: an unknown one preserves managed additions, even if another lacks a platform.
         let usages = pod.images();
         let lookup = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
         let images = lookup.await.images;
-        let ownership = Ownership::of_update(pod, &before.pod, policy);
+        let ownership = Ownership::of_update(pod, &previous.pod, policy);
         let rank = policy.rank(namespace, pod);
         Decision::with_ownership(&ownership, policy, pod, rank, &images)
     }

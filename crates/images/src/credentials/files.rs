@@ -103,7 +103,7 @@ pub struct SourceFault {
     pub file: PathBuf,
     pub cause: String,
     /// True if the former content stays in use.
-    pub kept: bool,
+    pub is_kept: bool,
 }
 
 /// Makes the error of a file whose content is invalid.
@@ -232,11 +232,11 @@ impl Files {
         read: io::Result<File>,
         before: &[Loaded],
     ) {
-        let fault = |cause, kept| SourceFault {
+        let fault = |cause, is_kept| SourceFault {
             from: source,
             file: path.to_owned(),
             cause,
-            kept,
+            is_kept,
         };
         match read {
             Ok(file) => {

@@ -69,7 +69,7 @@ struct Failures {
 impl Failures {
     fn add(&mut self, endpoint: &Endpoint, error: Error) {
         let class = error.class();
-        if endpoint.is_mirror && !class.is_fault() && !class.is_unasked() {
+        if endpoint.is_mirror && !class.is_fault() && !class.is_unsent() {
             self.mirror_answered = true;
         }
         if matches!(error.cause(), Error::Crowded) {
@@ -327,7 +327,7 @@ fn locate(
 /// Records whether a mirror works. It works if it gave any answer that is no fault.
 fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
     match error.map(Error::class) {
-        Some(class) if class.is_unasked() => {}
+        Some(class) if class.is_unsent() => {}
         Some(FailureClass::Fault(_)) => {
             let has_no_connection = matches!(error, Some(Error::NoConnection(_)));
             mirror

@@ -23,7 +23,7 @@ pub(crate) enum FailureClass {
     /// A server failed: no answer in time, no connection, or a status of 500 or above.
     Fault(Target),
     /// No request was sent to the registry, so the failure says nothing about it.
-    NotAsked,
+    NotSent,
     /// The source of the credential gave none. No request was sent, and the next candidate is tried.
     NoCredential,
 }
@@ -83,7 +83,7 @@ pub enum Error {
     },
     /// The entries of the index that nodes of the platforms `unknown` choose could not be looked up.
     #[error("{cause}; so it is unknown for {unknown}")]
-    Partly {
+    Partial {
         runs: PlatformSet,
         unknown: PlatformSet,
         cause: Box<Error>,
@@ -96,7 +96,7 @@ impl Error {
     /// Returns the innermost error, without the host or the platforms that it concerns.
     pub fn cause(&self) -> &Self {
         match self {
-            Self::Redirected { cause, .. } | Self::Partly { cause, .. } => cause.cause(),
+            Self::Redirected { cause, .. } | Self::Partial { cause, .. } => cause.cause(),
             error => error,
         }
     }
@@ -112,16 +112,16 @@ impl Error {
             Self::Timeout | Self::NoConnection(_) | Self::Closed(_) | Self::Unreachable(_) => {
                 FailureClass::Fault(Target::Registry)
             }
-            Self::TlsSetup(_) | Self::Crowded | Self::NotAllowed => FailureClass::NotAsked,
+            Self::TlsSetup(_) | Self::Crowded | Self::NotAllowed => FailureClass::NotSent,
             Self::Redirected { cause, .. } => match cause.class() {
                 FailureClass::Fault(_) => FailureClass::Fault(Target::RedirectTarget),
                 // The redirect was the registry's answer.
-                FailureClass::NotAsked => FailureClass::Unclear,
+                FailureClass::NotSent => FailureClass::Unclear,
                 class => class,
             },
             // The registry served the index, so it works.
-            Self::Partly { cause, .. } => match cause.class() {
-                FailureClass::Fault(_) | FailureClass::NotAsked => FailureClass::Unclear,
+            Self::Partial { cause, .. } => match cause.class() {
+                FailureClass::Fault(_) | FailureClass::NotSent => FailureClass::Unclear,
                 class => class,
             },
         }
@@ -131,7 +131,7 @@ impl Error {
     pub(crate) fn target(&self) -> Target {
         match self {
             Self::Redirected { .. } => Target::RedirectTarget,
-            Self::Partly { cause, .. } => cause.target(),
+            Self::Partial { cause, .. } => cause.target(),
             _ => Target::Registry,
         }
     }
@@ -155,8 +155,8 @@ impl FailureClass {
     }
 
     /// Returns whether no request was sent.
-    pub(crate) fn is_unasked(self) -> bool {
-        matches!(self, Self::NotAsked | Self::NoCredential)
+    pub(crate) fn is_unsent(self) -> bool {
+        matches!(self, Self::NotSent | Self::NoCredential)
     }
 
     pub(crate) fn is_fault(self) -> bool {
@@ -181,7 +181,7 @@ impl From<&Error> for LookupError {
             Error::NotAllowed => Self::NotAllowed,
             Error::AddressNotAllowed => Self::AddressNotAllowed,
             Error::BadManifest(_) => Self::BadManifest,
-            Error::Redirected { cause, .. } | Error::Partly { cause, .. } => (&**cause).into(),
+            Error::Redirected { cause, .. } | Error::Partial { cause, .. } => (&**cause).into(),
         }
     }
 }
@@ -215,7 +215,7 @@ mod tests {
             ]
         };
         for error in not_asked() {
-            assert_eq!(error.class(), FailureClass::NotAsked);
+            assert_eq!(error.class(), FailureClass::NotSent);
         }
         for cause in not_asked() {
             let redirected = Error::Redirected {
@@ -230,7 +230,7 @@ mod tests {
             (Error::Timeout, FailureClass::Unclear),
             (Error::NotFound, FailureClass::Missing),
         ] {
-            let partly = Error::Partly {
+            let partly = Error::Partial {
                 runs: PlatformSet::default(),
                 unknown: PlatformSet::default(),
                 cause: Box::new(cause),

@@ -18,7 +18,7 @@ use super::net::{Tls, authority, dialled, names};
 use directory::Namespace;
 use tolerarch_core::image::canonical_host;
 
-pub use allowed::Allowed;
+pub use allowed::AllowedImages;
 pub(super) use directory::HostsDirectory;
 pub use endpoint::Mirror;
 pub(super) use endpoint::{Endpoint, in_order};

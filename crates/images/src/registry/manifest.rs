@@ -52,7 +52,7 @@ pub enum ManifestError {
 
 /// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedImage {
     pub digest: Digest,
     pub support: Support,
     /// True if a document that the index names is missing. It may still appear: a mirror can have an index before the

@@ -6,11 +6,13 @@ use super::Registry;
 use super::client::{Pull, is_tag};
 use super::digest::{self, Digest};
 use super::error::Error;
-use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
+use super::manifest::{
+    self, Content, EntryKind, IndexEntry, Manifest, ManifestError, ResolvedImage, Skip,
+};
 use super::metrics::RequestKind;
 use super::net::{PARTS, Spare};
 use super::response::{HttpResponse, is_of_head};
-use super::trace::{self, Fate, TracedEntry};
+use super::trace::{self, EntryOutcome, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support};
 
 /// Maximum depth of nested indexes. The index that the Pod names has depth 1.
@@ -37,9 +39,9 @@ impl Registry {
 
     /// Finds what an image is and where it runs. In an index, the entries that nodes of the platforms
     /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
-    /// platform. An entry that says it is no image is verified too. Returns [`Error::Partly`] if some entries cannot be
+    /// platform. An entry that says it is no image is verified too. Returns [`Error::Partial`] if some entries cannot be
     /// looked up now.
-    pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
+    pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<ResolvedImage, Error> {
         let spare = Spare::new(self.verified.covers_several());
         let manifest = self.manifest(pull, pull.image.target());
         let (digest, manifest) = spare.before_index(manifest).await?;
@@ -63,13 +65,13 @@ impl Registry {
             }
             Content::Artifact => Support::Artifact,
         };
-        let found = Found {
+        let resolved = ResolvedImage {
             digest,
             support,
             lacks_parts,
         };
-        trace::record(|trace| trace.found = Some(found));
-        Ok(found)
+        trace::record(|trace| trace.resolved = Some(resolved));
+        Ok(resolved)
     }
 
     /// Returns the nodes that get an image that they can run. Each node follows the one entry that it chooses, also in
@@ -93,16 +95,16 @@ impl Registry {
                 return Err(ManifestError::Nesting.into());
             }
             let candidates = chosen.declared_nodes().intersection(chosen.nodes);
-            let fate = self.fate(pull, &mut chosen, &mut pending).await;
+            let outcome = self.outcome(pull, &mut chosen, &mut pending).await;
             let traced = TracedEntry {
                 info: chosen.entry.info,
                 depth: chosen.depth,
-                fate: support.add(fate, candidates),
+                outcome: support.add(outcome, candidates),
             };
             trace::record(|trace| trace.entries.push(traced));
         }
         match support.cause.take() {
-            Some(cause) => Err(Error::Partly {
+            Some(cause) => Err(Error::Partial {
                 runs: support.runs,
                 unknown: support.unknown,
                 cause: Box::new(cause),
@@ -112,32 +114,32 @@ impl Registry {
     }
 
     /// Returns what an entry means for the nodes that choose it. Pushes the entries of a nested index onto `pending`.
-    async fn fate(
+    async fn outcome(
         &self,
         pull: Pull<'_>,
         chosen: &mut Chosen,
         pending: &mut Vec<Chosen>,
-    ) -> Result<Fate, Error> {
+    ) -> Result<EntryOutcome, Error> {
         let declared = chosen.declared_nodes();
         let entry = &chosen.entry;
         let digest = &entry.info.digest;
         match entry.kind {
-            EntryKind::Skipped(skip) => Ok(Fate::Skipped(skip)),
+            EntryKind::Skipped(skip) => Ok(EntryOutcome::Skipped(skip)),
             _ if chosen.nodes.is_empty() && !declared.is_empty() => {
                 let takers = entry.preference.takers(PlatformSet::ALL);
                 if takers.intersection(chosen.within).is_empty() {
-                    Ok(Fate::Outside)
+                    Ok(EntryOutcome::Outside)
                 } else {
-                    Ok(Fate::Shadowed)
+                    Ok(EntryOutcome::Shadowed)
                 }
             }
             EntryKind::Runs { .. } => {
                 let verified = chosen.verified.take();
-                verified.unwrap_or(Ok(Fate::Runs(declared)))
+                verified.unwrap_or(Ok(EntryOutcome::Runs(declared)))
             }
             EntryKind::Manifest => {
                 let read = manifest::read_config;
-                self.manifest_fate(pull, digest, read).await
+                self.manifest_outcome(pull, digest, read).await
             }
             EntryKind::Index => {
                 let (_, nested) = self.manifest(pull, digest).await?;
@@ -147,7 +149,7 @@ impl Registry {
                 let depth = chosen.depth + 1;
                 let nested = self.choose(pull, entries, chosen.nodes, depth).await;
                 pending.extend(nested);
-                Ok(Fate::Index)
+                Ok(EntryOutcome::Index)
             }
         }
     }
@@ -182,7 +184,7 @@ impl Registry {
     }
 
     /// Verifies an entry that names its platform, by its manifest or its config. Returns `None` if no node needs that.
-    async fn verify(&self, pull: Pull<'_>, chosen: &Chosen) -> Option<Result<Fate, Error>> {
+    async fn verify(&self, pull: Pull<'_>, chosen: &Chosen) -> Option<Result<EntryOutcome, Error>> {
         let EntryKind::Runs { nodes, is_doubtful } = chosen.entry.kind else {
             return None;
         };
@@ -202,32 +204,32 @@ impl Registry {
         }
         if !reads_config {
             let exists = self.exists(pull, digest).await;
-            return Some(exists.map(|()| Fate::Runs(nodes)));
+            return Some(exists.map(|()| EntryOutcome::Runs(nodes)));
         }
         let read = manifest::read_architecture;
-        let fate = self.manifest_fate(pull, digest, read).await;
-        if let Ok(Fate::Runs(config)) = fate
+        let outcome = self.manifest_outcome(pull, digest, read).await;
+        if let Ok(EntryOutcome::Runs(config)) = outcome
             && config.intersection(nodes).is_empty()
         {
-            return Some(Ok(Fate::Contradicted(config)));
+            return Some(Ok(EntryOutcome::Contradicted(config)));
         }
-        Some(fate)
+        Some(outcome)
     }
 
     /// Finds the nodes of a manifest in an index by the manifest's config, or the reason why there are none.
-    async fn manifest_fate(
+    async fn manifest_outcome(
         &self,
         pull: Pull<'_>,
         digest: &str,
         read: ReadConfig,
-    ) -> Result<Fate, Error> {
+    ) -> Result<EntryOutcome, Error> {
         let (_, manifest) = self.manifest(pull, digest).await?;
         match manifest.content {
             Content::Image { config } => {
                 let platforms = self.config_platforms(pull, &config, read).await?;
-                Ok(Fate::Runs(platforms))
+                Ok(EntryOutcome::Runs(platforms))
             }
-            Content::Artifact => Ok(Fate::Skipped(Skip::Artifact)),
+            Content::Artifact => Ok(EntryOutcome::Skipped(Skip::Artifact)),
             Content::Index(_) => Err(ManifestError::MediaType.into()),
         }
     }
@@ -294,24 +296,28 @@ struct IndexSupport {
 }
 
 impl IndexSupport {
-    /// Adds an entry that `candidates` choose, and returns its fate for them.
-    fn add(&mut self, fate: Result<Fate, Error>, candidates: PlatformSet) -> Fate {
-        match fate {
-            Ok(Fate::Runs(platforms)) => {
+    /// Adds an entry that `candidates` choose, and returns its outcome for them.
+    fn add(
+        &mut self,
+        outcome: Result<EntryOutcome, Error>,
+        candidates: PlatformSet,
+    ) -> EntryOutcome {
+        match outcome {
+            Ok(EntryOutcome::Runs(platforms)) => {
                 let runs = platforms.intersection(candidates);
                 self.runs = self.runs.union(runs);
-                Fate::Runs(runs)
+                EntryOutcome::Runs(runs)
             }
-            Ok(fate) => fate,
+            Ok(outcome) => outcome,
             // Nodes that choose an entry without a manifest cannot pull it.
             Err(error) if matches!(error.cause(), Error::NotFound) => {
                 self.lacks_parts = true;
-                Fate::Missing
+                EntryOutcome::Missing
             }
             Err(error) => {
                 self.unknown = self.unknown.union(candidates);
                 self.cause.get_or_insert(error);
-                Fate::Unknown
+                EntryOutcome::Unknown
             }
         }
     }
@@ -325,7 +331,7 @@ struct Chosen {
     within: PlatformSet,
     depth: usize,
     /// Result of verifying the entry; `None` if the entry needs no verification.
-    verified: Option<Result<Fate, Error>>,
+    verified: Option<Result<EntryOutcome, Error>>,
 }
 
 impl Chosen {

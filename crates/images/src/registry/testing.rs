@@ -8,8 +8,8 @@
 )]
 
 use super::{
-    AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings,
-    TagList, TrustError, Verified,
+    AddressGuard, Digest, Error, HostSettings, Pull, Registry, RegistryMetrics, ResolvedImage,
+    Settings, TagList, TrustError, VerifiedPlatforms,
 };
 use crate::credentials::{Credential, CredentialOwner};
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ impl Registry {
 
     /// Makes the client verify entries of indexes for nodes of these platforms.
     #[must_use]
-    pub fn verifying(self, verified: Verified) -> Self {
+    pub fn verifying(self, verified: VerifiedPlatforms) -> Self {
         Self { verified, ..self }
     }
 
@@ -54,7 +54,7 @@ impl Registry {
         &self,
         image: &ImageRef,
         credential: Option<&Credential>,
-    ) -> Result<Found, Error> {
+    ) -> Result<ResolvedImage, Error> {
         self.find(pull(image, credential)).await
     }
 

@@ -75,8 +75,10 @@ async fn traced<T>(image: &ImageRef, lookup: impl Future<Output = T>) -> (T, Vec
     let traces = Traces::default();
     let lookup = CREDENTIAL_KIND.scope("pull secret", lookup);
     let outcome = trace::scope(Some(&traces), image, lookup).await;
-    let requests = traces.of(image).requests;
-    let sources = requests.iter().filter_map(|request| request.credential);
+    let requests = traces.trace_of(image).requests;
+    let sources = requests
+        .iter()
+        .filter_map(|request| request.credential_kind);
     (outcome, sources.collect())
 }
 
@@ -105,7 +107,7 @@ fn word(error: &Error) -> &'static str {
         Error::NotAllowed => "not-allowed",
         Error::AddressNotAllowed => "address-not-allowed",
         Error::BadManifest(_) => "bad-manifest",
-        Error::Redirected { cause, .. } | Error::Partly { cause, .. } => word(cause),
+        Error::Redirected { cause, .. } | Error::Partial { cause, .. } => word(cause),
     }
 }
 

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use tokio::task_local;
 use url::Url;
 
-use super::manifest::{EntryInfo, Found, Skip};
+use super::manifest::{EntryInfo, ResolvedImage, Skip};
 use super::metrics::RequestKind;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_support::sync::Mutex;
@@ -32,7 +32,7 @@ pub struct Trace {
     pub media_type: String,
     /// Entries of the image's index. The entries of a nested index follow the entry that points to it.
     pub entries: Vec<TracedEntry>,
-    pub found: Option<Found>,
+    pub resolved: Option<ResolvedImage>,
     /// Reason why there is no result. It quotes nothing that a registry sent.
     pub error: Option<String>,
 }
@@ -47,10 +47,10 @@ pub struct TracedRequest {
     pub authorization: Option<String>,
     /// Kind of source of the credential that was sent, or for which the sent token was issued. It is one of a few fixed
     /// texts.
-    pub credential: Option<&'static str>,
+    pub credential_kind: Option<&'static str>,
     /// Status of the answer, or the kind of failure; `None` while the request is under way.
     pub outcome: Option<Result<u16, &'static str>>,
-    pub took: Duration,
+    pub duration: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -58,12 +58,12 @@ pub struct TracedEntry {
     pub info: EntryInfo,
     /// Depth of the entry: 1 in the image's index, 2 in an index to which an entry of depth 1 points.
     pub depth: usize,
-    pub fate: Fate,
+    pub outcome: EntryOutcome,
 }
 
 /// Meaning of an entry for the platforms of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum EntryOutcome {
     /// The nodes of these platforms choose the entry and run it. If the set is empty, no nodes do.
     Runs(PlatformSet),
     /// Nodes could run the entry, but none of these nodes chose the index that contains it.
@@ -82,7 +82,7 @@ pub enum Fate {
 }
 
 impl Traces {
-    pub fn of(&self, image: &ImageRef) -> Trace {
+    pub fn trace_of(&self, image: &ImageRef) -> Trace {
         self.0.lock().get(image).cloned().unwrap_or_default()
     }
 }
@@ -125,13 +125,13 @@ pub(crate) fn record_request(
             method: method.to_owned(),
             url,
             authorization: None,
-            credential: None,
+            credential_kind: None,
             outcome: None,
-            took: Duration::ZERO,
+            duration: Duration::ZERO,
         };
         if let Some(authorization) = authorization {
             request.authorization = scheme(authorization);
-            request.credential = Some(credential_kind());
+            request.credential_kind = Some(credential_kind());
         }
         trace.requests.push(request);
         trace.requests.len() - 1
@@ -146,12 +146,12 @@ fn scheme(authorization: &HeaderValue) -> Option<String> {
 pub(crate) fn record_outcome(
     index: Option<usize>,
     outcome: Result<u16, &'static str>,
-    took: Duration,
+    duration: Duration,
 ) {
     record(|trace| {
         let request = trace.requests.get_mut(index?)?;
         request.outcome = Some(outcome);
-        request.took = took;
+        request.duration = duration;
         Some(())
     });
 }

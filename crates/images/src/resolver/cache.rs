@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant};
 
 use super::metrics::{PLATFORMS, ResolverMetrics, TAG};
 use crate::credentials::CredentialId;
-use crate::registry::{Digest, Error, Found};
+use crate::registry::{Digest, Error, ResolvedImage};
 use crate::ttl_cache::Weight;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 
@@ -247,21 +247,21 @@ impl Cache {
     }
 
     /// Stores a registry's answer.
-    pub(super) fn store(&self, image: &ImageRef, access: CredentialId, found: &Found) {
-        if found.lacks_parts {
+    pub(super) fn store(&self, image: &ImageRef, access: CredentialId, resolved: &ResolvedImage) {
+        if resolved.lacks_parts {
             // The answer expires like a tag's, even if the image names a digest, so that the missing parts are looked
             // up.
             let tag = Tag::Brief {
-                outcome: Ok(found.support),
+                outcome: Ok(resolved.support),
                 until: self.now() + jittered(self.settings.tag),
             };
             return self.put_tag(image, access, tag);
         }
-        self.put_platforms(image, access, found.digest, found.support);
+        self.put_platforms(image, access, resolved.digest, resolved.support);
         match Digest::named_by(image) {
-            // The named digest may have another algorithm than `found.digest`, which is a SHA-256.
-            Some(named) => self.put_platforms(image, access, named, found.support),
-            None => self.point(image, access, found.digest, found.support),
+            // The named digest may have another algorithm than `resolved.digest`, which is a SHA-256.
+            Some(named) => self.put_platforms(image, access, named, resolved.support),
+            None => self.point(image, access, resolved.digest, resolved.support),
         }
     }
 
@@ -270,12 +270,12 @@ impl Cache {
         &self,
         image: &ImageRef,
         access: CredentialId,
-        found: &Found,
+        resolved: &ResolvedImage,
         age: Duration,
     ) {
-        let Found {
+        let ResolvedImage {
             digest, support, ..
-        } = *found;
+        } = *resolved;
         if let Some(named) = Digest::named_by(image) {
             return self.put_platforms(image, access, named, support);
         }
@@ -348,7 +348,7 @@ impl Cache {
             },
             _ => {
                 let outcome = match *error {
-                    Error::Partly { runs, unknown, .. } => {
+                    Error::Partial { runs, unknown, .. } => {
                         Ok(Support::Partial { runs, unknown, why })
                     }
                     _ => Err(why),

@@ -338,7 +338,7 @@ impl Attempt {
                 | FailureClass::Unusable
                 | FailureClass::Unclear => host.answered(&mut state, access),
                 // The drop of this attempt records that the registry has no part in the failure.
-                FailureClass::NotAsked | FailureClass::NoCredential => return,
+                FailureClass::NotSent | FailureClass::NoCredential => return,
             },
         }
         drop(state);

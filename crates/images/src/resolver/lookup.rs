@@ -15,7 +15,9 @@ use super::metrics::LookupResult;
 use super::request::LookupRequest;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL_KIND};
-use crate::registry::{Digest, Error, FailureClass, Found, Pull, ReachedTarget, on_behalf_of};
+use crate::registry::{
+    Digest, Error, FailureClass, Pull, ReachedTarget, ResolvedImage, on_behalf_of,
+};
 use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_text::escape::shortened;
@@ -279,12 +281,12 @@ impl Lookup {
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
-        let found = self.find(candidate, credential).await?;
+        let resolved = self.find(candidate, credential).await?;
         // Checked after the lookup: the configuration may have changed meanwhile.
         if let Some(shared) = self.fetcher.sharing() {
-            shared.share(&self.request.image, candidate, found);
+            shared.share(&self.request.image, candidate, resolved);
         }
-        Ok(found.support)
+        Ok(resolved.support)
     }
 
     /// Sends one HEAD request if it may suffice, as Docker Hub does not count HEAD requests. Otherwise does the whole
@@ -293,7 +295,7 @@ impl Lookup {
         &self,
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
-    ) -> Result<Found, Error> {
+    ) -> Result<ResolvedImage, Error> {
         let registry = &self.fetcher.registry;
         let cache = &self.fetcher.cache;
         let image = &self.request.image;
@@ -313,23 +315,23 @@ impl Lookup {
         }
         if let Some(digest) = digest {
             if let Some(support) = cache.confirm(image, id, digest) {
-                return Ok(Found {
+                return Ok(ResolvedImage {
                     digest,
                     support,
                     lacks_parts: false,
                 });
             }
-            if let Some(found) = self.shared_platforms(digest, candidate).await {
-                cache.store(image, id, &found);
-                return Ok(found);
+            if let Some(resolved) = self.shared_platforms(digest, candidate).await {
+                cache.store(image, id, &resolved);
+                return Ok(resolved);
             }
         }
-        let found = registry.find(pull).await?;
+        let resolved = registry.find(pull).await?;
         if uses_head && digest.is_none() {
             self.attempt.host().disable_head();
         }
-        cache.store(image, id, &found);
-        Ok(found)
+        cache.store(image, id, &resolved);
+        Ok(resolved)
     }
 
     /// Reads the platforms of a digest from the shared cache.
@@ -337,14 +339,14 @@ impl Lookup {
         &self,
         digest: Digest,
         candidate: &CredentialCandidate,
-    ) -> Option<Found> {
+    ) -> Option<ResolvedImage> {
         let shared = self.fetcher.sharing()?;
         let image = &self.request.image;
         let answers = shared.find(image, Some(digest), from_ref(candidate)).await;
-        let [(_, found, _)] = answers[..] else {
+        let [(_, resolved, _)] = answers[..] else {
             return None;
         };
-        (found.digest == digest).then_some(found)
+        (resolved.digest == digest).then_some(resolved)
     }
 }
 

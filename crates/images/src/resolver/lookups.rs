@@ -39,7 +39,7 @@ impl<'r> Lookups<'r> {
     }
 
     /// Returns whether the next outcome is ready.
-    pub fn is_next_known(&self) -> bool {
+    pub fn is_next_ready(&self) -> bool {
         !self.ready.as_slice().is_empty()
     }
 }

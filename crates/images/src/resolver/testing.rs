@@ -2,14 +2,14 @@
 
 use super::Resolver;
 use crate::credentials::CredentialId;
-use crate::registry::Found;
+use crate::registry::ResolvedImage;
 use tolerarch_core::image::ImageRef;
 
 impl Resolver {
-    /// Caches what anonymous access found for an image.
-    pub fn learn(&self, image: &ImageRef, found: &Found) {
+    /// Caches the result of an anonymous lookup.
+    pub fn store(&self, image: &ImageRef, resolved: &ResolvedImage) {
         self.fetcher
             .cache
-            .store(image, CredentialId::ANONYMOUS, found);
+            .store(image, CredentialId::ANONYMOUS, resolved);
     }
 }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::time::Duration;
 
 use crate::credentials::{Credential, hash_parts};
-use crate::registry::{Digest, Found, Verified};
+use crate::registry::{Digest, ResolvedImage, VerifiedPlatforms};
 use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 
 /// Version of entries. It changes with their layout, or with the meaning of any part.
@@ -50,7 +50,7 @@ impl Keys {
         image: &ImageRef,
         digest: Option<Digest>,
         credential: Option<&Credential>,
-        verified: Verified,
+        verified: VerifiedPlatforms,
     ) -> Option<String> {
         let [form, user, secret] = match credential {
             None => ["anonymous", "", ""],
@@ -87,8 +87,13 @@ impl Keys {
 }
 
 /// Returns the bytes to store under this key. `now` is the time since the Unix epoch.
-pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8; LENGTH] {
-    let (kind, platforms) = match found.support {
+pub(super) fn encode(
+    resolved: ResolvedImage,
+    keys: &Keys,
+    key: &str,
+    now: Duration,
+) -> [u8; LENGTH] {
+    let (kind, platforms) = match resolved.support {
         Support::Index(set) => (0, set),
         Support::Single(set) => (1, set),
         Support::Artifact => (2, PlatformSet::EMPTY),
@@ -101,7 +106,7 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
     bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
     let written = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     bytes[6..14].copy_from_slice(&written.to_be_bytes());
-    bytes[14..CONTENT].copy_from_slice(&found.digest.0);
+    bytes[14..CONTENT].copy_from_slice(&resolved.digest.0);
     let proof = keys.proof(key, &bytes[..CONTENT]);
     bytes[CONTENT..].copy_from_slice(&proof);
     bytes
@@ -114,7 +119,7 @@ pub(super) fn decode(
     keys: &Keys,
     key: &str,
     now: Duration,
-) -> Option<(Found, Duration)> {
+) -> Option<(ResolvedImage, Duration)> {
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);
     verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
@@ -131,12 +136,12 @@ pub(super) fn decode(
     if written > now.saturating_add(SKEW) {
         return None;
     }
-    let found = Found {
+    let resolved = ResolvedImage {
         digest: Digest(content[14..].try_into().ok()?),
         support,
         lacks_parts: false,
     };
-    Some((found, now.saturating_sub(written)))
+    Some((resolved, now.saturating_sub(written)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::metrics::SharedCacheMetrics;
 use super::server::Server;
 use super::settings::{ServerUrl, SharedCacheSettings};
 use super::{SharedCache, Write, within};
-use crate::registry::Verified;
+use crate::registry::VerifiedPlatforms;
 use tolerarch_support::health::{Reported, State};
 
 /// Timeout of all steps of connecting together.
@@ -58,7 +58,7 @@ impl SharedCacheKeeper {
             metrics,
             server: watch::Sender::default(),
             writes,
-            verified: Verified::default(),
+            verified: VerifiedPlatforms::default(),
             tag_life: Duration::ZERO,
         };
         let mut keeper = Self {

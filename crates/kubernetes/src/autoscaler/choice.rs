@@ -15,33 +15,33 @@ const INDIFFERENT: [&str; 4] = ["least-waste", "random", "most-pods", "least-nod
 const NAMED: usize = 5;
 
 /// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes the nodes. The Pods are taken to have
-/// no further constraints. `own` is, or may be, a group of the pool.
+/// no further constraints. `group` is, or may be, a group of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The pool's group, by its priority.
-    First { own: String, priority: i64 },
+    First { group: String, priority: i64 },
     /// The pool's group: Pods of the pool fit no other group.
-    Alone { own: String },
+    Alone { group: String },
     /// Any group that fits: the expander (`None` for the default) does not order groups.
     Chance { expander: Option<String> },
     /// Any group that fits: there are no priorities, for this reason.
     NoPriorities { why: String },
-    /// Other groups: the priorities name no group of the pool. If they name no group at all, any group that fits. `own`
+    /// Other groups: the priorities name no group of the pool. If they name no group at all, any group that fits. `group`
     /// holds some groups of the pool, if any are known.
     Unnamed {
-        own: Vec<String>,
+        groups: Vec<String>,
         is_any_named: bool,
     },
-    /// Another group, which precedes the pool's groups; `own` is the first of these, if one is known.
+    /// Another group, which precedes the pool's groups; `group` is the first of these, if one is known.
     Behind {
         first: String,
         priority: i64,
-        own: Option<String>,
+        group: Option<String>,
     },
     /// One of two groups at random: both have this priority.
     Tied {
         other: String,
-        own: String,
+        group: String,
         priority: i64,
     },
     /// Groups of the pool, even for Pods that cannot run there: the cluster-autoscaler ignores the taint with this key.
@@ -86,7 +86,7 @@ impl Choice {
             match (sides.of_pool.as_slice(), sides.unseen.as_slice()) {
                 ([group, ..], []) => {
                     return Self::Alone {
-                        own: group.name.clone(),
+                        group: group.name.clone(),
                     };
                 }
                 ([], [only]) => return Self::unseen(&only.name),
@@ -136,9 +136,9 @@ fn by_expander(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
             },
         },
         Expanders::Gke | Expanders::Unseen => match by_priorities(autoscaler, sides) {
-            Choice::First { own, priority } => Choice::Unseen {
+            Choice::First { group, priority } => Choice::Unseen {
                 why: format!(
-                    "its priorities put `{own}` first ({priority}), and count with --expander=priority, but its flags cannot be read"
+                    "its priorities put `{group}` first ({priority}), and count with --expander=priority, but its flags cannot be read"
                 ),
             },
             other => other,
@@ -184,11 +184,11 @@ fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
         }
     }
     match (of_pool, open) {
-        (Some(own), Some(other)) if other.priority > own.priority => other.before(Some(own)),
-        (Some(own), Some(other)) if other.priority == own.priority => other.tied_with(own),
-        (Some(own), _) => Choice::First {
-            own: own.name.to_owned(),
-            priority: own.priority,
+        (Some(group), Some(other)) if other.priority > group.priority => other.before(Some(group)),
+        (Some(group), Some(other)) if other.priority == group.priority => other.tied_with(group),
+        (Some(group), _) => Choice::First {
+            group: group.name.to_owned(),
+            priority: group.priority,
         },
         (None, Some(first)) if sides.of_pool.is_empty() => match unseen {
             Some(unseen) if unseen.priority == first.priority => first.tied_with(unseen),
@@ -197,7 +197,7 @@ fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
         (None, _) => {
             let groups = sides.of_pool.iter().take(NAMED);
             Choice::Unnamed {
-                own: groups.map(|group| group.name.clone()).collect(),
+                groups: groups.map(|group| group.name.clone()).collect(),
                 is_any_named: open.is_some() || unseen.is_some(),
             }
         }
@@ -212,18 +212,18 @@ struct Prioritized<'a> {
 }
 
 impl Prioritized<'_> {
-    fn before(self, own: Option<Self>) -> Choice {
+    fn before(self, group: Option<Self>) -> Choice {
         Choice::Behind {
             first: self.name.to_owned(),
             priority: self.priority,
-            own: own.map(|own| own.name.to_owned()),
+            group: group.map(|group| group.name.to_owned()),
         }
     }
 
-    fn tied_with(self, own: Self) -> Choice {
+    fn tied_with(self, group: Self) -> Choice {
         Choice::Tied {
             other: self.name.to_owned(),
-            own: own.name.to_owned(),
+            group: group.name.to_owned(),
             priority: self.priority,
         }
     }
@@ -251,16 +251,16 @@ impl fmt::Display for Choice {
     #[expect(clippy::too_many_lines, reason = "a table of sentences")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::First { own, priority } => {
+            Self::First { group, priority } => {
                 write!(
                     f,
-                    "the cluster-autoscaler takes `{own}` first (priority {priority})"
+                    "the cluster-autoscaler takes `{group}` first (priority {priority})"
                 )
             }
-            Self::Alone { own } => {
+            Self::Alone { group } => {
                 write!(
                     f,
-                    "`{own}` is the only node group of the cluster-autoscaler that its Pods fit"
+                    "`{group}` is the only node group of the cluster-autoscaler that its Pods fit"
                 )
             }
             Self::Chance { expander } => {
@@ -277,10 +277,13 @@ impl fmt::Display for Choice {
                 f,
                 "the cluster-autoscaler has no priorities of node groups, so that new nodes come from the pool by chance: {why}"
             ),
-            Self::Unnamed { own, is_any_named } => {
+            Self::Unnamed {
+                groups,
+                is_any_named,
+            } => {
                 f.write_str("the priorities of the cluster-autoscaler name no node group of it")?;
-                if !own.is_empty() {
-                    write!(f, " (`{}`)", own.join("`, `"))?;
+                if !groups.is_empty() {
+                    write!(f, " (`{}`)", groups.join("`, `"))?;
                 }
                 if *is_any_named {
                     f.write_str(": new nodes come from other groups first")
@@ -291,28 +294,28 @@ impl fmt::Display for Choice {
             Self::Behind {
                 first,
                 priority,
-                own: Some(own),
+                group: Some(group),
             } => {
                 write!(
                     f,
-                    "the cluster-autoscaler takes `{first}` (priority {priority}) before `{own}`"
+                    "the cluster-autoscaler takes `{first}` (priority {priority}) before `{group}`"
                 )
             }
             Self::Behind {
                 first,
                 priority,
-                own: None,
+                group: None,
             } => write!(
                 f,
                 "the cluster-autoscaler takes `{first}` (priority {priority}) before any node group that may be of it"
             ),
             Self::Tied {
                 other,
-                own,
+                group,
                 priority,
             } => write!(
                 f,
-                "`{other}` and `{own}` have the same priority ({priority}) for the cluster-autoscaler: new nodes come from the pool by chance"
+                "`{other}` and `{group}` have the same priority ({priority}) for the cluster-autoscaler: new nodes come from the pool by chance"
             ),
             Self::Ignored { key } => write!(
                 f,

@@ -60,7 +60,7 @@ impl Autoscaler {
     pub fn empty_groups(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for group in self.groups.iter().flatten() {
-            if group.nodes() == 0 && group.most() != Some(0) {
+            if group.nodes() == 0 && group.max_size() != Some(0) {
                 names.push(group.name.as_str());
             }
         }

@@ -8,7 +8,7 @@ use super::membership::members;
 use super::sides::Sides;
 use super::status::NodeGroup;
 use crate::cluster::Node;
-use crate::discovery::KnownPool;
+use crate::discovery::ClusterPool;
 use tolerarch_core::policy::Pool;
 
 /// Nodes of a cluster by their node group.
@@ -21,7 +21,7 @@ pub struct Grouped<'a> {
 #[derive(Debug, PartialEq)]
 pub struct Outlook<'a> {
     /// Groups of the pool: they may grow, and their nodes have a taint of the pool or its labels.
-    pub own: Vec<&'a NodeGroup>,
+    pub groups: Vec<&'a NodeGroup>,
     /// Whether the taints of some groups are not known.
     pub is_partly_unseen: bool,
     pub choice: Choice,
@@ -31,20 +31,20 @@ pub struct Outlook<'a> {
 
 impl Outlook<'_> {
     /// Returns whether the outlook matters to a pool: a pool of Karpenter's NodePools needs no node group.
-    pub fn concerns(&self, pool: &KnownPool<'_>) -> bool {
-        !self.own.is_empty() || pool.node_pools.is_empty()
+    pub fn concerns(&self, pool: &ClusterPool<'_>) -> bool {
+        !self.groups.is_empty() || pool.node_pools.is_empty()
     }
 
     /// Returns a sentence for each obstacle that keeps some or all new nodes from the pool's groups at present.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if let Some((own, other)) = self.balanced {
+        if let Some((group, other)) = self.balanced {
             warnings.push(format!(
                 "--balance-similar-node-groups divides new nodes between `{}` and `{}` unless they differ in size or in a label, as it compares no taints",
-                own.name, other.name
+                group.name, other.name
             ));
         }
-        for group in &self.own {
+        for group in &self.groups {
             if let Some(obstacle) = group.obstacle() {
                 warnings.push(format!("the node group `{}` {obstacle}", group.name));
             }
@@ -85,7 +85,7 @@ impl<'a> Grouped<'a> {
         } = self.autoscaler;
         let Some(groups) = groups else {
             return Outlook {
-                own: Vec::new(),
+                groups: Vec::new(),
                 is_partly_unseen: true,
                 choice: Choice::of(self.autoscaler, None, &pool.tolerations),
                 balanced: None,
@@ -94,7 +94,7 @@ impl<'a> Grouped<'a> {
         let sides = Sides::of(groups, &self.members, ignored_taints, pool);
         let choice = Choice::of(self.autoscaler, Some(&sides), &pool.tolerations);
         Outlook {
-            own: sides.of_pool,
+            groups: sides.of_pool,
             is_partly_unseen: !sides.unseen.is_empty(),
             choice,
             balanced: if *balances { sides.similar } else { None },

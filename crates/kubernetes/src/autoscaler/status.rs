@@ -87,7 +87,7 @@ impl NodeGroup {
     }
 
     /// Returns the maximum number of nodes to which the cluster-autoscaler scales the group, if the status has it.
-    pub fn most(&self) -> Option<u64> {
+    pub fn max_size(&self) -> Option<u64> {
         self.health.max_size
     }
 
@@ -109,8 +109,8 @@ impl NodeGroup {
                 "is left out for a while, as it has failed: {reason}"
             ));
         }
-        let most = self.most()?;
-        (self.nodes() >= most).then(|| format!("has reached its maximum of {most}"))
+        let max_size = self.max_size()?;
+        (self.nodes() >= max_size).then(|| format!("has reached its maximum of {max_size}"))
     }
 }
 

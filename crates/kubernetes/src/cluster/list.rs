@@ -20,7 +20,7 @@ pub(super) struct Bounds {
     /// Number of objects on the first page.
     pub(super) first: u32,
     /// Maximum number of objects on a page.
-    pub(super) most: u32,
+    pub(super) max: u32,
     /// Maximum bytes of a page with more than one object.
     pub(super) bytes: usize,
     /// Maximum bytes of a page with one object.
@@ -72,7 +72,7 @@ impl Pages {
             match self.api.in_time(body).await? {
                 (body, true) => {
                     if body.len() < self.bounds.bytes / 4 {
-                        self.size = (2 * size).min(self.bounds.most);
+                        self.size = (2 * size).min(self.bounds.max);
                     }
                     break Page::of(&body)?;
                 }

@@ -101,7 +101,7 @@ pub struct Taint {
 
 impl Taint {
     /// Returns whether the two taints exclude each other: no two taints of a node have the same key and effect.
-    pub fn is_at_the_place_of(&self, other: &Self) -> bool {
+    pub fn has_same_key_and_effect(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
 }

@@ -43,13 +43,13 @@ impl OwnedName {
         cluster: &Cluster,
     ) -> Result<K, ClusterError> {
         let path = self.path::<K>();
-        let mut answer = cluster.get_own(&path).await;
+        let mut answer = cluster.get_managed(&path).await;
         if matches!(answer, Err(ClusterError::NotFound)) {
             let metadata = json!({"name": self.name.as_str(), "namespace": self.namespace});
             let empty =
                 json!({"apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata});
             cluster.patch(&path, PatchType::APPLY, &empty).await?;
-            answer = cluster.get_own(&path).await;
+            answer = cluster.get_managed(&path).await;
         }
         Ok(answer?.object)
     }

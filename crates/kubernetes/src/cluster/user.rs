@@ -29,7 +29,7 @@ const ACCEPTED: &str = "application/json, */*";
 /// Bounds of a page: the number of objects that kubectl requests, and any size that the API server stores.
 const PAGES: Bounds = Bounds {
     first: 500,
-    most: 500,
+    max: 500,
     bytes: 16 << 20,
     object: 16 << 20,
 };

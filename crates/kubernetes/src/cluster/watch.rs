@@ -4,8 +4,8 @@
 //! The API server is trusted here, but the authors of objects are not. Pages and events are bounded, and objects are
 //! read one by one: an unreadable object is counted and logged, and does not affect others.
 
-mod known;
 mod lines;
+mod object_store;
 mod pauses;
 
 use std::convert::Infallible;
@@ -21,8 +21,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Duration, Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::known::Known;
 use self::lines::Lines;
+pub use self::object_store::ObjectStore;
 use self::pauses::{FIRST_PAUSE, Pauses};
 use super::access::Access;
 use super::api::{Api, JSON, with_query};
@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Bounds of a page. A page takes little more memory than its size; most objects have a few kilobytes.
 const PAGES: Bounds = Bounds {
     first: 50,
-    most: 500,
+    max: 500,
     bytes: 2 << 20,
     object: OBJECT,
 };

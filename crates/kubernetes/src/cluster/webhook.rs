@@ -40,7 +40,7 @@ impl WebhookConfiguration {
             MutatingWebhookConfiguration::url_path(&(), None),
             name.as_str()
         );
-        let object: MutatingWebhookConfiguration = cluster.get_own(&path).await?.object;
+        let object: MutatingWebhookConfiguration = cluster.get_managed(&path).await?.object;
         let version = object.metadata.resource_version.clone().unwrap_or_default();
         Ok(Self {
             path,
@@ -103,7 +103,7 @@ impl Webhook {
     }
 
     /// Returns whether the webhook is tolerarch's: its name is in tolerarch's domain.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_managed(&self) -> bool {
         self.spec.name.ends_with(".tolerarch.io")
     }
 

@@ -10,7 +10,7 @@ use tolerarch_core::policy::Pool;
 pub(super) const NODE_POOL: &str = "karpenter.sh/nodepool";
 
 /// Returns the keys of the labels that select these pools.
-pub fn selected_labels(pools: &[Pool]) -> BTreeSet<String> {
+pub fn selected_label_keys(pools: &[Pool]) -> BTreeSet<String> {
     let keys = pools.iter().flat_map(|pool| pool.select.keys());
     keys.cloned().collect()
 }

@@ -16,16 +16,16 @@ const OF_EVERY_NODE: [&str; 5] = ["cpu", "memory", "nodes", "pods", "ephemeral-s
 pub enum Verdict<'a> {
     NoNodePool,
     /// New nodes come from this NodePool of the pool.
-    Own(&'a NodePool),
-    /// New nodes come from `first`, which is open to all Pods, although `own`, a NodePool of the pool, could make them.
+    OfPool(&'a NodePool),
+    /// New nodes come from `first`, which is open to all Pods, although the pool's NodePool `of_pool` could make them.
     Behind {
         first: &'a NodePool,
-        own: &'a NodePool,
+        of_pool: &'a NodePool,
     },
     /// No NodePool of the pool can make nodes at present. New nodes come from `first`, if there are any.
     Unusable {
         first: Option<&'a NodePool>,
-        own: &'a NodePool,
+        of_pool: &'a NodePool,
         obstacle: Obstacle,
     },
 }
@@ -123,17 +123,17 @@ pub(super) fn next_node_pool<'a>(
 }
 
 impl<'a> Verdict<'a> {
-    /// Judges for Pods with a pool's tolerations. `all` are the NodePools that these Pods may select; `own` are the
+    /// Judges for Pods with a pool's tolerations. `all` are the NodePools that these Pods may select; `of_pool` are the
     /// NodePools of the pool, in Karpenter's order.
     pub(super) fn of(
         all: &[&'a NodePool],
-        own: &[&'a NodePool],
+        of_pool: &[&'a NodePool],
         tolerations: &[Toleration<'_>],
     ) -> Self {
         let first = next_node_pool(all, tolerations);
         let mut usable = None;
         let mut unusable = None;
-        for &pool in own {
+        for &pool in of_pool {
             match Obstacle::of(pool) {
                 Some(obstacle) => unusable = unusable.or(Some((pool, obstacle))),
                 None => usable = usable.or(Some(pool)),
@@ -141,12 +141,12 @@ impl<'a> Verdict<'a> {
         }
         match (first, usable, unusable) {
             (_, None, None) => Self::NoNodePool,
-            (Some(first), Some(_), _) if own.contains(&first) => Self::Own(first),
-            (Some(first), Some(own), _) => Self::Behind { first, own },
-            (None, Some(own), _) => Self::Own(own),
-            (first, None, Some((own, obstacle))) => Self::Unusable {
+            (Some(first), Some(_), _) if of_pool.contains(&first) => Self::OfPool(first),
+            (Some(first), Some(of_pool), _) => Self::Behind { first, of_pool },
+            (None, Some(of_pool), _) => Self::OfPool(of_pool),
+            (first, None, Some((of_pool, obstacle))) => Self::Unusable {
                 first,
-                own,
+                of_pool,
                 obstacle,
             },
         }
@@ -158,28 +158,28 @@ impl fmt::Display for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodePool => f.write_str("it opens no NodePool"),
-            Self::Own(own) => write!(
+            Self::OfPool(of_pool) => write!(
                 f,
                 "`{}` is the first NodePool that Karpenter takes",
-                own.name()
+                of_pool.name()
             ),
-            Self::Behind { first, own } => {
+            Self::Behind { first, of_pool } => {
                 let taints = if first.taints.is_empty() {
                     "untainted"
                 } else {
                     "its taints are tolerated"
                 };
-                let name = if first.weight == own.weight {
+                let name = if first.weight == of_pool.weight {
                     ", later name"
                 } else {
                     ""
                 };
                 let weight = first.weight;
                 let first = first.name();
-                let own = own.name();
+                let of_pool = of_pool.name();
                 write!(
                     f,
-                    "new nodes come from `{first}` ({taints}, weight {weight}{name}) before `{own}`; "
+                    "new nodes come from `{first}` ({taints}, weight {weight}{name}) before `{of_pool}`; "
                 )?;
                 if weight < NodePool::HEAVIEST {
                     write!(f, "give it a weight of {} or more", weight + 1)
@@ -192,7 +192,7 @@ impl fmt::Display for Verdict<'_> {
             }
             Self::Unusable {
                 first,
-                own,
+                of_pool,
                 obstacle,
             } => {
                 match first {
@@ -200,7 +200,7 @@ impl fmt::Display for Verdict<'_> {
                     None => f.write_str("there are no new nodes")?,
                 }
                 let advice = obstacle.advice();
-                write!(f, ", as `{}` {obstacle}{advice}", own.name())
+                write!(f, ", as `{}` {obstacle}{advice}", of_pool.name())
             }
         }
     }

@@ -531,7 +531,9 @@ fn nodes_of_a_selected_pool_have_its_labels() {
     assert_eq!(names, ["without-taint", "selected"]);
     assert_eq!(selected.nodes, 1);
     assert_eq!(inventory.count_nodes(platforms(&["linux/arm64"]), &pool), 1);
-    assert!(matches!(&selected.verdict, Verdict::Own(own) if own.name() == "without-taint"));
+    assert!(
+        matches!(&selected.verdict, Verdict::OfPool(node_pool) if node_pool.name() == "without-taint")
+    );
 
     // By its tolerations alone the pool has other nodes.
     pool.select.clear();

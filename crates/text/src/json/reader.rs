@@ -1,6 +1,6 @@
 //! A reader that parses the needed parts of a JSON text and skips the rest, in a fraction of serde_json's time.
 //!
-//! It reads JSON as Kubernetes writes it. Anything else in the parts that it parses is [`NotRead`], and left to
+//! It reads JSON as Kubernetes writes it. Anything else in the parts that it parses is [`Unsupported`], and left to
 //! serde_json: malformed text, blanks, numbers that are no integers, arrays for structs. If the text is JSON, a returned
 //! value is the one that serde_json would have read; tests compare both. A skipped part may be no JSON, as the reader only
 //! looks for its end.
@@ -10,64 +10,64 @@ use std::mem::take;
 
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-use super::source::{NotRead, Source};
+use super::source::{Source, Unsupported};
 
 /// Name of the newtype that gets the text of a value instead of the value.
 pub(super) const TEXT: &str = "tolerarch::Unread";
 
 /// Reads a value, which borrows from the JSON where possible.
-pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, NotRead> {
+pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Unsupported> {
     // Go's encoder ends each document with a newline.
     let json = json.strip_suffix(b"\n").unwrap_or(json);
     let Ok(text) = std::str::from_utf8(json) else {
-        return Err(NotRead);
+        return Err(Unsupported);
     };
     let mut source = Source::new(text)?;
     let value = T::deserialize(&mut source)?;
     if source.at != text.len() {
-        return Err(NotRead);
+        return Err(Unsupported);
     }
     Ok(value)
 }
 
 impl<'de> de::Deserializer<'de> for &mut Source<'de> {
-    type Error = NotRead;
+    type Error = Unsupported;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NotRead> {
-        Err(NotRead)
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Unsupported> {
+        Err(Unsupported)
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         self.value()?;
         visitor.visit_unit()
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         match self.next()? {
             b'n' if self.token()? == "null" => visitor.visit_none(),
-            b'n' => Err(NotRead),
+            b'n' => Err(Unsupported),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         match self.token()? {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            _ => Err(NotRead),
+            _ => Err(Unsupported),
         }
     }
 
-    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         let token = self.token()?;
         match serde_json::from_str(token) {
             Ok(number) => visitor.visit_i64(number),
-            Err(_) => Err(NotRead),
+            Err(_) => Err(Unsupported),
         }
     }
 
     #[inline]
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         let (range, has_escapes) = self.string()?;
         if !has_escapes {
             return visitor.visit_borrowed_str(&self.text[range]);
@@ -75,15 +75,15 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
         let quoted = &self.text[range.start - 1..=range.end];
         match serde_json::from_str(quoted) {
             Ok(text) => visitor.visit_string(text),
-            Err(_) => Err(NotRead),
+            Err(_) => Err(Unsupported),
         }
     }
 
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         self.byte(b'{')?;
         let value = visitor.visit_map(Parts {
             source: &mut *self,
@@ -99,7 +99,7 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, NotRead> {
+    ) -> Result<V::Value, Unsupported> {
         self.deserialize_map(visitor)
     }
 
@@ -107,20 +107,20 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, NotRead> {
+    ) -> Result<V::Value, Unsupported> {
         if name != TEXT {
-            return Err(NotRead);
+            return Err(Unsupported);
         }
         let begin = self.at;
         self.value()?;
         let value = &self.text[begin..self.at];
         if !is_compact(value) {
-            return Err(NotRead);
+            return Err(Unsupported);
         }
         visitor.visit_borrowed_str(value)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unsupported> {
         self.byte(b'[')?;
         let value = visitor.visit_seq(Parts {
             source: &mut *self,
@@ -147,7 +147,7 @@ struct Parts<'a, 'de> {
 impl Parts<'_, '_> {
     /// Moves to the beginning of the next part; returns false if there is none.
     #[inline]
-    fn advance(&mut self) -> Result<bool, NotRead> {
+    fn advance(&mut self) -> Result<bool, Unsupported> {
         let is_first = take(&mut self.is_first);
         if self.source.next()? == self.closing {
             return Ok(false);
@@ -160,12 +160,12 @@ impl Parts<'_, '_> {
 }
 
 impl<'de> MapAccess<'de> for Parts<'_, 'de> {
-    type Error = NotRead;
+    type Error = Unsupported;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, NotRead> {
+    ) -> Result<Option<K::Value>, Unsupported> {
         if !self.advance()? {
             return Ok(None);
         }
@@ -173,19 +173,22 @@ impl<'de> MapAccess<'de> for Parts<'_, 'de> {
         Ok(Some(key))
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, NotRead> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, Unsupported> {
         self.source.byte(b':')?;
         seed.deserialize(&mut *self.source)
     }
 }
 
 impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
-    type Error = NotRead;
+    type Error = Unsupported;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, NotRead> {
+    ) -> Result<Option<S::Value>, Unsupported> {
         if !self.advance()? {
             return Ok(None);
         }
@@ -194,7 +197,7 @@ impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
     }
 }
 
-impl de::Error for NotRead {
+impl de::Error for Unsupported {
     fn custom<T: Display>(_: T) -> Self {
         Self
     }

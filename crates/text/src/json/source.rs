@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use wide::u8x16;
 
-/// Error for a text that is not read here. The text may be malformed, or only unusual: the API server never sends blanks.
-/// The scanner cannot be used after this error.
+/// Error for a text that the scanner does not support. The text may be malformed, or only unusual: the API server never
+/// sends blanks. The scanner cannot be used after this error.
 #[derive(Debug, thiserror::Error)]
-#[error("not read here")]
-pub struct NotRead;
+#[error("unsupported JSON")]
+pub struct Unsupported;
 
 const BLOCK: usize = u64::BITS as usize;
 type Block = [u8; BLOCK];
@@ -38,8 +38,8 @@ struct Marks {
 }
 
 impl<'a> Source<'a> {
-    /// Finds the marks of the text. [`NotRead`] if it has control characters: outside of strings they would be blanks.
-    pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
+    /// Finds the marks of the text. [`Unsupported`] if it has control characters: outside of strings they would be blanks.
+    pub(super) fn new(text: &'a str) -> Result<Self, Unsupported> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
@@ -68,7 +68,7 @@ impl<'a> Source<'a> {
         let marks: Vec<Marks> = blocks.map(marks_of).collect();
         let has_control = least.to_array().iter().any(|&byte| byte < b' ');
         if has_control {
-            return Err(NotRead);
+            return Err(Unsupported);
         }
         let left = marks[0].special;
         Ok(Self {
@@ -81,40 +81,40 @@ impl<'a> Source<'a> {
     }
 
     #[inline]
-    pub(super) fn next(&self) -> Result<u8, NotRead> {
+    pub(super) fn next(&self) -> Result<u8, Unsupported> {
         self.byte_at(self.at)
     }
 
     #[inline(always)]
-    fn byte_at(&self, position: usize) -> Result<u8, NotRead> {
+    fn byte_at(&self, position: usize) -> Result<u8, Unsupported> {
         match self.text.as_bytes().get(position) {
             Some(byte) => Ok(*byte),
-            None => Err(NotRead),
+            None => Err(Unsupported),
         }
     }
 
     /// Moves past the next byte, which must be the expected one.
     #[inline]
-    pub(super) fn byte(&mut self, expected: u8) -> Result<(), NotRead> {
+    pub(super) fn byte(&mut self, expected: u8) -> Result<(), Unsupported> {
         if self.next()? != expected {
-            return Err(NotRead);
+            return Err(Unsupported);
         }
         self.at += 1;
         Ok(())
     }
 
     /// Moves past a value. Only the end is looked for: the text between its brackets may be no JSON.
-    pub(super) fn value(&mut self) -> Result<(), NotRead> {
+    pub(super) fn value(&mut self) -> Result<(), Unsupported> {
         match self.next()? {
             b'"' => self.string().map(drop),
             b'{' | b'[' => self.collection(),
-            _ if self.token()?.is_empty() => Err(NotRead),
+            _ if self.token()?.is_empty() => Err(Unsupported),
             _ => Ok(()),
         }
     }
 
     /// Moves past an object or a list.
-    fn collection(&mut self) -> Result<(), NotRead> {
+    fn collection(&mut self) -> Result<(), Unsupported> {
         let mut block = self.at / BLOCK;
         let mut depth = 0;
         // The bits of the block from the first bracket on.
@@ -124,7 +124,7 @@ impl<'a> Source<'a> {
                 special,
                 opening,
                 closing,
-            } = *self.marks.get(block).ok_or(NotRead)?;
+            } = *self.marks.get(block).ok_or(Unsupported)?;
             let opening = opening & rest;
             let closing = closing & rest;
             if closing.count_ones() < depth {
@@ -155,7 +155,7 @@ impl<'a> Source<'a> {
 
     /// Moves past a string. Returns the range between its quotes, and whether it has escapes.
     #[inline(always)]
-    pub(super) fn string(&mut self) -> Result<(Range<usize>, bool), NotRead> {
+    pub(super) fn string(&mut self) -> Result<(Range<usize>, bool), Unsupported> {
         self.byte(b'"')?;
         let begin = self.at;
         let opening = self.next_special()?;
@@ -172,10 +172,10 @@ impl<'a> Source<'a> {
 
     /// Returns the position of the next special character, or a position after the end.
     #[inline(always)]
-    fn next_special(&mut self) -> Result<usize, NotRead> {
+    fn next_special(&mut self) -> Result<usize, Unsupported> {
         while self.left == 0 {
             self.block += 1;
-            self.left = self.marks.get(self.block).ok_or(NotRead)?.special;
+            self.left = self.marks.get(self.block).ok_or(Unsupported)?.special;
         }
         let position = self.block * BLOCK + self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
@@ -183,8 +183,8 @@ impl<'a> Source<'a> {
     }
 
     /// Moves past a text that may be a number or a word, and returns it.
-    pub(super) fn token(&mut self) -> Result<&'a str, NotRead> {
-        let rest = self.text.get(self.at..).ok_or(NotRead)?;
+    pub(super) fn token(&mut self) -> Result<&'a str, Unsupported> {
+        let rest = self.text.get(self.at..).ok_or(Unsupported)?;
         let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
         let length = rest.bytes().take_while(is_part).count();
         self.at += length;

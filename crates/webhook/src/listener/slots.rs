@@ -26,7 +26,7 @@ pub struct Limits {
     pub per_peer: usize,
     /// Grace period: time for which a connection may wait for its client before it makes room for a connection of an
     /// address that has as many.
-    pub spared: Duration,
+    pub grace_period: Duration,
 }
 
 /// Connections of each address, the oldest first.
@@ -70,7 +70,7 @@ impl Slots {
         let Limits {
             connections,
             per_peer,
-            spared,
+            grace_period,
         } = self.limits;
         let of_peer = open.get(&peer).map_or(0, Vec::len);
         let is_crowded = of_peer >= per_peer;
@@ -81,7 +81,11 @@ impl Slots {
         // The address with the most then still has as many as this one. So two addresses do not close each other's
         // connections in turn.
         let is_forced = !is_crowded && of_peer + 1 < most;
-        let min_wait = if is_forced { Duration::ZERO } else { spared };
+        let min_wait = if is_forced {
+            Duration::ZERO
+        } else {
+            grace_period
+        };
         let latest_start = Instant::now().checked_sub(min_wait)?;
         let may_close = |address: IpAddr, count: usize| {
             if is_crowded {

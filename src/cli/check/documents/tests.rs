@@ -147,7 +147,7 @@ fn deep_managed_fields_are_skipped() {
     );
     assert_eq!(
         deep("others"),
-        Err((1, "nested deeper than is read".to_owned()))
+        Err((1, "nested more than 128 levels deep".to_owned()))
     );
 }
 

@@ -12,7 +12,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{Examined, ImageState};
 use tolerarch_kubernetes::cluster::{DaemonSet, Taint};
 use tolerarch_kubernetes::discovery::NewNode;
-use tolerarch_kubernetes::node_agent::{Place, Role, are_siblings};
+use tolerarch_kubernetes::node_agent::{Role, Schedulability, are_siblings};
 
 const CHECK: &str = "daemonsets";
 /// Maximum number of DaemonSets whose images are looked up at a time.
@@ -63,31 +63,31 @@ fn check_agent<'a>(
 ) {
     let mut runs = false;
     for node in &arrival.nodes {
-        let outcome = Place::of(agent.set, node, &arrival.present);
+        let outcome = Schedulability::of(agent.set, node, &arrival.present);
         let lacking = agent.lacking(arrival);
         match outcome {
-            Place::Elsewhere => continue,
-            Place::Runs if lacking.is_empty() => {
+            Schedulability::Elsewhere => continue,
+            Schedulability::Runs if lacking.is_empty() => {
                 let unknown = agent.images.iter().filter(|state| state.unknown.is_some());
                 sums.unknown.extend(unknown.map(|state| &*state.image));
                 runs = true;
                 continue;
             }
-            Place::Unsure if lacking.is_empty() => continue,
-            Place::Unsure => report_unsure(arrival, agent, node, &lacking, findings),
-            Place::Runs => {
+            Schedulability::Unsure if lacking.is_empty() => continue,
+            Schedulability::Unsure => report_unsure(arrival, agent, node, &lacking, findings),
+            Schedulability::Runs => {
                 sums.has_fault = true;
                 report_broken(arrival, agent, node, &lacking, findings);
             }
-            Place::Bound(_) if has_sibling(arrival, agent, node, all) => continue,
-            Place::Bound(_) | Place::KeptOff(_) if agent.role.is_none() => {
+            Schedulability::Bound(_) if has_sibling(arrival, agent, node, all) => continue,
+            Schedulability::Bound(_) | Schedulability::Untolerated(_) if agent.role.is_none() => {
                 sums.missing.insert(agent.name());
             }
-            Place::Bound(other) => {
+            Schedulability::Bound(other) => {
                 sums.has_fault = true;
                 report_bound(arrival, agent, node, &other, findings);
             }
-            Place::KeptOff(taint) => {
+            Schedulability::Untolerated(taint) => {
                 sums.has_fault = true;
                 report_kept_off(arrival, agent, node, taint, findings);
             }
@@ -107,7 +107,7 @@ fn has_sibling(
     let mut others = all.iter();
     others.any(|other| {
         are_siblings(agent.set, other.set)
-            && Place::of(other.set, node, &arrival.present) == Place::Runs
+            && Schedulability::of(other.set, node, &arrival.present) == Schedulability::Runs
     })
 }
 

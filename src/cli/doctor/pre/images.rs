@@ -11,7 +11,7 @@ use crate::config::Verify;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_core::pod::Pod;
 use tolerarch_engine::decide::Examined;
-use tolerarch_images::registry::trace::Fate;
+use tolerarch_images::registry::trace::EntryOutcome;
 use tolerarch_kubernetes::cluster::DaemonSet;
 
 const CHECK: &str = "images";
@@ -63,11 +63,13 @@ fn contradiction(
     session: &Session,
     image: &ImageRef,
 ) -> Option<PlatformSet> {
-    let trace = session.traces.of(image);
+    let trace = session.traces.trace_of(image);
     trace.entries.iter().find_map(|entry| {
         let named: PlatformSet = entry.info.platform.parse().ok()?;
-        match entry.fate {
-            Fate::Contradicted(actual) if named.intersects(arrival.platform) => Some(actual),
+        match entry.outcome {
+            EntryOutcome::Contradicted(actual) if named.intersects(arrival.platform) => {
+                Some(actual)
+            }
             _ => None,
         }
     })

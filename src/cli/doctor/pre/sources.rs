@@ -13,7 +13,7 @@ use crate::cli::doctor::pools;
 use crate::cli::output::count;
 use node_classes::NodeClasses;
 use tolerarch_core::policy::Pool;
-use tolerarch_kubernetes::discovery::{KnownPool, Origin};
+use tolerarch_kubernetes::discovery::{ClusterPool, Origin};
 
 pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
     for note in &arrival.cluster.notes {
@@ -22,16 +22,16 @@ pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
     for note in &arrival.search.notes {
         findings.not_tried("autoscaler", note);
     }
-    let known_pools = known_pools(arrival);
-    if known_pools.is_empty() {
+    let cluster_pools = cluster_pools(arrival);
+    if cluster_pools.is_empty() {
         let platform = arrival.platform;
         let message = format!("no pool has {platform}: Pods get no toleration for such nodes");
         let fix = format!("add a pool with platforms: [{platform}], and taint its nodes");
         findings.failed("nodes", message, fix);
     }
-    let mut classes = NodeClasses::read(arrival, &known_pools, findings).await;
+    let mut classes = NodeClasses::read(arrival, &cluster_pools, findings).await;
     let mut has_source = false;
-    for pool in &known_pools {
+    for pool in &cluster_pools {
         let has_node_pools = !pool.node_pools.is_empty();
         node_pools::check(arrival, pool, &mut classes, findings);
         let has_groups = groups::check(arrival, pool, findings);
@@ -39,24 +39,24 @@ pub(super) async fn check(arrival: &Arrival<'_>, findings: &mut Findings) {
             !has_node_pools && !has_groups && report_nodes(arrival, &pool.pool, findings);
         has_source |= has_node_pools || has_groups || has_nodes;
     }
-    if !has_source && !known_pools.is_empty() {
+    if !has_source && !cluster_pools.is_empty() {
         report_no_source(arrival, findings);
     }
     check_untainted(arrival, &classes, findings);
     classes.report_usable_classes(arrival, findings);
-    overlays::check(arrival, &known_pools, findings).await;
+    overlays::check(arrival, &cluster_pools, findings).await;
 }
 
 /// Returns the pools of the new node, with the nodes and NodePools that they open.
-fn known_pools<'a>(arrival: &Arrival<'a>) -> Vec<&'a KnownPool<'a>> {
-    let mut known_pools = Vec::new();
-    for known_pool in &arrival.discovery.pools {
+fn cluster_pools<'a>(arrival: &Arrival<'a>) -> Vec<&'a ClusterPool<'a>> {
+    let mut cluster_pools = Vec::new();
+    for cluster_pool in &arrival.discovery.pools {
         let mut pools = arrival.pools.iter();
-        if pools.any(|pool| pool.name == known_pool.pool.name) {
-            known_pools.push(known_pool);
+        if pools.any(|pool| pool.name == cluster_pool.pool.name) {
+            cluster_pools.push(cluster_pool);
         }
     }
-    known_pools
+    cluster_pools
 }
 
 /// Reports the nodes with the platform that a pool opens; returns whether there are any.

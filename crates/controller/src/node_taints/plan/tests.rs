@@ -191,7 +191,7 @@ fn distinct(taints: Vec<Taint>) -> Vec<Taint> {
     for taint in taints {
         if !distinct
             .iter()
-            .any(|other| other.is_at_the_place_of(&taint))
+            .any(|other| other.has_same_key_and_effect(&taint))
         {
             distinct.push(taint);
         }
@@ -220,7 +220,7 @@ proptest! {
         let kept: Vec<&Taint> = now.iter().filter(|taint| foreign.contains(taint)).collect();
         prop_assert_eq!(&kept, &foreign, "in their order");
         for wanted in distinct(wanted) {
-            prop_assert!(now.iter().any(|taint| taint.is_at_the_place_of(&wanted)));
+            prop_assert!(now.iter().any(|taint| taint.has_same_key_and_effect(&wanted)));
         }
         prop_assert_eq!(distinct(now.clone()), now, "each key and effect once");
 

@@ -82,7 +82,7 @@ async fn decide_object(
     };
     let decision = snapshot.decide_template(policy, "ops", change, wait).await;
     let pod = &change.template.pod;
-    let patch = patch::build(change.kind.pointer(), pod, &decision.edits);
+    let patch = patch::build(change.kind.template_pointer(), pod, &decision.edits);
     let mut stored = after.clone();
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();
@@ -92,7 +92,7 @@ async fn decide_object(
         // The stored object decodes as Kubernetes' type.
         TypedPodTemplate::deserialize(&stored).unwrap();
     }
-    let stored = stored.pointer_mut(change.kind.pointer()).unwrap();
+    let stored = stored.pointer_mut(change.kind.template_pointer()).unwrap();
     (decision.reason.to_string(), stored.take())
 }
 

@@ -314,7 +314,7 @@ async fn faulty_file_leaves_other_files_in_use() {
     let faults: Vec<_> = credentials
         .faults()
         .iter()
-        .map(|fault| (fault.from, fault.kept))
+        .map(|fault| (fault.from, fault.is_kept))
         .collect();
     let [configs, directory, providers] = CredentialSource::ALL.map(|source| (source, false));
     assert_eq!(
@@ -380,7 +380,7 @@ async fn unusable_file_keeps_its_content_until_it_is_deleted() {
         broken
             .faults()
             .iter()
-            .map(|fault| fault.kept)
+            .map(|fault| fault.is_kept)
             .collect::<Vec<_>>(),
         [true; 3]
     );
@@ -400,7 +400,7 @@ async fn unusable_file_keeps_its_content_until_it_is_deleted() {
         .iter()
         .for_each(|(name, _)| std::fs::remove_file(dir.path(name)).unwrap());
     let deleted = again(&broken);
-    assert!(deleted.faults().iter().all(|fault| !fault.kept));
+    assert!(deleted.faults().iter().all(|fault| !fault.is_kept));
     for host in ["a.b", "c.b"] {
         assert_eq!(
             of(&deleted, host).await,
@@ -446,7 +446,7 @@ async fn second_file_for_a_registry_is_ignored_after_reload() {
     let causes: Vec<_> = next
         .faults()
         .iter()
-        .map(|fault| (&*fault.cause, fault.kept))
+        .map(|fault| (&*fault.cause, fault.is_kept))
         .collect();
     assert_eq!(causes, [("another file is for the same registry", false)]);
 }

@@ -5,12 +5,12 @@ use tolerarch_core::image::{ImageRef, NamePattern};
 /// Patterns of images that may be looked up. `deny` takes precedence over `allow`, and an empty `allow` allows
 /// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowed {
+pub struct AllowedImages {
     pub allow: Vec<NamePattern>,
     pub deny: Vec<NamePattern>,
 }
 
-impl Allowed {
+impl AllowedImages {
     /// Returns whether the image may be looked up. Allocates nothing, because it runs for each image of each Pod.
     pub fn admits(&self, image: &ImageRef) -> bool {
         let covers = |pattern: &NamePattern| pattern.covers(image);
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn deny_takes_precedence_over_allow() {
         let image = |text: &str| text.parse::<ImageRef>().unwrap();
-        let allowed = Allowed {
+        let allowed = AllowedImages {
             allow: patterns(&["ghcr.io", "a.b"]),
             deny: patterns(&["ghcr.io/evil"]),
         };
@@ -44,8 +44,8 @@ mod tests {
         ] {
             assert_eq!(allowed.admits(&image(name)), expected, "{name}");
         }
-        assert!(Allowed::default().admits(&image("nginx")));
-        let allowed = Allowed {
+        assert!(AllowedImages::default().admits(&image("nginx")));
+        let allowed = AllowedImages {
             allow: vec![],
             deny: patterns(&["127.0.0.1", "[::1]"]),
         };
@@ -62,7 +62,7 @@ mod tests {
             let image = format!("{host}/x").parse::<ImageRef>();
             assert!(!image.is_ok_and(|image| allowed.admits(&image)), "{host}");
         }
-        let allowed = Allowed {
+        let allowed = AllowedImages {
             allow: vec![],
             deny: patterns(&["docker.io"]),
         };

@@ -81,26 +81,26 @@ impl NameResolver {
         host: &str,
     ) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
         let deadline = Instant::now() + NAME_TIME;
-        let found = match host.parse() {
-            Ok(address) => Found {
+        let resolved = match host.parse() {
+            Ok(address) => Addresses {
                 addresses: vec![address],
                 pending: FuturesUnordered::new(),
             },
             Err(_) => match timeout_at(deadline, self.find(host)).await? {
-                Ok(found) => found,
+                Ok(resolved) => resolved,
                 Err(NetError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(error) => return Err(io::Error::other(error)),
             },
         };
-        let answers = found.pending.take_until(sleep_until(deadline));
+        let answers = resolved.pending.take_until(sleep_until(deadline));
         let later = answers.flat_map(|answer| stream::iter(answer.unwrap_or_default()));
-        Ok(stream::iter(in_turn(found.addresses)).chain(later))
+        Ok(stream::iter(in_turn(resolved.addresses)).chain(later))
     }
 
     /// Returns the addresses of the first name that has some. Once one family has addresses, or a server says that the
     /// name does not exist, the other family gets little more time. Such an answer does not end the search, because
     /// some servers give it for a name that merely has no IPv6 addresses (RFC 4074, section 4.2).
-    async fn find(&self, host: &str) -> Result<Found, NetError> {
+    async fn find(&self, host: &str) -> Result<Addresses, NetError> {
         let mut failure = NetError::NoConnections;
         let mut unanswered = FuturesUnordered::new();
         for name in self.names(host)? {
@@ -125,7 +125,7 @@ impl NameResolver {
                 }
             }
             if !addresses.is_empty() {
-                return Ok(Found { addresses, pending });
+                return Ok(Addresses { addresses, pending });
             }
             unanswered.extend(pending);
         }
@@ -133,7 +133,7 @@ impl NameResolver {
             match answer {
                 Ok(addresses) => {
                     let pending = FuturesUnordered::new();
-                    return Ok(Found { addresses, pending });
+                    return Ok(Addresses { addresses, pending });
                 }
                 Err(error) => failure = error,
             }
@@ -192,7 +192,7 @@ impl NameResolver {
 }
 
 /// Addresses of a host.
-struct Found {
+struct Addresses {
     addresses: Vec<IpAddr>,
     /// Query for the other family's addresses, if it has not been answered yet.
     pending: FuturesUnordered<Query>,

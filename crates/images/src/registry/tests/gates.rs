@@ -24,7 +24,7 @@ fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
 async fn denied_image_is_not_requested() {
     let remote = Remote::start().await;
     let settings = Settings {
-        allowed: Allowed {
+        allowed: AllowedImages {
             allow: vec![],
             deny: vec!["127.0.0.1:*/evil".parse().unwrap()],
         },

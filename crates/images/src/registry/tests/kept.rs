@@ -44,7 +44,7 @@ async fn request_is_repeated_once_if_a_reused_connection_closes() {
         let support = fetch().await.map(|found| found.support);
         assert_eq!(kind(&support), amd64, "{case}: between manifest and config");
         let outcomes: Vec<_> = traces
-            .of(&image)
+            .trace_of(&image)
             .requests
             .iter()
             .map(|request| (request.kind, request.outcome))

@@ -71,7 +71,11 @@ impl PersonalityTest {
             .unwrap()
     }
 
-    async fn fetch(&self, target: &str, credential: Option<&Credential>) -> Result<Found, Error> {
+    async fn fetch(
+        &self,
+        target: &str,
+        credential: Option<&Credential>,
+    ) -> Result<ResolvedImage, Error> {
         let image = &self.image(target);
         self.registry.find(self.pull(image, credential)).await
     }
@@ -94,7 +98,7 @@ impl PersonalityTest {
         let single = Support::Single(platforms(&["linux/amd64"]));
         for (tag, support) in [("multi", both), ("single", single)] {
             let digest = self.running.digest_of(tag);
-            let expected = Found {
+            let expected = ResolvedImage {
                 digest: Digest::of_text(&digest),
                 support,
                 lacks_parts: false,

@@ -129,7 +129,7 @@ async fn manifest_may_be_at_another_registry_and_name() {
     trace::scope(Some(&traces), &image, test.client.fetch(&image, None))
         .await
         .unwrap();
-    let requests = traces.of(&image).requests;
+    let requests = traces.trace_of(&image).requests;
     let ports: Vec<_> = requests
         .iter()
         .filter_map(|request| request.url.port())

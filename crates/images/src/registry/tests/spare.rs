@@ -119,9 +119,9 @@ fn verifying(addresses: &[SocketAddr], verified: &[&str]) -> Registry {
         deny: vec![],
     };
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-    client.verifying(Verified {
+    client.verifying(VerifiedPlatforms {
         manifests: platforms(verified),
-        ..Verified::default()
+        ..VerifiedPlatforms::default()
     })
 }
 

@@ -353,9 +353,9 @@ async fn all_pages_come_from_the_endpoint_of_the_first() {
 async fn tags_of_a_denied_registry_are_not_requested() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
-    let allowed = Allowed {
+    let allowed = AllowedImages {
         deny: vec![remote.address().parse().unwrap()],
-        ..Allowed::default()
+        ..AllowedImages::default()
     };
     let (registry, _dir) = client(&remote);
     let registry = Registry {

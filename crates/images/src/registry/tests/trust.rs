@@ -70,7 +70,7 @@ async fn faulty_certificate_files_fail_only_their_host() {
         });
         let error = client.fetch(&images[0], None).await.unwrap_err();
         assert!(
-            error.class() == FailureClass::NotAsked,
+            error.class() == FailureClass::NotSent,
             "it says nothing about the registry: {error:?}"
         );
         let begin = format!(

@@ -7,9 +7,9 @@ async fn lookup_verified(remote: &Remote, repo: &Repo, configs: &[&str]) -> Resu
     lookup_with(
         remote,
         repo,
-        Verified {
+        VerifiedPlatforms {
             configs,
-            ..Verified::default()
+            ..VerifiedPlatforms::default()
         },
     )
     .await
@@ -24,15 +24,19 @@ async fn lookup_existing(
     lookup_with(
         remote,
         repo,
-        Verified {
+        VerifiedPlatforms {
             manifests,
-            ..Verified::default()
+            ..VerifiedPlatforms::default()
         },
     )
     .await
 }
 
-async fn lookup_with(remote: &Remote, repo: &Repo, verified: Verified) -> Result<Support, Error> {
+async fn lookup_with(
+    remote: &Remote,
+    repo: &Repo,
+    verified: VerifiedPlatforms,
+) -> Result<Support, Error> {
     let (client, _dir) = client(remote);
     let client = client.verifying(verified);
     let image = repo.reference("v1").parse().unwrap();
@@ -175,7 +179,7 @@ fn at(entry: &Value, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Fault
 /// Returns the platforms on which an image runs, those for which that is unknown, and the failure.
 fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
     match result {
-        Err(Error::Partly {
+        Err(Error::Partial {
             runs,
             unknown,
             cause,

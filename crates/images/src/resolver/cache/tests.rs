@@ -39,8 +39,8 @@ fn failed(cache: &Cache, image: &ImageRef, error: &Error) -> Outcome {
     }
 }
 
-fn found(content: &[u8], support: Support) -> Found {
-    Found {
+fn resolved(content: &[u8], support: Support) -> ResolvedImage {
+    ResolvedImage {
         digest: Digest::of_content(content),
         support,
         lacks_parts: false,
@@ -52,7 +52,7 @@ async fn tag_is_fresh_then_stale_then_expired_then_gone() {
     let cache = cache();
     let app = image("a.b/app:1");
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing);
-    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &resolved(b"1", BOTH));
     for (after, expected) in [
         (0, Cached::Fresh(Ok(BOTH))),
         (89, Cached::Fresh(Ok(BOTH))),
@@ -84,7 +84,7 @@ async fn digest_never_expires_and_stays_in_its_repository() {
     let cache = cache();
     let digest = testregistry::sha256(b"1");
     let pinned = image(&format!("a.b/app@{digest}"));
-    cache.store(&pinned, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&pinned, ANONYMOUS, &resolved(b"1", BOTH));
     tokio::time::advance(1_000_000 * SECOND).await;
     assert_eq!(cache.get(&pinned, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
     assert_eq!(
@@ -105,7 +105,7 @@ async fn digest_never_expires_and_stays_in_its_repository() {
         None
     );
     let long = image(&format!("a.b/app@{}", testregistry::sha512(b"1")));
-    cache.store(&long, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&long, ANONYMOUS, &resolved(b"1", BOTH));
     assert_eq!(cache.get(&long, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
 }
 
@@ -152,7 +152,7 @@ async fn failures_have_lifetimes_by_kind() {
 async fn good_answer_outlives_failures_but_not_refusals() {
     let cache = cache();
     let app = image("a.b/app:1");
-    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &resolved(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     // The registry failed a moment ago: no Pod waits, and the registry is not queried again at once.
@@ -198,7 +198,7 @@ async fn good_answer_outlives_failures_but_not_refusals() {
 async fn good_answer_expires_at_its_limit() {
     let cache = cache();
     let app = image("a.b/app:1");
-    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &resolved(b"1", BOTH));
     for _ in 0..109 {
         tokio::time::advance(10 * SECOND).await;
         cache.fail(&app, ANONYMOUS, &Error::Timeout);
@@ -218,8 +218,8 @@ async fn good_answer_expires_at_its_limit() {
 async fn new_digest_replaces_the_old_one() {
     let cache = cache();
     let app = image("a.b/app:1");
-    cache.store(&app, ANONYMOUS, &found(b"1", BOTH));
-    cache.store(&app, ANONYMOUS, &found(b"2", NONE));
+    cache.store(&app, ANONYMOUS, &resolved(b"1", BOTH));
+    cache.store(&app, ANONYMOUS, &resolved(b"2", NONE));
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(NONE)));
     assert_eq!(
         cache.confirm(&app, ANONYMOUS, Digest::of_content(b"1")),
@@ -238,7 +238,7 @@ async fn flood_is_bounded_and_leaves_the_working_set() {
     let cache = Cache::new(settings, ResolverMetrics::register(&metrics).unwrap());
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
-        cache.store(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
+        cache.store(app, ANONYMOUS, &resolved(app.as_str().as_bytes(), BOTH));
     }
     let used = || {
         working

@@ -1,14 +1,14 @@
 //! Indexes with entries that cannot be requested.
 
 use super::*;
-use crate::registry::Verified;
+use crate::registry::VerifiedPlatforms;
 use tolerarch_core::testing::platforms;
 
 async fn verifying_test() -> (ResolverTest, Repo, ImageRef) {
     let mut test = ResolverTest::new().await;
-    let verified = Verified {
+    let verified = VerifiedPlatforms {
         manifests: PlatformSet::AMD64_AND_ARM64,
-        ..Verified::default()
+        ..VerifiedPlatforms::default()
     };
     let lookup = LookupSettings::default();
     let cache = CacheSettings::default();

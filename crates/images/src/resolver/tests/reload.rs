@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::credentials::CredentialId;
-use crate::registry::Verified;
+use crate::registry::VerifiedPlatforms;
 use crate::resolver::cache::Cached;
 use tolerarch_core::testing::platforms;
 
@@ -81,9 +81,9 @@ async fn cache_is_dropped_when_more_is_verified() {
     assert_eq!(test.look_up(&image).await, Ok(BOTH));
     test.reload();
     assert!(matches!(test.resolver.cached(&image), Cached::Fresh(Ok(_))));
-    let verified = Verified {
+    let verified = VerifiedPlatforms {
         configs: PlatformSet::AMD64_AND_ARM64,
-        ..Verified::default()
+        ..VerifiedPlatforms::default()
     };
     test.reload_with(registry([&test.remote]).verifying(verified));
     assert_eq!(

@@ -10,11 +10,12 @@ fn keys(secret: Option<&str>) -> Keys {
 
 fn key(keys: &Keys, image: &str) -> String {
     let image: ImageRef = image.parse().unwrap();
-    keys.of(&image, None, None, Verified::default()).unwrap()
+    keys.of(&image, None, None, VerifiedPlatforms::default())
+        .unwrap()
 }
 
-fn found(support: Support) -> Found {
-    Found {
+fn resolved(support: Support) -> ResolvedImage {
+    ResolvedImage {
         digest: Digest::of_content(b"x"),
         support,
         lacks_parts: false,
@@ -31,14 +32,14 @@ fn every_entry_round_trips_and_ages() {
         Support::Single(PlatformSet::EMPTY),
         Support::Artifact,
     ] {
-        let bytes = encode(found(support), &replica, &key, NOW);
+        let bytes = encode(resolved(support), &replica, &key, NOW);
         let at = |now| decode(&bytes, &replica, &key, now);
         let age = Duration::from_secs(7);
-        assert_eq!(at(NOW + age), Some((found(support), age)));
+        assert_eq!(at(NOW + age), Some((resolved(support), age)));
         // The clock of this replica is behind.
         assert_eq!(
             at(NOW - Duration::from_secs(30)),
-            Some((found(support), Duration::ZERO))
+            Some((resolved(support), Duration::ZERO))
         );
         assert_eq!(at(NOW - Duration::from_secs(300)), None);
     }
@@ -50,7 +51,7 @@ fn changed_entry_is_ignored() {
         let replica = keys(secret);
         let cache_key = key(&replica, "app");
         let bytes = encode(
-            found(Support::Index(PlatformSet::AMD64_AND_ARM64)),
+            resolved(Support::Index(PlatformSet::AMD64_AND_ARM64)),
             &replica,
             &cache_key,
             NOW,
@@ -86,7 +87,7 @@ fn well_formed_false_entry_is_ignored() {
     let replica = keys(None);
     let cache_key = key(&replica, "app");
     let good = encode(
-        found(Support::Index(PlatformSet::AMD64_AND_ARM64)),
+        resolved(Support::Index(PlatformSet::AMD64_AND_ARM64)),
         &replica,
         &cache_key,
         NOW,
@@ -116,8 +117,8 @@ fn entry_of_another_key_file_is_ignored() {
     let replica = keys(Some("one secret of at least 16 bytes"));
     let other = keys(Some("another secret, as long"));
     let cache_key = key(&replica, "app");
-    let bytes = encode(found(Support::Artifact), &other, &cache_key, NOW);
+    let bytes = encode(resolved(Support::Artifact), &other, &cache_key, NOW);
     assert_eq!(decode(&bytes, &replica, &cache_key, NOW), None);
-    let bytes = encode(found(Support::Artifact), &keys(None), &cache_key, NOW);
+    let bytes = encode(resolved(Support::Artifact), &keys(None), &cache_key, NOW);
     assert_eq!(decode(&bytes, &replica, &cache_key, NOW), None);
 }

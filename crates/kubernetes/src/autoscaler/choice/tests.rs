@@ -490,5 +490,5 @@ fn selected_pool_is_right_with_any_expander() {
     pool.select.insert("group".to_owned(), "multi".to_owned());
     let outlook = autoscaler.grouped(&nodes).outlook(&pool);
     assert!(outlook.choice.is_right(), "{}", outlook.choice);
-    assert_eq!(outlook.own[0].name, "multi");
+    assert_eq!(outlook.groups[0].name, "multi");
 }

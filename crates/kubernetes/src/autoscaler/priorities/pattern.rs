@@ -163,7 +163,7 @@ impl Translation<'_> {
 
     fn open(&mut self, inner: Flags) -> Result<(), Refusal> {
         if self.groups.len() == DEPTH {
-            return Err(Unknown("its groups are nested deeper than is read"));
+            return Err(Unknown("its groups are nested more than 50 levels deep"));
         }
         self.finish_item();
         self.groups.push(Group {

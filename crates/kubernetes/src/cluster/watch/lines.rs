@@ -8,16 +8,16 @@ use kube::client::Body;
 pub(super) struct Lines {
     body: Body,
     /// Maximum bytes of a line.
-    most: usize,
+    limit: usize,
     /// Bytes after the last line.
     rest: Bytes,
 }
 
 impl Lines {
-    pub(super) fn of(body: Body, most: usize) -> Self {
+    pub(super) fn of(body: Body, limit: usize) -> Self {
         Self {
             body,
-            most,
+            limit,
             rest: Bytes::new(),
         }
     }
@@ -30,7 +30,7 @@ impl Lines {
             let end = self.rest.iter().position(|&byte| byte == b'\n');
             let length = end.map_or(self.rest.len(), |end| end + 1);
             let part = self.rest.split_to(length);
-            let room = self.most - line.len();
+            let room = self.limit - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
             is_whole &= part.len() <= room;
             if end.is_some() {

@@ -39,14 +39,14 @@ fn pool(name: &str) -> Value {
 /// A watch, and the objects that it has delivered.
 struct Followed<K> {
     changes: stream::BoxStream<'static, Change<K>>,
-    known: Known<String>,
+    known: ObjectStore<String>,
 }
 
 impl<K: super::Followed> Followed<K> {
     fn of(api: &Lists, selection: Option<&str>) -> Self {
         Self {
             changes: api.watcher().follow(selection),
-            known: Known::default(),
+            known: ObjectStore::default(),
         }
     }
 
@@ -434,7 +434,7 @@ fn changes_of_known_objects_are_detected() {
         weight,
         ..NodePool::default()
     };
-    let mut known = Known::default();
+    let mut known = ObjectStore::default();
     let mut take = |change| known.take(change, |pool: NodePool| pool.weight);
     assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 1))));
     assert!(take(Change::Complete), "the first reading");
@@ -452,7 +452,7 @@ fn changes_of_known_objects_are_detected() {
     assert!(take(Change::Deleted(object("a", 2).metadata)));
     assert!(!take(Change::Deleted(object("a", 2).metadata)));
 
-    let mut missing = Known::<u32>::default();
+    let mut missing = ObjectStore::<u32>::default();
     let mut take = |change| missing.take(change, |pool: NodePool| pool.weight);
     assert!(
         take(Change::Failed(ClusterError::NotFound)),

@@ -115,7 +115,7 @@ proptest! {
             prop_assert_eq!(&pool.pool.tolerations, &configured.tolerations);
         }
         // No image is eligible without a platform, and no pool tolerates everything.
-        for KnownPool { pool, .. } in &discovery.pools {
+        for ClusterPool { pool, .. } in &discovery.pools {
             prop_assert!(!pool.platforms.is_empty() && !pool.tolerations.is_empty());
             prop_assert!(pool.tolerations.iter().all(|toleration| !toleration.key.is_empty()));
         }

@@ -8,7 +8,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const SHIPPED: Limits = Limits {
     connections: 4096,
     per_peer: 4096,
-    spared: Duration::from_secs(5),
+    grace_period: Duration::from_secs(5),
 };
 const FLOODER: [u8; 4] = [10, 0, 0, 66];
 const API_SERVER: [u8; 4] = [10, 0, 0, 1];
@@ -40,7 +40,7 @@ async fn connection_that_waited_longest_makes_room() {
     let slots = Slots::new(Limits {
         connections: 3,
         per_peer: 3,
-        spared: Duration::ZERO,
+        grace_period: Duration::ZERO,
     });
     let answering = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     begin_answer(&answering);
@@ -66,7 +66,7 @@ async fn crowded_address_takes_only_its_own_slots() {
     let slots = Slots::new(Limits {
         connections: 9,
         per_peer: 2,
-        spared: Duration::ZERO,
+        grace_period: Duration::ZERO,
     });
     let other = enter(&slots, [10, 0, 0, 2]).await.unwrap();
     let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
@@ -80,7 +80,7 @@ async fn fresh_connection_keeps_its_slot() {
     let slots = Slots::new(Limits {
         connections: 1,
         per_peer: 1,
-        spared: 3 * SECOND,
+        grace_period: 3 * SECOND,
     });
     let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     assert!(enter(&slots, [10, 0, 0, 1]).await.is_none() && !has_to_close(&first));
@@ -93,7 +93,7 @@ async fn never_answered_connection_makes_room_first() {
     let slots = Slots::new(Limits {
         connections: 3,
         per_peer: 3,
-        spared: SECOND,
+        grace_period: SECOND,
     });
     let idle = enter(&slots, FLOODER).await.unwrap();
     idle.1.answer_complete();
@@ -151,7 +151,7 @@ async fn equal_addresses_do_not_close_each_others() {
     let slots = Slots::new(Limits {
         connections: 4,
         per_peer: 4,
-        spared: SECOND,
+        grace_period: SECOND,
     });
     let all: Vec<_> = (0..4)
         .map(|i| enter_now(&slots, [10, 0, 0, i % 2]).unwrap())
@@ -183,7 +183,7 @@ async fn lowest_rank_makes_room() {
     let limits = Limits {
         connections: 24,
         per_peer: 16,
-        spared: 2 * SECOND,
+        grace_period: 2 * SECOND,
     };
     let slots = Slots::new(limits);
     let mut random = fastrand::Rng::with_seed(7);
@@ -210,10 +210,10 @@ async fn lowest_rank_makes_room() {
         let full = open.len() >= limits.connections;
         let crowded = of_this_peer >= limits.per_peer;
         let forced = !crowded && of_this_peer + 1 < most;
-        let spared = if forced {
+        let grace_period = if forced {
             Duration::ZERO
         } else {
-            limits.spared
+            limits.grace_period
         };
         let eligible = |of_peer: u8| match (crowded, forced) {
             (true, _) => of_peer == peer,
@@ -226,7 +226,7 @@ async fn lowest_rank_makes_room() {
             .filter(|(of_peer, _)| eligible(*of_peer))
             .filter_map(|(of_peer, (_, activity))| {
                 let (served, since) = activity.waiting()?;
-                (now - since >= spared).then_some((served, *of_peer, since))
+                (now - since >= grace_period).then_some((served, *of_peer, since))
             });
         let waiting: Vec<_> = waiting.collect();
         let entered = enter_now(&slots, [10, 0, 0, peer]);
@@ -254,7 +254,7 @@ async fn lowest_rank_makes_room() {
                     let has_lower_rank = (*other_served, *other_since) < (served, since);
                     has_lower_rank && *other_peer == of_peer || !other_served && served && !forced
                 };
-                assert!(now - since >= spared && !waiting.iter().any(is_lower));
+                assert!(now - since >= grace_period && !waiting.iter().any(is_lower));
             }
             None => {
                 cut_off += 1;

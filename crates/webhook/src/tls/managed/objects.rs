@@ -77,7 +77,7 @@ impl Secret {
         name: &ObjectName,
     ) -> Result<Option<Answer<Self>>, Failure> {
         let path = Self::path(cluster, name);
-        let read = cluster.get_own(&path).await;
+        let read = cluster.get_managed(&path).await;
         if !matches!(read, Err(ClusterError::NotFound)) {
             return read.map(Some).map_err(Operation::READ_SECRET.failed());
         }

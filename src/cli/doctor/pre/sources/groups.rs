@@ -5,14 +5,14 @@ use crate::cli::doctor::findings::{Findings, some_of};
 use crate::cli::doctor::pools::{choice_fix, opened_by};
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::autoscaler::{Choice, Grouped, NodeGroup, Outlook};
-use tolerarch_kubernetes::discovery::KnownPool;
+use tolerarch_kubernetes::discovery::ClusterPool;
 
 const CHECK: &str = "autoscaler";
 
 /// Checks the node groups of a pool; returns whether the cluster-autoscaler may create nodes of the pool.
 pub(super) fn check(
     arrival: &Arrival<'_>,
-    known_pool: &KnownPool<'_>,
+    cluster_pool: &ClusterPool<'_>,
     findings: &mut Findings,
 ) -> bool {
     let Some(autoscaler) = &arrival.search.autoscaler else {
@@ -20,19 +20,19 @@ pub(super) fn check(
     };
     let nodes = arrival.cluster.nodes.as_deref().unwrap_or_default();
     let grouped = autoscaler.grouped(nodes);
-    let outlook = grouped.outlook(&known_pool.pool);
+    let outlook = grouped.outlook(&cluster_pool.pool);
     let choice = &outlook.choice;
-    if !outlook.concerns(known_pool) || *choice == Choice::NoGroup {
+    if !outlook.concerns(cluster_pool) || *choice == Choice::NoGroup {
         return false;
     }
-    let name = &known_pool.pool.name;
+    let name = &cluster_pool.pool.name;
     let message = format!("pool {name}: {choice}");
     if choice.is_wrong() {
         findings.failed(CHECK, message, choice_fix(name, autoscaler, choice));
     } else if let Choice::Unseen { .. } = choice {
         findings.not_tried(CHECK, message);
-    } else if !report_other_architecture(arrival, &grouped, &outlook, &known_pool.pool, findings)
-        && !report_no_growth(&outlook.own, name, findings)
+    } else if !report_other_architecture(arrival, &grouped, &outlook, &cluster_pool.pool, findings)
+        && !report_no_growth(&outlook.groups, name, findings)
     {
         findings.ok(CHECK, message);
     }
@@ -50,10 +50,10 @@ fn report_other_architecture(
     pool: &Pool,
     findings: &mut Findings,
 ) -> bool {
-    let (Choice::First { own, .. } | Choice::Alone { own }) = &outlook.choice else {
+    let (Choice::First { group, .. } | Choice::Alone { group }) = &outlook.choice else {
         return false;
     };
-    let architectures = grouped.architectures(own);
+    let architectures = grouped.architectures(group);
     if architectures.is_empty() || architectures.contains(arrival.architecture) {
         return false;
     }
@@ -61,7 +61,7 @@ fn report_other_architecture(
     let platform = arrival.platform;
     let others = some_of(architectures);
     let message = format!(
-        "pool {name}: the node group `{own}`, which the cluster-autoscaler takes first, creates {others} and no {platform}"
+        "pool {name}: the node group `{group}`, which the cluster-autoscaler takes first, creates {others} and no {platform}"
     );
     let sign = opened_by(&[pool]);
     let fix = format!(

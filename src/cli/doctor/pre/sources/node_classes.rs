@@ -8,7 +8,7 @@ use crate::cli::doctor::findings::{Findings, some_of};
 use tolerarch_kubernetes::cluster::{
     KindName, NodeClass, NodeClassRef, NodePool, RequestError, ServedKinds, UserClient, is_name,
 };
-use tolerarch_kubernetes::discovery::{KnownPool, Obstacle, Origin, without_instance};
+use tolerarch_kubernetes::discovery::{ClusterPool, Obstacle, Origin, without_instance};
 
 const CHECK: &str = "node-classes";
 const EC2_NODE_CLASS: &str = "EC2NodeClass";
@@ -30,7 +30,7 @@ impl<'a> NodeClasses<'a> {
     /// and the NodePools whose nodes have no taint.
     pub(super) async fn read(
         arrival: &Arrival<'a>,
-        pools: &[&KnownPool<'a>],
+        pools: &[&ClusterPool<'a>],
         findings: &mut Findings,
     ) -> Self {
         let mut wanted = BTreeSet::new();

@@ -6,13 +6,13 @@ use super::node_classes::NodeClasses;
 use crate::cli::doctor::findings::{Findings, Status, some_of};
 use crate::cli::doctor::pools::{RANK_FIX, report_stuck};
 use tolerarch_kubernetes::cluster::NodePool;
-use tolerarch_kubernetes::discovery::{KnownPool, Obstacle, Verdict, without_instance};
+use tolerarch_kubernetes::discovery::{ClusterPool, Obstacle, Verdict, without_instance};
 
 const CHECK: &str = "node-pools";
 
 pub(super) fn check<'a>(
     arrival: &Arrival<'_>,
-    known_pool: &KnownPool<'a>,
+    cluster_pool: &ClusterPool<'a>,
     classes: &mut NodeClasses<'a>,
     findings: &mut Findings,
 ) {
@@ -21,13 +21,13 @@ pub(super) fn check<'a>(
         platform,
         ..
     } = arrival;
-    let name = &known_pool.pool.name;
-    let Some(first) = known_pool.node_pools.first() else {
+    let name = &cluster_pool.pool.name;
+    let Some(first) = cluster_pool.node_pools.first() else {
         return;
     };
-    let makers = makers(arrival, known_pool);
+    let makers = makers(arrival, cluster_pool);
     if makers.is_empty() {
-        return report_no_maker(arrival, known_pool, first, findings);
+        return report_no_maker(arrival, cluster_pool, first, findings);
     }
     let before = findings.0.len();
     let mut usable = makers.clone();
@@ -44,7 +44,7 @@ pub(super) fn check<'a>(
         }
     }
     if !usable.is_empty() {
-        check_rank(arrival, known_pool, &makers, findings);
+        check_rank(arrival, cluster_pool, &makers, findings);
     }
     for maker in usable.iter().filter(|maker| maker.is_stuck) {
         report_stuck(CHECK, name, maker, findings);
@@ -61,7 +61,7 @@ pub(super) fn check<'a>(
 /// Reports that the requirements of no NodePool of the pool allow the platform.
 fn report_no_maker(
     arrival: &Arrival<'_>,
-    known_pool: &KnownPool<'_>,
+    cluster_pool: &ClusterPool<'_>,
     first: &NodePool,
     findings: &mut Findings,
 ) {
@@ -70,9 +70,9 @@ fn report_no_maker(
         platform,
         ..
     } = arrival;
-    let name = &known_pool.pool.name;
+    let name = &cluster_pool.pool.name;
     let names = some_of(
-        known_pool
+        cluster_pool
             .node_pools
             .iter()
             .map(|node_pool| node_pool.name()),
@@ -126,17 +126,17 @@ fn fault(node_pool: &NodePool, arrival: &Arrival<'_>) -> Option<(String, String)
 /// Checks whether Karpenter takes another NodePool before those that create the platform.
 fn check_rank(
     arrival: &Arrival<'_>,
-    known_pool: &KnownPool<'_>,
+    cluster_pool: &ClusterPool<'_>,
     makers: &[&NodePool],
     findings: &mut Findings,
 ) {
-    let name = &known_pool.pool.name;
+    let name = &cluster_pool.pool.name;
     let platform = arrival.platform;
-    match &known_pool.verdict {
+    match &cluster_pool.verdict {
         verdict @ Verdict::Behind { .. } => {
             findings.failed(CHECK, format!("pool {name}: {verdict}"), RANK_FIX);
         }
-        Verdict::Own(first) if !makers.contains(first) => {
+        Verdict::OfPool(first) if !makers.contains(first) => {
             let first = first.name();
             let others = some_of(makers.iter().map(|maker| maker.name()));
             let message = format!(
@@ -144,6 +144,6 @@ fn check_rank(
             );
             findings.failed(CHECK, message, RANK_FIX);
         }
-        Verdict::Own(_) | Verdict::Unusable { .. } | Verdict::NoNodePool => {}
+        Verdict::OfPool(_) | Verdict::Unusable { .. } | Verdict::NoNodePool => {}
     }
 }

@@ -5,13 +5,13 @@ use super::makers::makers;
 use crate::cli::doctor::findings::Findings;
 use crate::cli::output::count;
 use tolerarch_kubernetes::cluster::{NodeOverlay, NodePool, Price};
-use tolerarch_kubernetes::discovery::{KnownPool, Shift};
+use tolerarch_kubernetes::discovery::{ClusterPool, Shift};
 
 const CHECK: &str = "overlays";
 
 pub(super) async fn check(
     arrival: &Arrival<'_>,
-    pools: &[&KnownPool<'_>],
+    pools: &[&ClusterPool<'_>],
     findings: &mut Findings,
 ) {
     let mut node_pools = Vec::new();

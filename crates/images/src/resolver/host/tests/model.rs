@@ -24,7 +24,7 @@ enum End {
     TargetFailed,
     Answered,
     Found,
-    NotAsked,
+    NotSent,
     /// Given up without a result.
     Dropped,
 }
@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(End::TargetFailed),
         1 => Just(End::Answered),
         1 => Just(End::Found),
-        1 => Just(End::NotAsked),
+        1 => Just(End::NotSent),
         1 => Just(End::Dropped),
     ];
     prop_oneof![
@@ -53,7 +53,7 @@ impl End {
             Self::TargetFailed => TARGET_FAULT,
             Self::Answered => Ending::Failed(FailureClass::Unclear),
             Self::Found => Ending::Found,
-            Self::NotAsked | Self::Dropped => Ending::Failed(FailureClass::NotAsked),
+            Self::NotSent | Self::Dropped => Ending::Failed(FailureClass::NotSent),
         }
     }
 }
@@ -201,7 +201,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         silence = Silence::default();
                         attempt.finish(end.ending());
                     }
-                    End::NotAsked => {
+                    End::NotSent => {
                         silence.abandons(namespace);
                         attempt.finish(end.ending());
                     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const BELIEVED: Verified = Verified {
+const BELIEVED: VerifiedPlatforms = VerifiedPlatforms {
     manifests: PlatformSet::EMPTY,
     configs: PlatformSet::EMPTY,
 };
@@ -43,7 +43,7 @@ fn every_part_of_an_answers_identity_changes_its_key() {
             &app,
             None,
             None,
-            Verified {
+            VerifiedPlatforms {
                 manifests: PlatformSet::AMD64_AND_ARM64,
                 ..BELIEVED
             },
@@ -52,7 +52,7 @@ fn every_part_of_an_answers_identity_changes_its_key() {
             &app,
             None,
             None,
-            Verified {
+            VerifiedPlatforms {
                 configs: PlatformSet::AMD64_AND_ARM64,
                 ..BELIEVED
             },

@@ -4,63 +4,63 @@
 use std::borrow::Cow;
 
 /// A value that may have to wait: a decoded Pod, a part of one, or a type that contains one.
-pub trait Kept {
+pub trait Retain {
     type Owned;
     fn into_owned(self) -> Self::Owned;
     /// Returns the bytes that the value holds outside itself, or a few more: texts, borrowed or owned, and items of lists.
-    fn held(&self) -> usize;
+    fn held_bytes(&self) -> usize;
 }
 
-impl Kept for Cow<'_, str> {
+impl Retain for Cow<'_, str> {
     type Owned = Cow<'static, str>;
     fn into_owned(self) -> Cow<'static, str> {
         self.into_owned().into()
     }
-    fn held(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         self.len()
     }
 }
 
-impl<T: Kept> Kept for Option<T> {
+impl<T: Retain> Retain for Option<T> {
     type Owned = Option<T::Owned>;
     fn into_owned(self) -> Self::Owned {
         self.map(T::into_owned)
     }
-    fn held(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         match self {
-            Some(value) => value.held(),
+            Some(value) => value.held_bytes(),
             None => 0,
         }
     }
 }
 
-impl<T: Kept> Kept for Vec<T> {
+impl<T: Retain> Retain for Vec<T> {
     type Owned = Vec<T::Owned>;
     fn into_owned(self) -> Self::Owned {
         self.into_iter().map(T::into_owned).collect()
     }
-    fn held(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         let mut bytes = self.capacity() * size_of::<T>();
         for item in self {
-            bytes += item.held();
+            bytes += item.held_bytes();
         }
         bytes
     }
 }
 
-/// Implements [`Kept`] for structs. Fields after a semicolon hold nothing outside themselves. A number after `+` is added
+/// Implements [`Retain`] for structs. Fields after a semicolon hold nothing outside themselves. A number after `+` is added
 /// to the bytes of each struct.
-macro_rules! kept {
+macro_rules! retain {
     ($($name:ident { $($field:tt),* $(; $($plain:ident),*)? } $(+ $more:ident)?)*) => {$(
-        impl Kept for $name<'_> {
+        impl Retain for $name<'_> {
             type Owned = $name<'static>;
             fn into_owned(self) -> Self::Owned {
-                $name { $($field: Kept::into_owned(self.$field),)* $($($plain: self.$plain),*)? }
+                $name { $($field: Retain::into_owned(self.$field),)* $($($plain: self.$plain),*)? }
             }
-            fn held(&self) -> usize {
-                0 $(+ Kept::held(&self.$field))* $(+ $more)?
+            fn held_bytes(&self) -> usize {
+                0 $(+ Retain::held_bytes(&self.$field))* $(+ $more)?
             }
         }
     )*};
 }
-pub(crate) use kept;
+pub(crate) use retain;

@@ -6,14 +6,14 @@ use super::{Change, Followed};
 use crate::cluster::ClusterError;
 
 #[derive(Debug, Default)]
-pub struct Known<V> {
+pub struct ObjectStore<V> {
     objects: BTreeMap<String, V>,
     /// Objects of a list that is not complete yet.
     listed: BTreeMap<String, V>,
     is_complete: bool,
 }
 
-impl<V: Clone + PartialEq> Known<V> {
+impl<V: Clone + PartialEq> ObjectStore<V> {
     /// Applies a change, with `keep` to reduce an object. Returns whether the state has changed.
     pub fn take<K: Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         match change {
