@@ -24,9 +24,9 @@ fn help_fits_80_columns_and_has_an_example() {
             for line in help.lines() {
                 assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
             }
-            let example = help.contains("Example");
+            let has_example = help.contains("Example");
             assert_eq!(
-                example,
+                has_example,
                 command.get_subcommands().next().is_none(),
                 "{}:\n{help}",
                 command.get_name()
@@ -69,7 +69,7 @@ fn docker_configuration_of_the_user_is_the_default() {
     let files = |config: &Config| config.credentials.docker_configs.clone();
     let mut config = Config::default();
     apply_user_defaults(&mut config, &environment);
-    assert!(files(&config).is_empty(), "there is none");
+    assert!(files(&config).is_empty(), "no file exists yet");
     std::fs::create_dir(home.path().join(".docker")).unwrap();
     let default = home.path().join(".docker/config.json");
     std::fs::write(&default, "{}").unwrap();
@@ -81,12 +81,20 @@ fn docker_configuration_of_the_user_is_the_default() {
         files(&config),
         [home.path().join("other.json"), "/third.json".into()]
     );
-    // All keys that take a path.
+    let with_directory = Environment::from_iter([("DOCKER_CONFIG", home.path().join(".docker"))]);
+    let mut config = Config::default();
+    apply_user_defaults(&mut config, &with_directory);
+    assert_eq!(files(&config).len(), 1);
+}
+
+#[test]
+fn tilde_is_expanded_in_every_key_with_a_path() {
+    let home = Path::new("/home/user");
+    let environment = Environment::from_iter([("HOME", home)]);
     let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
         credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
     let mut config = Config::parse(text).unwrap();
     apply_user_defaults(&mut config, &environment);
-    let home = home.path();
     assert_eq!(config.server.files.certificate, home.join("tls.crt"));
     assert_eq!(config.server.files.key, Path::new("/tls.key"));
     assert_eq!(config.registries.hosts_dir, Some(home.join("certs.d")));
@@ -104,8 +112,4 @@ fn docker_configuration_of_the_user_is_the_default() {
         Some("~other/bin".into()),
         "another user's home"
     );
-    let elsewhere = Environment::from_iter([("DOCKER_CONFIG", home.join(".docker"))]);
-    let mut config = Config::default();
-    apply_user_defaults(&mut config, &elsewhere);
-    assert_eq!(files(&config).len(), 1);
 }

@@ -298,12 +298,12 @@ mod tests {
         let upstream: Vec<UpstreamKind> = conformance::cases("ownkinds");
         let missing: Vec<String> = upstream
             .iter()
-            .filter(|one| !is_of_kubernetes(&one.group, &one.kind))
-            .map(|one| format!("{}.{}", one.kind, one.group))
+            .filter(|listed| !is_of_kubernetes(&listed.group, &listed.kind))
+            .map(|listed| format!("{}.{}", listed.kind, listed.group))
             .collect();
         assert!(missing.is_empty(), "{missing:?}");
-        // Kinds that upstream keeps in other modules, or has removed.
-        let elsewhere = [
+        // Kinds of other upstream modules, and kinds that upstream has removed.
+        let not_upstream = [
             ("", "List"),
             ("", "PodStatusResult"),
             ("admission.k8s.io", "AdmissionReview"),
@@ -317,9 +317,9 @@ mod tests {
             for kind in kinds.split(' ') {
                 let is_upstream = upstream
                     .iter()
-                    .any(|one| (&*one.group, &*one.kind) == (*group, kind));
+                    .any(|listed| (&*listed.group, &*listed.kind) == (*group, kind));
                 assert!(
-                    is_upstream || elsewhere.contains(&(*group, kind)),
+                    is_upstream || not_upstream.contains(&(*group, kind)),
                     "{kind}.{group}"
                 );
             }

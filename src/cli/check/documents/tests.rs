@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Returns the line of each document, and its value or fault.
-fn all(bytes: &[u8]) -> Vec<(usize, String)> {
-    let rendered = |read: Result<Node, Fault>| match read {
+fn rendered_documents(bytes: &[u8]) -> Vec<(usize, String)> {
+    let rendered = |document: Result<Node, Fault>| match document {
         Ok(node) => (node.line, node.value().to_string()),
         Err(fault) => (fault.line, format!("! {}", fault.message)),
     };
@@ -13,16 +13,16 @@ fn all(bytes: &[u8]) -> Vec<(usize, String)> {
 }
 
 fn check(text: &str, expected: &[(usize, &str)]) {
-    let read = all(text.as_bytes());
-    assert_eq!(read.len(), expected.len(), "{text:?}: {read:?}");
-    for ((line, rendered), (expected_line, expected)) in read.iter().zip(expected) {
-        assert_eq!(line, expected_line, "{text:?}: {read:?}");
+    let documents = rendered_documents(text.as_bytes());
+    assert_eq!(documents.len(), expected.len(), "{text:?}: {documents:?}");
+    for ((line, rendered), (expected_line, expected)) in documents.iter().zip(expected) {
+        assert_eq!(line, expected_line, "{text:?}: {documents:?}");
         assert!(rendered.starts_with(expected), "{text:?}: {rendered}");
     }
 }
 
 #[test]
-fn reads_streams() {
+fn yaml_documents_are_read_separately() {
     check("", &[]);
     check("---\n", &[]);
     check("---\n---\n# nothing\n--- # nothing\n...\n", &[]);
@@ -50,7 +50,7 @@ fn reads_streams() {
 }
 
 #[test]
-fn reads_json() {
+fn json_documents_are_read_separately() {
     check(
         "{\"a\": 1}{\"b\": 2}\n\n{\"c\": 3}",
         &[(1, r#"{"a":1}"#), (1, r#"{"b":2}"#), (3, r#"{"c":3}"#)],
@@ -77,12 +77,13 @@ fn broken_document_does_not_affect_others() {
         "a: 1\n---\nb:\n\t- 1\n---\nc: 3\n",
         &[(1, "{"), (4, "! not YAML"), (6, r#"{"c":3}"#)],
     );
-    let mut latin = b"a: 1\n---\nb: 1\nc: stra\xdfe\n---\nc: 3\n".to_vec();
-    assert_eq!(all(&latin)[1].0, 4);
-    assert_eq!(all(&latin)[2].1, r#"{"c":3}"#);
-    latin.insert(3, 0);
-    assert!(all(&latin)[0].1.contains("binary"));
-    assert!(all(b"\xff\xfea\0")[0].1.contains("UTF-16"));
+    let mut bytes = b"a: 1\n---\nb: 1\nc: stra\xdfe\n---\nc: 3\n".to_vec();
+    let documents = rendered_documents(&bytes);
+    assert_eq!(documents[1].0, 4, "the line that is not UTF-8");
+    assert_eq!(documents[2].1, r#"{"c":3}"#);
+    bytes.insert(3, 0);
+    assert!(rendered_documents(&bytes)[0].1.contains("binary"));
+    assert!(rendered_documents(b"\xff\xfea\0")[0].1.contains("UTF-16"));
     check(&"[".repeat(200_000), &[(1, "! ")]);
     check(&"{\"a\":".repeat(200_000), &[(1, "! ")]);
 }
@@ -90,19 +91,19 @@ fn broken_document_does_not_affect_others() {
 proptest! {
     #[test]
     fn never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = all(&bytes);
+        let _ = rendered_documents(&bytes);
     }
 
     #[test]
-    fn anything_like_yaml_is_read_or_refused(text in "([-?:,\\[\\]{}#&*!|>'\"%@ \t\r\nab0<~.]|---\n|: |- |\n  ){0,60}") {
-        let _ = all(text.as_bytes());
+    fn never_panics_on_yaml_like_text(text in "([-?:,\\[\\]{}#&*!|>'\"%@ \t\r\nab0<~.]|---\n|: |- |\n  ){0,60}") {
+        let _ = rendered_documents(text.as_bytes());
     }
 }
 
 fn json_of(text: &str) -> Vec<Result<Node, Fault>> {
-    let mut all = Vec::new();
-    super::json(text, 0, &mut all);
-    all
+    let mut documents = Vec::new();
+    super::json(text, 0, &mut documents);
+    documents
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn deep_managed_fields_are_skipped() {
     );
 }
 
-/// Makes all numbers floats: a node holds a float without a fraction as the whole number that Go writes for it.
+/// Makes all numbers floats, because a node holds 1.0 as 1, as Go writes it.
 fn with_floats(value: Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64()),
@@ -175,7 +176,7 @@ proptest! {
             expected.push(with_floats(value));
         }
         let nodes = json_of(&text).into_iter().map_while(Result::ok);
-        let seen: Vec<Value> = nodes.map(|node| with_floats(node.value())).collect();
-        prop_assert!(seen.starts_with(&expected), "{:?} {:?}", seen, expected);
+        let actual: Vec<Value> = nodes.map(|node| with_floats(node.value())).collect();
+        prop_assert!(actual.starts_with(&expected), "{:?} {:?}", actual, expected);
     }
 }

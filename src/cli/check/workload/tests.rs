@@ -124,7 +124,7 @@ fn template_of_each_kind_is_found() {
 
 #[test]
 fn other_kinds_are_skipped() {
-    let of = |version: &str, kind: &str| {
+    let contents_of_kind = |version: &str, kind: &str| {
         contents_of(&format!(
             "apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"
         ))
@@ -134,15 +134,15 @@ fn other_kinds_are_skipped() {
         ("policy/v1", "PodDisruptionBudget"),
         ("rbac.authorization.k8s.io/v1", "Role"),
     ] {
-        let contents = of(version, kind);
+        let contents = contents_of_kind(version, kind);
         assert_eq!(
             (&contents.skipped, contents.objects.len()),
             (&one(kind), 0),
             "{contents:?}"
         );
     }
-    let data = "apiVersion: v1\nkind: ConfigMap\ndata: {containers: [{image: x}]}";
-    let contents = contents_of(data);
+    let config_map = "apiVersion: v1\nkind: ConfigMap\ndata: {containers: [{image: x}]}";
+    let contents = contents_of(config_map);
     assert_eq!(
         (contents.skipped, contents.objects.len()),
         (one("ConfigMap"), 0)
@@ -268,7 +268,7 @@ fn every_template_of_an_object_is_found() {
 }
 
 #[test]
-fn templates_of_custom_kinds_are_found_where_operators_read() {
+fn templates_of_known_custom_kinds_have_path_and_owner() {
     let template = "{spec: {containers: [{image: x}]}}";
     for (version, kind, spec, path, owner) in [
         (
@@ -381,10 +381,10 @@ fn templates_of_custom_kinds_are_found_where_operators_read() {
         let object = object_of(&format!(
             "apiVersion: {version}\nkind: {kind}\nspec: {spec}"
         ));
-        let Given::Template { owner: own, .. } = &object.given else {
+        let Given::Template { owner: actual, .. } = &object.given else {
             panic!("{object:?}")
         };
-        assert_eq!((&*object.place.path, &**own), (path, owner), "{kind}");
+        assert_eq!((&*object.place.path, &**actual), (path, owner), "{kind}");
     }
     let contents = contents_of("apiVersion: ray.io/v1\nkind: RayCluster\nspec: {}");
     assert_eq!(
@@ -394,7 +394,7 @@ fn templates_of_custom_kinds_are_found_where_operators_read() {
     );
 }
 
-/// Returns the paths of templates to decide on, and of images that are not looked at.
+/// Returns the paths of templates to decide on, and of images outside of templates, which are not looked up.
 fn paths_of(text: &str) -> (Vec<String>, Vec<String>) {
     let Contents {
         objects,
@@ -422,7 +422,7 @@ fn paths_of(text: &str) -> (Vec<String>, Vec<String>) {
     )
 }
 
-/// The objects are parts of the operators' own examples.
+/// Most objects are parts of the operators' examples.
 #[test]
 fn templates_of_custom_kinds_are_found_by_shape() {
     for (version, kind, spec, decided, unseen) in [
@@ -471,7 +471,7 @@ fn templates_of_custom_kinds_are_found_by_shape() {
             &[".spec"],
             &[".spec.image"],
         ),
-        // These containers change those that the operator makes.
+        // These containers patch those that the operator creates.
         (
             "monitoring.coreos.com/v1",
             "Alertmanager",
@@ -541,9 +541,9 @@ fn templates_of_custom_kinds_are_found_by_shape() {
     ] {
         let text =
             format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
-        let (found_decided, found_unseen) = paths_of(&text);
-        assert_eq!(found_decided, decided, "{text}");
-        assert_eq!(found_unseen, unseen, "{text}");
+        let (actual_decided, actual_unseen) = paths_of(&text);
+        assert_eq!(actual_decided, decided, "{text}");
+        assert_eq!(actual_unseen, unseen, "{text}");
     }
 }
 
@@ -562,7 +562,7 @@ fn rollout_template_is_found_with_any_image() {
                 image
             );
         }
-        // What others keep in such a member is a template of theirs, as in a TriggerTemplate of Tekton.
+        // In other kinds, the member may hold another kind of template, as in Tekton's TriggerTemplate.
         for member in ["view", "template"] {
             let other =
                 format!("apiVersion: a.b/v1\nkind: Thing\nspec: {{{member}: {template}}}\n");
@@ -593,7 +593,7 @@ fn image_outside_a_workload_is_ignored() {
     }
 }
 
-/// Annotations need metadata.
+/// A patch adds annotations, which need metadata.
 #[test]
 fn spec_without_metadata_gets_no_patch() {
     let object = object_of(
