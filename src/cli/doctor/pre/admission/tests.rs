@@ -160,7 +160,10 @@ async fn check(client: &UserClient, only: Option<&str>, sets: &[DaemonSet]) -> V
     let config = Config::default();
     let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
     let platform = PlatformSet::of_architecture("arm64");
-    let pools: Vec<&Pool> = discovery.pools.iter().map(|known| &known.pool).collect();
+    let mut pools: Vec<&Pool> = Vec::new();
+    for discovered in &discovery.pools {
+        pools.push(&discovered.pool);
+    }
     let nodes = cluster.nodes.as_deref().unwrap_or_default();
     let arrival = Arrival {
         client,
@@ -191,14 +194,14 @@ async fn check(client: &UserClient, only: Option<&str>, sets: &[DaemonSet]) -> V
 
 /// Returns the only finding that is not ok.
 fn only(findings: &[Finding]) -> &Finding {
-    let mut others = Vec::new();
+    let mut problems = Vec::new();
     for finding in findings {
         if finding.status != Status::Ok {
-            others.push(finding);
+            problems.push(finding);
         }
     }
-    assert_eq!(others.len(), 1, "{findings:#?}");
-    others[0]
+    assert_eq!(problems.len(), 1, "{findings:#?}");
+    problems[0]
 }
 
 fn assert_has(finding: &Finding, status: Status, check: &str, parts: &[&str]) {
@@ -220,12 +223,12 @@ fn assert_has(finding: &Finding, status: Status, check: &str, parts: &[&str]) {
 #[tokio::test]
 async fn healthy_cluster_passes_every_check() {
     let findings = TestCluster::healthy().check().await;
-    let told = findings
+    let results: Vec<_> = findings
         .iter()
-        .map(|one| (one.status, one.message.as_str()));
-    let told: Vec<_> = told.collect();
+        .map(|finding| (finding.status, finding.message.as_str()))
+        .collect();
     assert_eq!(
-        told,
+        results,
         [
             (
                 Status::Ok,
@@ -244,7 +247,7 @@ async fn healthy_cluster_passes_every_check() {
     );
 }
 
-/// Refuses Pods that tolerate something in a namespace.
+/// Refuses the Pods of a namespace that have tolerations.
 fn refusing(namespace: &'static str, status: u16, message: &'static str) -> Admission {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     Box::new(move |asked| {
@@ -294,7 +297,7 @@ async fn failed_webhook_call_is_not_a_refusal() {
 }
 
 #[tokio::test]
-async fn suspects_of_a_removed_toleration_are_named() {
+async fn mutators_that_may_remove_the_toleration_are_named() {
     let rule = |resource: &str| json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
     let mut cluster = TestCluster::healthy();
     cluster.admission = Box::new(stripped);
@@ -345,7 +348,7 @@ async fn changed_toleration_is_a_fault() {
             assert_has(only(&findings), Status::Failed, "tolerations", &parts);
         } else {
             assert!(
-                findings.iter().all(|one| one.status == Status::Ok),
+                findings.iter().all(|finding| finding.status == Status::Ok),
                 "{findings:#?}"
             );
         }
@@ -353,16 +356,16 @@ async fn changed_toleration_is_a_fault() {
 }
 
 #[tokio::test]
-async fn missing_right_to_create_pods_is_not_tried() {
+async fn dry_runs_without_the_right_to_create_pods_are_unknown() {
     let mut cluster = TestCluster::healthy();
     cluster.admission =
         Box::new(|_| Reply::refused(403, "pods is forbidden: User \"x\" cannot create"));
     let findings = cluster.check().await;
-    let tried: Vec<&Finding> = findings
+    let problems: Vec<&Finding> = findings
         .iter()
-        .filter(|one| one.status != Status::Ok)
+        .filter(|finding| finding.status != Status::Ok)
         .collect();
-    let [tolerations, restriction] = &*tried else {
+    let [tolerations, restriction] = &*problems else {
         panic!("{findings:#?}");
     };
     let parts = [
@@ -416,10 +419,10 @@ async fn number_of_tried_namespaces_is_bounded() {
         "toleration-restriction",
         &parts,
     );
-    let is_ticked = findings
+    let has_success = findings
         .iter()
-        .any(|one| one.check == "toleration-restriction" && one.status == Status::Ok);
-    assert!(!is_ticked, "{findings:#?}");
+        .any(|finding| finding.check == "toleration-restriction" && finding.status == Status::Ok);
+    assert!(!has_success, "{findings:#?}");
 }
 
 #[tokio::test]
@@ -432,7 +435,7 @@ async fn quota_without_room_is_a_fault() {
             quota("tight", &json!({"pods": "9"}), &json!({"pods": "8"})),
         ]),
     );
-    let elsewhere = daemon_set(
+    let other_architecture = daemon_set(
         "elsewhere",
         &json!({
             "containers": [{"name": "a", "image": "a"}],
@@ -440,11 +443,16 @@ async fn quota_without_room_is_a_fault() {
             "tolerations": [{"operator": "Exists"}],
         }),
     );
-    let closed = daemon_set(
+    let without_tolerations = daemon_set(
         "closed",
         &json!({"containers": [{"name": "a", "image": "a"}]}),
     );
-    let sets = [everywhere("logs"), everywhere("metrics"), elsewhere, closed];
+    let sets = [
+        everywhere("logs"),
+        everywhere("metrics"),
+        other_architecture,
+        without_tolerations,
+    ];
     let findings = cluster.check_with(&sets).await;
     let parts = [
         "ops/tight",
@@ -455,7 +463,7 @@ async fn quota_without_room_is_a_fault() {
 }
 
 #[tokio::test]
-async fn unreadable_objects_are_not_tried() {
+async fn checks_of_unreadable_objects_are_unknown() {
     for (path, check, parts) in [
         (
             QUOTAS,

@@ -1,4 +1,4 @@
-//! Clusters to which a first node of arm64 would come, and clusters with each fault that prevents it.
+//! Clusters that can get a first arm64 node, and clusters with one fault each that prevents it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const OTHER_CLASS: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses/amd64";
 const TAINT: &str = "tolerarch.io/multi-arch";
 const FAMILY: &str = "karpenter.k8s.aws/instance-family";
 
-/// Objects by path. Other paths are answered with 404, and `null` with 403.
+/// Objects by path. Other paths are answered with 404, and paths with `null` with 403.
 type Cluster = BTreeMap<&'static str, Value>;
 
 fn taints() -> Value {
@@ -60,7 +60,7 @@ fn class(architectures: &[&str]) -> Value {
     json!({"metadata": {"name": "default"}, "status": {"amis": images, "conditions": [ready]}})
 }
 
-/// Returns a cluster with one node, and with Karpenter and a NodePool for others.
+/// Returns a cluster with one amd64 node and with Karpenter, whose NodePool `multi` creates nodes of the pool.
 fn with_karpenter() -> Cluster {
     let resource = json!({
         "resource": "ec2nodeclasses", "responseKind": {"kind": "EC2NodeClass"},
@@ -86,8 +86,9 @@ fn with_karpenter() -> Cluster {
     ])
 }
 
-/// Returns a cluster with a cluster-autoscaler that has these priorities, and a group for each node, `plain` and `arm`.
-fn with_autoscaler(priorities: &str, arm: Value) -> Cluster {
+/// Returns a cluster with a cluster-autoscaler that has these priorities, and with the node groups `plain` and `arm`.
+/// `arm_node` is the only node of the group `arm`.
+fn with_autoscaler(priorities: &str, arm_node: Value) -> Cluster {
     let health = json!({"maxSize": 9, "nodeCounts": {"registered": {"total": 1}}});
     let groups = ["plain", "arm"].map(|name| json!({"name": name, "health": health}));
     let status = json!({"autoscalerStatus": "Running", "nodeGroups": groups}).to_string();
@@ -100,7 +101,10 @@ fn with_autoscaler(priorities: &str, arm: Value) -> Cluster {
     let deployment =
         json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
     BTreeMap::from([
-        (NODES, json!([node("plain-1", "amd64", &json!([])), arm])),
+        (
+            NODES,
+            json!([node("plain-1", "amd64", &json!([])), arm_node]),
+        ),
         ("/api/v1/configmaps", json!([status])),
         (
             "/apis/apps/v1/namespaces/kube-system/deployments",
@@ -134,13 +138,13 @@ async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
     let search = AutoscalerSearch::read(&client, cluster.nodes.as_deref()).await;
     let discovery = Discovery::of(&config.policy.pools, &cluster.inventory);
     let mut pools = Vec::new();
-    for known in &discovery.pools {
-        if known.pool.platforms.contains(platform) {
-            pools.push(&known.pool);
+    for discovered in &discovery.pools {
+        if discovered.pool.platforms.contains(platform) {
+            pools.push(&discovered.pool);
         }
     }
     let nodes = cluster.nodes.as_deref().unwrap_or_default();
-    let new = NewNode::all("arm64", platform, &cluster.inventory, nodes, pools.clone());
+    let new_nodes = NewNode::all("arm64", platform, &cluster.inventory, nodes, pools.clone());
     let arrival = Arrival {
         client: &client,
         only: None,
@@ -151,7 +155,7 @@ async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
         cluster: &cluster,
         search: &search,
         discovery: &discovery,
-        nodes: new,
+        nodes: new_nodes,
         pools,
         verify: config.verify,
     };
@@ -162,7 +166,7 @@ async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
 
 /// Returns the findings with a status, as `check: message → fix`.
 fn with_status(findings: &[Finding], status: Status) -> Vec<String> {
-    let mut all = Vec::new();
+    let mut texts = Vec::new();
     for finding in findings.iter().filter(|finding| finding.status == status) {
         let Finding {
             check,
@@ -170,19 +174,19 @@ fn with_status(findings: &[Finding], status: Status) -> Vec<String> {
             fix,
             ..
         } = finding;
-        all.push(format!("{check}: {message} → {fix}"));
+        texts.push(format!("{check}: {message} → {fix}"));
     }
-    all
+    texts
 }
 
 #[tokio::test]
 async fn cluster_with_a_source_passes_every_check() {
     let mut with_overlay = with_karpenter();
     with_overlay.insert(OVERLAYS, overlay("arm64", "-10%", Some("True")));
-    let other_priorities = "{100: [arm], 10: ['.*']}";
+    let arm_first = "{100: [arm], 10: ['.*']}";
     let arm = node("arm-1", "arm64", &taints());
     let plain = node("plain", "amd64", &json!([]));
-    let fixed = |nodes: Value| BTreeMap::from([(NODES, nodes)]);
+    let without_autoscaler = |nodes: Value| BTreeMap::from([(NODES, nodes)]);
     for (cluster, expected) in [
         (
             with_karpenter(),
@@ -200,24 +204,24 @@ async fn cluster_with_a_source_passes_every_check() {
             ],
         ),
         (
-            with_autoscaler(other_priorities, arm.clone()),
+            with_autoscaler(arm_first, arm.clone()),
             vec![
                 "autoscaler: pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)",
             ],
         ),
         (
-            fixed(json!([plain, arm])),
+            without_autoscaler(json!([plain, arm])),
             vec!["nodes: pool multi-arch opens 1 node with linux/arm64 already"],
         ),
         (
-            fixed(json!([plain])),
+            without_autoscaler(json!([plain])),
             vec![
                 "nodes: no autoscaler creates nodes here: the first linux/arm64 node comes when you add it, with the taint tolerarch.io/multi-arch:NoSchedule of pool multi-arch",
             ],
         ),
         // If all nodes have the architecture, none needs a taint.
         (
-            fixed(json!([node("arm", "arm64", &json!([]))])),
+            without_autoscaler(json!([node("arm", "arm64", &json!([]))])),
             vec!["nodes: 1 node with linux/arm64 already, none of them with a taint of multi-arch"],
         ),
     ] {
@@ -243,14 +247,14 @@ fn overlay(architecture: &str, adjustment: &str, ready: Option<&str>) -> Value {
     json!([overlay])
 }
 
-/// Returns the NodePool of the pool.
+/// Returns the NodePool that has the pool's taint.
 fn multi(cluster: &mut Cluster) -> &mut Value {
     &mut cluster.get_mut(NODE_POOLS).unwrap()[1]
 }
 
 fn add_requirement(node_pool: &mut Value, requirement: Value) {
-    let all = &mut node_pool["spec"]["template"]["spec"]["requirements"];
-    all.as_array_mut().unwrap().push(requirement);
+    let requirements = &mut node_pool["spec"]["template"]["spec"]["requirements"];
+    requirements.as_array_mut().unwrap().push(requirement);
 }
 
 #[tokio::test]
@@ -307,15 +311,15 @@ async fn faults_of_karpenter_are_reported_with_fixes() {
         (
             |cluster| {
                 let x86 = node_pool("x86", &["amd64"], &taints());
-                let all = cluster.get_mut(NODE_POOLS).unwrap();
-                all.as_array_mut().unwrap().push(x86);
+                let node_pools = cluster.get_mut(NODE_POOLS).unwrap();
+                node_pools.as_array_mut().unwrap().push(x86);
             },
             "node-pools: pool multi-arch: new nodes come from `x86`, which creates no linux/arm64, before `multi` → change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one",
         ),
         (
             |cluster| {
-                let all = cluster.get_mut(NODE_POOLS).unwrap();
-                all[0] = node_pool("default", &["amd64", "arm64"], &json!([]));
+                let node_pools = cluster.get_mut(NODE_POOLS).unwrap();
+                node_pools[0] = node_pool("default", &["amd64", "arm64"], &json!([]));
             },
             "node-pools: NodePool default may create linux/arm64 nodes and has no taint: any Pod may go there, whatever its images → restrict it in its requirements (kubernetes.io/arch In [amd64]), or taint it (tolerarch.io/multi-arch:NoSchedule)",
         ),
@@ -372,9 +376,9 @@ async fn faults_of_karpenter_are_reported_with_fixes() {
             "overlays: NodeOverlay price (priceAdjustment: +25%) makes arm64 more expensive in NodePool multi: by usual prices Karpenter takes other architectures first → delete NodeOverlay price, or change it into one for arm64 that lowers the price",
         ),
     ];
-    for (breaks, expected) in cases {
+    for (break_cluster, expected) in cases {
         let mut cluster = with_karpenter();
-        breaks(&mut cluster);
+        break_cluster(&mut cluster);
         let findings = examine(cluster, "").await;
         assert_eq!(
             with_status(&findings, Status::Failed),
@@ -388,17 +392,21 @@ async fn faults_of_karpenter_are_reported_with_fixes() {
     }
 }
 
-/// Limits of a NodePool are intended if another one creates the node; a machine image of another architecture is not.
+/// If another NodePool creates the node, reached limits are no fault, because they may be intended. A missing machine
+/// image is a fault in any case.
 #[tokio::test]
-async fn intended_limits_beside_a_usable_node_pool_are_no_fault() {
+async fn limits_beside_a_usable_node_pool_are_no_fault() {
     let mut cluster = with_karpenter();
     let mut full = node_pool("aaa", &["arm64"], &taints());
     full["spec"]["limits"] = json!({"cpu": "0"});
-    let mut old = node_pool("bbb", &["arm64"], &taints());
-    old["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "amd64".into();
+    let mut without_image = node_pool("bbb", &["arm64"], &taints());
+    without_image["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "amd64".into();
     cluster.insert(OTHER_CLASS, class(&["amd64"]));
-    let all = cluster.get_mut(NODE_POOLS).unwrap();
-    all.as_array_mut().unwrap().extend([full, old]);
+    let node_pools = cluster.get_mut(NODE_POOLS).unwrap();
+    node_pools
+        .as_array_mut()
+        .unwrap()
+        .extend([full, without_image]);
     let findings = examine(cluster, "").await;
     let unknown = with_status(&findings, Status::Unknown);
     assert_eq!(unknown.len(), 1, "{findings:#?}");
@@ -410,19 +418,19 @@ async fn intended_limits_beside_a_usable_node_pool_are_no_fault() {
     );
 }
 
-/// An untainted NodePool creates no node of the architecture if no instance type or no machine image has it.
+/// Without an instance type or a machine image for arm64, an untainted NodePool creates no arm64 node.
 #[tokio::test]
 async fn untainted_node_pool_without_the_platform_is_no_fault() {
     let mut by_family = with_karpenter();
     let mut by_image = with_karpenter();
     for cluster in [&mut by_family, &mut by_image] {
-        let all = cluster.get_mut(NODE_POOLS).unwrap();
-        all[0]["spec"]["template"]["spec"]["requirements"] = json!([]);
+        let node_pools = cluster.get_mut(NODE_POOLS).unwrap();
+        node_pools[0]["spec"]["template"]["spec"]["requirements"] = json!([]);
     }
-    let all = by_family.get_mut(NODE_POOLS).unwrap();
-    add_requirement(&mut all[0], requirement(FAMILY, &["m5"]));
-    let all = by_image.get_mut(NODE_POOLS).unwrap();
-    all[0]["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "amd64".into();
+    let node_pools = by_family.get_mut(NODE_POOLS).unwrap();
+    add_requirement(&mut node_pools[0], requirement(FAMILY, &["m5"]));
+    let node_pools = by_image.get_mut(NODE_POOLS).unwrap();
+    node_pools[0]["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "amd64".into();
     by_image.insert(OTHER_CLASS, class(&["amd64"]));
     for cluster in [by_family, by_image] {
         let findings = examine(cluster, "").await;
@@ -450,7 +458,7 @@ async fn overlays_with_an_uncertain_effect_are_no_fault() {
         let unknown = with_status(&findings, Status::Unknown);
         assert!(unknown[0].contains(part), "{unknown:?}");
     }
-    // Clusters without overlays have no such kind, and nothing to say of it.
+    // Nothing is reported if the cluster does not have the kind.
     let mut cluster = with_karpenter();
     cluster.remove(OVERLAYS);
     let findings = examine(cluster, "").await;
@@ -460,11 +468,12 @@ async fn overlays_with_an_uncertain_effect_are_no_fault() {
 #[tokio::test]
 async fn faults_of_the_cluster_autoscaler_are_reported() {
     let arm = || node("arm-1", "arm64", &taints());
-    let first = "{100: [arm], 10: ['.*']}";
-    let map = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
-    let mut unordered = with_autoscaler(first, arm());
-    unordered.remove(map);
-    let mut full = with_autoscaler(first, arm());
+    let arm_first = "{100: [arm], 10: ['.*']}";
+    let priorities_path =
+        "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
+    let mut without_priorities = with_autoscaler(arm_first, arm());
+    without_priorities.remove(priorities_path);
+    let mut full = with_autoscaler(arm_first, arm());
     let status = &mut full.get_mut("/api/v1/configmaps").unwrap()[0]["data"]["status"];
     *status = status
         .as_str()
@@ -476,9 +485,9 @@ async fn faults_of_the_cluster_autoscaler_are_reported() {
             with_autoscaler("{100: [plain], 10: ['.*']}", arm()),
             "takes `plain` (priority 100) before `arm`",
         ),
-        (unordered, "has no priorities of node groups"),
+        (without_priorities, "has no priorities of node groups"),
         (
-            with_autoscaler(first, node("arm-1", "amd64", &taints())),
+            with_autoscaler(arm_first, node("arm-1", "amd64", &taints())),
             "the node group `arm`, which the cluster-autoscaler takes first, creates amd64 and no linux/arm64",
         ),
         (
@@ -486,7 +495,7 @@ async fn faults_of_the_cluster_autoscaler_are_reported() {
             "no node group of it may grow: `arm` has reached its maximum of 1",
         ),
         (
-            with_autoscaler(first, node("arm-1", "amd64", &json!([]))),
+            with_autoscaler(arm_first, node("arm-1", "amd64", &json!([]))),
             "no node group of the cluster-autoscaler has a taint of multi-arch",
         ),
     ] {
@@ -498,8 +507,8 @@ async fn faults_of_the_cluster_autoscaler_are_reported() {
             "{part}: {failed:?}"
         );
     }
-    // The taints of a group that is scaled to zero cannot be seen.
-    let mut empty = with_autoscaler(first, arm());
+    // A group that is scaled to zero has no node that shows its taints.
+    let mut empty = with_autoscaler(arm_first, arm());
     empty.insert(NODES, json!([node("plain-1", "amd64", &json!([]))]));
     let findings = examine(empty, "").await;
     let unknown = with_status(&findings, Status::Unknown);
@@ -556,18 +565,17 @@ async fn pool_selected_by_labels_is_described_by_its_labels() {
         ),
     ] {
         let findings = examine(cluster, config).await;
-        let all = [Status::Failed, Status::Ok].map(|status| with_status(&findings, status));
-        let all = all.concat();
+        let mut texts = with_status(&findings, Status::Failed);
+        texts.extend(with_status(&findings, Status::Ok));
         assert!(
-            all.iter().any(|one| one == expected),
-            "{expected}: {all:#?}"
+            texts.iter().any(|text| text == expected),
+            "{expected}: {texts:#?}"
         );
     }
 }
 
-/// One pool with a source is enough. If none has a source, all are named.
 #[tokio::test]
-async fn pool_without_a_source_beside_one_with_it_is_no_fault() {
+async fn one_pool_with_a_source_is_enough() {
     const POOLS: &str = "pools:\n- {name: a, platforms: [linux/arm64], tolerations: [{key: a}]}\n- {name: multi-arch, platforms: [linux/amd64, linux/arm64], tolerations: [{key: tolerarch.io/multi-arch, operator: Exists}]}\n";
     let findings = examine(with_karpenter(), POOLS).await;
     assert!(
@@ -598,7 +606,7 @@ async fn pool_without_a_source_beside_one_with_it_is_no_fault() {
 }
 
 #[tokio::test]
-async fn forbidden_objects_are_not_tried() {
+async fn checks_of_forbidden_objects_are_unknown() {
     let mut checks = BTreeSet::new();
     for path in [
         NODES,
@@ -617,18 +625,21 @@ async fn forbidden_objects_are_not_tried() {
         );
         let mut unknown = with_status(&findings, Status::Unknown);
         assert!(!unknown.is_empty(), "{path}");
-        unknown.retain(|one| !one.contains(": not tried: ") || !one.contains("forbidden to you"));
+        unknown
+            .retain(|text| !text.contains(": not tried: ") || !text.contains("forbidden to you"));
         assert!(unknown.is_empty(), "{path}: {findings:#?}");
         checks.extend(findings.iter().map(|finding| finding.check));
     }
     assert_eq!(checks.len(), 5, "{checks:?}");
-    // An unread object may create the node, so its absence elsewhere is no fault.
+    // No fault is reported, because an object that may not be read may create the node.
     for path in [NODES, NODE_POOLS, "/api/v1/configmaps"] {
         let plain = json!([node("plain", "amd64", &json!([]))]);
         let cluster = BTreeMap::from([(NODES, plain), (path, Value::Null)]);
         let findings = examine(cluster, "").await;
         assert!(
-            findings.iter().all(|one| one.status == Status::Unknown),
+            findings
+                .iter()
+                .all(|finding| finding.status == Status::Unknown),
             "{path}: {findings:#?}"
         );
     }
