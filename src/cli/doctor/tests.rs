@@ -27,16 +27,16 @@ fn failed(findings: &Findings) -> Vec<&Finding> {
 
 #[test]
 fn equal_findings_are_merged_and_a_fault_stays_separate() {
-    let of = |name: &str, status| {
+    let finding_of_pod = |name: &str, status| {
         let mut findings = SubjectFindings::on(name);
         findings.add(status, "pods", |name| format!("{name}: on a node"), "");
         findings
     };
     let mut findings = Findings::default();
     findings.merge([
-        of("a", Status::Ok),
-        of("b", Status::Failed),
-        of("c", Status::Ok),
+        finding_of_pod("a", Status::Ok),
+        finding_of_pod("b", Status::Failed),
+        finding_of_pod("c", Status::Ok),
     ]);
     let merged: Vec<_> = findings
         .0
@@ -55,7 +55,7 @@ fn equal_findings_are_merged_and_a_fault_stays_separate() {
 #[tokio::test]
 async fn healthy_installation_passes_every_check() {
     let mut cluster = TestCluster::healthy().with_controller();
-    // Rights are checked if a feature needs them.
+    // doctor checks only the rights of features that are on.
     cluster.config(
         "credentials: {pullSecrets: true}\nserver: {failedImages: true}\ntls: {mode: managed}\ncache: {warm: {fromPods: true}}\ncontroller: {podLogs: true, evictFailed: true}\n",
     );
@@ -142,7 +142,7 @@ async fn profile_without_an_entry_is_reported() {
 
 #[tokio::test]
 async fn missing_rights_are_no_faults() {
-    let all = [
+    let paths = [
         "/version",
         NAMESPACES,
         SERVICE,
@@ -156,16 +156,16 @@ async fn missing_rights_are_no_faults() {
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         "/api/v1/namespaces/team/pods",
     ];
-    for path in all {
+    for path in paths {
         let mut cluster = TestCluster::healthy();
         cluster.config("credentials: {pullSecrets: true}\n");
         cluster.forbidden.push(path);
         let findings = cluster.examine(None).await;
         assert!(failed(&findings).is_empty(), "{path}: {:#?}", findings.0);
-        let noted = |finding: &Finding| {
+        let is_noted = |finding: &Finding| {
             finding.status == Status::Unknown && finding.message.contains("forbidden")
         };
-        assert!(findings.0.iter().any(noted), "{path}: {:#?}", findings.0);
+        assert!(findings.0.iter().any(is_noted), "{path}: {:#?}", findings.0);
     }
 }
 
@@ -173,8 +173,8 @@ async fn missing_rights_are_no_faults() {
 async fn unreadable_objects_are_named() {
     for path in [NODES, NODE_POOLS, NAMESPACES, PODS] {
         let mut cluster = TestCluster::healthy();
-        let odd = json!({"metadata": {"name": "odd", "labels": 7}});
-        cluster.at(path).as_array_mut().unwrap().push(odd);
+        let unreadable = json!({"metadata": {"name": "odd", "labels": 7}});
+        cluster.at(path).as_array_mut().unwrap().push(unreadable);
         let findings = cluster.examine(None).await;
         assert!(failed(&findings).is_empty(), "{path}: {:#?}", findings.0);
         let unread = findings
@@ -191,7 +191,7 @@ async fn unreadable_objects_are_named() {
 #[tokio::test]
 async fn dry_run_refused_by_others_proves_nothing() {
     let mut cluster = TestCluster::healthy();
-    cluster.call = Call::IsRefusedElsewhere;
+    cluster.call = Call::IsRefusedByAPolicy;
     let findings = cluster.examine(None).await;
     assert_eq!(findings.verdict(), Verdict::Unproven);
     let dry_run = findings
@@ -224,7 +224,7 @@ async fn namespace_limits_checks_to_webhooks_that_select_it() {
                 .all(|finding| finding.message.contains("selects namespace closed")),
             "{failed:#?}"
         );
-        // No message concerns namespaces that were not read.
+        // A message about namespaces says that it covers only those that were read.
         for finding in findings
             .0
             .iter()
@@ -293,7 +293,7 @@ async fn registry_faults_are_read_from_metrics() {
         "tolerarch_registry_failing{registry=\"docker.io\"} 0\n".to_owned(),
         "tolerarch_registry_failing{registry=\"registry.k8s.io\"} 1\n".to_owned(),
         "tolerarch_registry_failing{registry=\"quay.io\"} 1\n".to_owned(),
-        // The registry was unreachable for a moment.
+        // docker.io was unreachable only for a moment.
         request("docker.io", "2xx", 3),
         request("docker.io", "unreachable", 7),
         request("docker.io", "4xx", 2),
@@ -401,7 +401,7 @@ async fn every_installation_is_checked() {
 }
 
 #[tokio::test]
-async fn entries_for_templates_are_not_checked_as_for_pods() {
+async fn template_entries_skip_the_checks_of_pod_entries() {
     let mut cluster = TestCluster::healthy();
     for (group, resource) in [("apps", "daemonsets"), ("", "podtemplates")] {
         let mut entry = cluster.webhook().clone();
@@ -494,9 +494,9 @@ async fn faults_of_the_controller_are_reported() {
             "manifests/node-taints",
         ),
     ];
-    for (broken, message, fix) in cases {
+    for (break_cluster, message, fix) in cases {
         let mut cluster = TestCluster::healthy().with_controller();
-        broken(&mut cluster);
+        break_cluster(&mut cluster);
         let findings = cluster.examine(None).await;
         let failed = failed(&findings);
         assert_eq!(failed.len(), 1, "{failed:#?}");
@@ -506,7 +506,10 @@ async fn faults_of_the_controller_are_reported() {
             "{failed:#?}"
         );
     }
-    // Without a controller there are no checks of it.
+}
+
+#[tokio::test]
+async fn missing_controller_is_not_checked() {
     let findings = TestCluster::healthy().examine(None).await;
     assert!(
         findings
@@ -514,7 +517,10 @@ async fn faults_of_the_controller_are_reported() {
             .iter()
             .all(|finding| finding.check != "controller")
     );
-    // A feature that is off needs no right.
+}
+
+#[tokio::test]
+async fn disabled_feature_of_the_controller_needs_no_right() {
     let mut cluster = TestCluster::healthy().with_controller();
     cluster.config("controller: {repair: false, events: false}\n");
     cluster.allowed = |namespace| namespace == "tolerarch";
@@ -550,7 +556,7 @@ async fn unproven_state_is_not_ok() {
     let cases: [(&str, Change); 4] = [
         ("components", |cluster| {
             *cluster.at(READYZ) = "no right".into();
-            cluster.ready = 403;
+            cluster.readyz_status = 403;
         }),
         ("mode", |cluster| {
             let now = tolerarch_kubernetes::cluster::micro_time();
@@ -572,20 +578,20 @@ async fn unproven_state_is_not_ok() {
         cluster.allowed = |_| false;
         change(&mut cluster);
         let findings = cluster.examine(None).await;
-        let ticks: Vec<_> = findings
+        let of_check: Vec<_> = findings
             .0
             .iter()
             .filter(|finding| finding.check == check)
             .collect();
         assert!(
-            ticks
+            of_check
                 .iter()
                 .any(|finding| finding.status == Status::Unknown),
-            "{ticks:#?}"
+            "{of_check:#?}"
         );
         assert!(
-            ticks.iter().all(|finding| finding.status != Status::Ok),
-            "{ticks:#?}"
+            of_check.iter().all(|finding| finding.status != Status::Ok),
+            "{of_check:#?}"
         );
     }
 }
@@ -629,7 +635,7 @@ async fn namespace_check_ignores_entries_of_other_profiles() {
 
 #[tokio::test]
 async fn configuration_is_read_from_the_installation() {
-    let (installed, paths) = TestCluster::healthy().configured().await;
+    let (installed, paths) = TestCluster::healthy().read_configuration().await;
     let installed = installed.unwrap();
     assert_eq!(installed.source, "ConfigMap tolerarch/tolerarch");
     assert_eq!(installed.text, "mode: enforce\n");
@@ -637,7 +643,7 @@ async fn configuration_is_read_from_the_installation() {
     assert_eq!(paths, [WEBHOOKS, SERVICE, PODS, CONFIG]);
     let mut cluster = TestCluster::healthy();
     cluster.forbidden.push(PODS);
-    let why = cluster.configured().await.0.err().unwrap();
+    let why = cluster.read_configuration().await.0.err().unwrap();
     let expected = "the Pods of Service tolerarch/tolerarch cannot be read: ";
     assert!(
         matches!(&why, Unconfigured::Unread(why) if why.starts_with(expected)),
@@ -645,16 +651,16 @@ async fn configuration_is_read_from_the_installation() {
     );
     let mut cluster = TestCluster::healthy();
     cluster.objects.remove(CONFIG);
-    let why = cluster.configured().await.0.err().unwrap();
+    let why = cluster.read_configuration().await.0.err().unwrap();
     assert!(
         matches!(&why, Unconfigured::Absent(why) if why.contains("(404)")),
         "{why:?}"
     );
-    // Without a Pod the Deployment shows the ConfigMap.
+    // If there is no Pod, the Deployment names the ConfigMap.
     let mut cluster = TestCluster::healthy();
     *cluster.at(PODS) = json!([]);
     cluster.forbidden.push(DEPLOYMENTS);
-    let why = cluster.configured().await.0.err().unwrap();
+    let why = cluster.read_configuration().await.0.err().unwrap();
     assert!(
         matches!(&why, Unconfigured::Unread(why) if why.starts_with("the Deployments")),
         "{why:?}"
@@ -683,7 +689,7 @@ async fn pod_environment_overrides_the_config_map() {
     let mut cluster = TestCluster::healthy();
     cluster.at(PODS)[0]["spec"]["containers"][0]["env"] =
         json!([{"name": "TOLERARCH_MODE", "value": "observe"}, {"name": "OTHER", "value": "x"}]);
-    let other = TestCluster {
+    let same_cluster = TestCluster {
         objects: cluster.objects.clone(),
         ..TestCluster::healthy()
     };
@@ -691,7 +697,7 @@ async fn pod_environment_overrides_the_config_map() {
         source,
         environment,
         ..
-    } = other.configured().await.0.unwrap();
+    } = same_cluster.read_configuration().await.0.unwrap();
     assert_eq!(
         source,
         "ConfigMap tolerarch/tolerarch with the environment of its Pods"
@@ -735,25 +741,25 @@ async fn ca_bundle_with_a_failed_dry_run_is_unknown() {
         ));
     cluster.webhook()["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "team"}});
-    cluster.refusing = Some("/api/v1/namespaces/trial/pods");
-    // Without the numbers of calls, a missing answer counts as a failed call.
+    cluster.failing_path = Some("/api/v1/namespaces/trial/pods");
+    // Without the API server's metrics, a missing answer counts as a failed call.
     cluster.forbidden.push("/metrics");
     let findings = cluster.examine(None).await;
-    let of = |check: &str| {
-        let all = findings.0.iter().filter(|finding| finding.check == check);
-        all.map(|finding| finding.status).collect::<Vec<_>>()
+    let statuses = |check: &str| {
+        let of_check = findings.0.iter().filter(|finding| finding.check == check);
+        of_check.map(|finding| finding.status).collect::<Vec<_>>()
     };
     assert_eq!(
-        of("dry-run"),
+        statuses("dry-run"),
         [Status::Ok, Status::Failed],
         "{:#?}",
         findings.0
     );
-    assert_eq!(of("ca-bundle"), [Status::Unknown]);
+    assert_eq!(statuses("ca-bundle"), [Status::Unknown]);
 }
 
 #[tokio::test]
-async fn configuration_is_read_from_deployment_without_pods() {
+async fn deployment_names_the_configuration_if_no_pod_exists() {
     for (app, is_selected) in [("tolerarch", true), ("other", false)] {
         let mut cluster = TestCluster::healthy();
         let template = json!({"spec": cluster.at(PODS)[0]["spec"].clone()});
@@ -764,7 +770,7 @@ async fn configuration_is_read_from_deployment_without_pods() {
             .objects
             .insert(DEPLOYMENTS.to_owned(), json!([deployment]));
         *cluster.at(PODS) = json!([]);
-        let installed = cluster.configured().await.0;
+        let installed = cluster.read_configuration().await.0;
         assert_eq!(
             installed.is_ok_and(|installed| installed.text == "mode: enforce\n"),
             is_selected,

@@ -1,4 +1,4 @@
-//! Each fault in an installation that is healthy otherwise.
+//! Installations that are healthy but for one fault, and the findings that report it.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ use testregistry::Pki;
 
 use super::world::{
     Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS,
-    READYZ, SERVICE, SLICES, TestCluster, WEBHOOKS, node, node_pool, our_taint, stored,
+    READYZ, SERVICE, SLICES, TestCluster, WEBHOOKS, node, node_pool, pool_taints, stored_pod,
 };
 use super::{Finding, Status, failed};
 
@@ -16,7 +16,7 @@ type Break = fn(&mut TestCluster);
 type Expected = (&'static str, &'static str, &'static str);
 
 /// Makes the webhook's Pod unavailable, with all visible consequences.
-fn unavailable(cluster: &mut TestCluster, status: &Value) {
+fn make_unavailable(cluster: &mut TestCluster, status: &Value) {
     cluster.at(PODS)[0]["status"] = status.clone();
     *cluster.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
     cluster.webhook()["clientConfig"]["caBundle"] = Value::Null;
@@ -35,13 +35,13 @@ fn deployment(component: &str) -> Value {
     })
 }
 
-/// Replaces Karpenter by a cluster-autoscaler with this command and these priorities, and a node group for each node,
-/// `plain` and `arm`.
-fn with_cluster_autoscaler(cluster: &mut TestCluster, words: &[&str], priorities: Option<&str>) {
+/// Replaces Karpenter by a cluster-autoscaler with this command and these priorities. Its node groups `plain` and `arm`
+/// have a node each.
+fn with_cluster_autoscaler(cluster: &mut TestCluster, command: &[&str], priorities: Option<&str>) {
     cluster.objects.remove(NODE_POOLS);
     *cluster.at(NODES) = json!([
         node("plain-1", "amd64", &json!([])),
-        node("arm-1", "arm64", &our_taint()),
+        node("arm-1", "arm64", &pool_taints()),
     ]);
     let groups = ["plain", "arm"].map(|name| json!({"name": name, "health": {"maxSize": 9}}));
     let status = json!({"autoscalerStatus": "Running", "nodeGroups": groups}).to_string();
@@ -49,7 +49,7 @@ fn with_cluster_autoscaler(cluster: &mut TestCluster, words: &[&str], priorities
         "metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"},
         "data": {"status": status},
     });
-    let container = json!({"name": "a", "image": "example.com/a:1", "command": words});
+    let container = json!({"name": "a", "image": "example.com/a:1", "command": command});
     let deployment =
         json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
     let mut insert = |path: &str, object: Value| cluster.objects.insert(path.to_owned(), object);
@@ -64,25 +64,27 @@ fn with_cluster_autoscaler(cluster: &mut TestCluster, words: &[&str], priorities
     }
 }
 
-/// The right choice is reported, and what a pool scaled to zero hides is no fault.
 #[tokio::test]
 async fn autoscaler_that_takes_the_pool_first_is_ok() {
-    let words = ["cluster-autoscaler", "--expander=priority,least-waste"];
-    let first = Some("{100: [arm], 10: ['.*']}");
+    let command = ["cluster-autoscaler", "--expander=priority,least-waste"];
     let mut cluster = TestCluster::healthy();
-    with_cluster_autoscaler(&mut cluster, &words, first);
+    with_cluster_autoscaler(&mut cluster, &command, Some("{100: [arm], 10: ['.*']}"));
     let findings = cluster.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
-    let right = "pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)";
+    let expected = "pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)";
     assert!(
         findings
             .0
             .iter()
-            .any(|finding| finding.message == right && finding.status == Status::Ok)
+            .any(|finding| finding.message == expected && finding.status == Status::Ok)
     );
+}
 
+#[tokio::test]
+async fn empty_node_group_of_the_pool_is_unknown() {
+    let command = ["cluster-autoscaler", "--expander=priority,least-waste"];
     let mut cluster = TestCluster::healthy();
-    with_cluster_autoscaler(&mut cluster, &words, first);
+    with_cluster_autoscaler(&mut cluster, &command, Some("{100: [arm], 10: ['.*']}"));
     *cluster.at(NODES) = json!([node("plain-1", "amd64", &json!([]))]);
     let findings = cluster.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
@@ -100,13 +102,13 @@ async fn autoscaler_that_takes_the_pool_first_is_ok() {
     }
 }
 
-/// A group that is scaled to zero may have another architecture than all existing nodes.
+/// A group that is scaled to zero may have an architecture that no existing node has.
 #[tokio::test]
 async fn empty_node_groups_hide_platforms_from_discovery() {
-    let words = ["cluster-autoscaler", "--expander=priority"];
+    let command = ["cluster-autoscaler", "--expander=priority"];
     for (platforms, is_named) in [("discovered", true), ("[linux/amd64, linux/arm64]", false)] {
         let mut cluster = TestCluster::healthy();
-        with_cluster_autoscaler(&mut cluster, &words, Some("{100: [arm], 10: ['.*']}"));
+        with_cluster_autoscaler(&mut cluster, &command, Some("{100: [arm], 10: ['.*']}"));
         cluster.config(&format!(
             "discover: {{nodes: true}}\nplacement: {{require: affinity, platforms: {platforms}}}\n"
         ));
@@ -138,18 +140,18 @@ async fn table_begins_with_a_fault() {
 
 /// Examines the installation with each fault, and compares the failed checks.
 async fn assert_faults(cases: &[(&str, Break, &[Expected])]) {
-    for (what, make, expected) in cases {
+    for (fault, break_cluster, expected) in cases {
         let mut cluster = TestCluster::healthy();
-        make(&mut cluster);
+        break_cluster(&mut cluster);
         let findings = cluster.examine(None).await;
         let failed = failed(&findings);
-        assert_eq!(failed.len(), expected.len(), "{what}: {:#?}", findings.0);
+        assert_eq!(failed.len(), expected.len(), "{fault}: {:#?}", findings.0);
         for (finding, (check, message, fix)) in failed.iter().zip(*expected) {
-            assert_eq!(finding.check, *check, "{what}: {finding:#?}");
-            assert!(finding.message.contains(message), "{what}: {finding:#?}");
-            assert!(finding.fix.contains(fix), "{what}: {finding:#?}");
+            assert_eq!(finding.check, *check, "{fault}: {finding:#?}");
+            assert!(finding.message.contains(message), "{fault}: {finding:#?}");
+            assert!(finding.fix.contains(fix), "{fault}: {finding:#?}");
         }
-        assert_eq!(findings.json()["healthy"], false, "{what}");
+        assert_eq!(findings.json()["healthy"], false, "{fault}");
     }
 }
 
@@ -168,7 +170,7 @@ async fn faults_of_certificates_and_components_are_reported() {
             ],
         ),
         (
-            "the caBundle is another CA's",
+            "the caBundle belongs to another CA",
             |cluster| {
                 cluster.webhook()["clientConfig"]["caBundle"] =
                     BASE64_STANDARD.encode(Pki::new().ca_pem()).into();
@@ -185,7 +187,7 @@ async fn faults_of_certificates_and_components_are_reported() {
             &[("ca-bundle", "holds no certificate", "cainjector")],
         ),
         (
-            "a leaf has expired",
+            "the webhook's certificate has expired",
             |cluster| {
                 *cluster.at(READYZ) =
                     json!("[-]certificate failed: it has expired\nreadyz check passed\n");
@@ -199,7 +201,7 @@ async fn faults_of_certificates_and_components_are_reported() {
             )],
         ),
         (
-            "a leaf is for another name",
+            "the webhook's certificate is for another name",
             |cluster| {
                 *cluster.at(READYZ) = json!(
                     "[-]certificate failed: it is not for the name in tls.serverName\nreadyz check passed\n"
@@ -225,11 +227,11 @@ async fn faults_of_certificates_and_components_are_reported() {
             )],
         ),
         (
-            "a component has failed, without which it is not ready",
+            "a component that readiness requires has failed",
             |cluster| {
                 *cluster.at(READYZ) =
                     json!("[-]certificate failed: there is none yet\nreadyz check failed\n");
-                cluster.ready = 503;
+                cluster.readyz_status = 503;
             },
             &[(
                 "certificate",
@@ -247,7 +249,7 @@ async fn faults_of_the_pods_are_reported() {
         (
             "the image cannot be pulled",
             |cluster| {
-                unavailable(
+                make_unavailable(
                     cluster,
                     &json!({"containerStatuses": [{"state": {"waiting":
                     {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]}),
@@ -268,7 +270,7 @@ async fn faults_of_the_pods_are_reported() {
             "no node has room",
             |cluster| {
                 let condition = json!({"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"});
-                unavailable(cluster, &json!({"conditions": [condition]}));
+                make_unavailable(cluster, &json!({"conditions": [condition]}));
             },
             &[
                 (
@@ -284,7 +286,7 @@ async fn faults_of_the_pods_are_reported() {
         (
             "the Pods crash",
             |cluster| {
-                unavailable(
+                make_unavailable(
                     cluster,
                     &json!({"containerStatuses": [{
                         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -346,7 +348,7 @@ async fn faults_of_the_service_are_reported() {
             )],
         ),
         (
-            "the Service leads to a port that no Pod has, and a kept connection still answers",
+            "no Pod listens at the Service's port, but an open connection still answers",
             |cluster| cluster.at(SLICES)[0]["ports"] = json!([{"port": 9999}, {"port": 8080}]),
             &[(
                 "endpoints",
@@ -368,7 +370,7 @@ async fn faults_of_the_service_are_reported() {
             &[("service", "calls port 443", "clientConfig.service.port")],
         ),
         (
-            "a black hole between the API server and the webhook",
+            "the network drops the API server's calls",
             |cluster| cluster.call = Call::HangsUntilTheTimeout,
             &[("dry-run", "waited 5 s", "firewall")],
         ),
@@ -380,7 +382,7 @@ async fn faults_of_the_service_are_reported() {
                 cluster
                     .objects
                     .insert(path.into(), json!("connection refused"));
-                cluster.proxied = 503;
+                cluster.proxy_status = 503;
             },
             &[(
                 "dry-run",
@@ -396,7 +398,7 @@ async fn faults_of_the_service_are_reported() {
 async fn faults_of_selectors_are_reported() {
     assert_faults(&[
         (
-            "the selector excludes everything",
+            "the selector excludes every namespace",
             |cluster| cluster.webhook()["namespaceSelector"] = json!({"matchLabels": {"team": "none"}}),
             &[(
                 "scope",
@@ -405,7 +407,7 @@ async fn faults_of_selectors_are_reported() {
             )],
         ),
         (
-            "no Pod can have the labels",
+            "the object selector contradicts itself",
             |cluster| {
                 cluster.webhook()["objectSelector"] = json!({
                     "matchLabels": {"a": "b"},
@@ -415,12 +417,12 @@ async fn faults_of_selectors_are_reported() {
             &[("scope", "contradicts itself", "objectSelector")],
         ),
         (
-            "no Pod has the labels",
+            "no existing Pod has the labels",
             |cluster| {
                 cluster.webhook()["objectSelector"]["matchLabels"] = json!({"team": "none"});
                 let pods = json!([
-                    stored("team", &json!({"app": "a"})),
-                    stored("kube-system", &json!({"team": "none"}))
+                    stored_pod("team", &json!({"app": "a"})),
+                    stored_pod("kube-system", &json!({"team": "none"}))
                 ]);
                 cluster.objects.insert(EVERY_POD.into(), pods);
             },
@@ -443,7 +445,7 @@ async fn faults_of_selectors_are_reported() {
             )],
         ),
         (
-            "a condition that always fails",
+            "a matchCondition always fails",
             |cluster| {
                 cluster.webhook()["matchConditions"] =
                     json!([{"name": "team", "expression": "namespaceObject.metadata.name == 'a'"}]);
@@ -455,7 +457,7 @@ async fn faults_of_selectors_are_reported() {
             )],
         ),
         (
-            "it is not called",
+            "the webhook is not called",
             |cluster| {
                 cluster.call = Call::IsNotMade;
                 cluster.webhook()["matchConditions"] =
@@ -475,7 +477,7 @@ async fn faults_of_selectors_are_reported() {
 async fn faults_of_webhooks_are_reported() {
     assert_faults(&[
         (
-            "the path is another one",
+            "the webhook's path is wrong",
             |cluster| {
                 cluster.webhook()["clientConfig"]["service"]["path"] = "/other".into();
                 cluster.call = Call::Fails;
@@ -520,12 +522,12 @@ async fn faults_of_webhooks_are_reported() {
             ],
         ),
         (
-            "it comes before an injector and is not called again",
+            "the webhook comes before an injector and is not called again",
             |cluster| cluster.webhook()["reinvocationPolicy"] = "Never".into(),
             &[("order", "zzz-injector may add containers", "IfNeeded")],
         ),
         (
-            "a profile has no entry",
+            "an entry calls a profile that does not exist",
             |cluster| {
                 cluster.webhook()["namespaceSelector"]["matchExpressions"][1] = json!({"key": "tolerarch.io/profile", "operator": "NotIn", "values": ["batch"]});
                 let mut entry = cluster.webhook().clone();
@@ -558,12 +560,12 @@ async fn faults_of_webhooks_are_reported() {
             )],
         ),
         (
-            "Pods would fail with it",
+            "the failure policy is Fail",
             |cluster| cluster.webhook()["failurePolicy"] = "Fail".into(),
             &[("webhook", "failurePolicy Fail", "Ignore")],
         ),
         (
-            "no time for lookups",
+            "the timeout leaves no time for lookups",
             |cluster| cluster.webhook()["timeoutSeconds"] = 1.into(),
             &[("webhook", "timeoutSeconds 1: that leaves no time", "5")],
         ),
@@ -603,7 +605,7 @@ async fn faults_of_pools_are_reported() {
         (
             "the pool has another taint as well",
             |cluster| {
-                let taints = json!([our_taint()[0], {"key": "gpu", "effect": "NoSchedule"}]);
+                let taints = json!([pool_taints()[0], {"key": "gpu", "effect": "NoSchedule"}]);
                 *cluster.at(NODES) = json!([node("arm", "arm64", &taints)]);
                 cluster.objects.remove(NODE_POOLS);
             },
@@ -615,7 +617,7 @@ async fn faults_of_pools_are_reported() {
         ),
         (
             "the pool has nodes of another architecture",
-            |cluster| *cluster.at(NODES) = json!([node("big", "s390x", &our_taint())]),
+            |cluster| *cluster.at(NODES) = json!([node("big", "s390x", &pool_taints())]),
             &[(
                 "pools",
                 "opens nodes with linux/s390x, which its platforms do not name",
@@ -641,7 +643,7 @@ async fn faults_of_pools_are_reported() {
             |cluster| {
                 *cluster.at(NODE_POOLS) = json!([
                     node_pool("default", 10, &json!([])),
-                    node_pool("multi-arch", 1, &our_taint())
+                    node_pool("multi-arch", 1, &pool_taints())
                 ]);
             },
             &[(
@@ -655,7 +657,7 @@ async fn faults_of_pools_are_reported() {
             |cluster| {
                 *cluster.at(NODE_POOLS) = json!([
                     node_pool("spot", 0, &json!([])),
-                    node_pool("arm", 0, &our_taint())
+                    node_pool("arm", 0, &pool_taints())
                 ]);
             },
             &[(
@@ -698,8 +700,8 @@ async fn faults_of_an_autoscaler_are_reported() {
         (
             "the priorities of the cluster-autoscaler put another group first",
             |cluster| {
-                let words = ["cluster-autoscaler", "--expander=priority"];
-                with_cluster_autoscaler(cluster, &words, Some("{10: [arm], 50: [plain]}"));
+                let command = ["cluster-autoscaler", "--expander=priority"];
+                with_cluster_autoscaler(cluster, &command, Some("{10: [arm], 50: [plain]}"));
             },
             &[(
                 "pools",
@@ -710,12 +712,12 @@ async fn faults_of_an_autoscaler_are_reported() {
         (
             "the cluster-autoscaler ignores the pool's taint",
             |cluster| {
-                let words = [
+                let command = [
                     "cluster-autoscaler",
                     "--expander=priority",
                     "--startup-taint=tolerarch.io/multi-arch",
                 ];
-                with_cluster_autoscaler(cluster, &words, Some("{50: [arm]}"));
+                with_cluster_autoscaler(cluster, &command, Some("{50: [arm]}"));
             },
             &[(
                 "pools",
@@ -726,8 +728,8 @@ async fn faults_of_an_autoscaler_are_reported() {
         (
             "the priorities of the cluster-autoscaler name no group of the pool",
             |cluster| {
-                let words = ["cluster-autoscaler", "--expander=priority"];
-                with_cluster_autoscaler(cluster, &words, Some("{50: [plain]}"));
+                let command = ["cluster-autoscaler", "--expander=priority"];
+                with_cluster_autoscaler(cluster, &command, Some("{50: [plain]}"));
             },
             &[(
                 "pools",
@@ -775,10 +777,10 @@ async fn faults_of_rights_are_reported() {
             )],
         ),
         (
-            "the webhook may do what the issuer does",
+            "the webhook has the issuer's rights",
             |cluster| {
                 cluster.config("tls: {mode: managed}\n");
-                cluster.excess = true;
+                cluster.webhook_has_issuer_rights = true;
             },
             &[(
                 "rights",
@@ -799,9 +801,9 @@ async fn faults_of_rights_are_reported() {
             )],
         ),
         (
-            "PodTolerationRestriction",
+            "PodTolerationRestriction refuses the toleration",
             |cluster| {
-                cluster.restricted = true;
+                cluster.refuses_toleration = true;
                 cluster.at(NAMESPACES)[1]["metadata"]["annotations"] = json!({
                     "scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]",
                 });
@@ -816,7 +818,7 @@ async fn faults_of_rights_are_reported() {
 async fn faults_of_other_processes_are_reported() {
     assert_faults(&[
         (
-            "nothing issues certificates",
+            "no Pod issues certificates",
             |cluster| {
                 cluster.config("tls: {mode: managed}\n");
                 *cluster.at(ISSUERS) = json!([]);
@@ -828,7 +830,7 @@ async fn faults_of_other_processes_are_reported() {
             )],
         ),
         (
-            "what issues certificates has no replica",
+            "the Deployment that issues certificates has no replica",
             |cluster| {
                 cluster.config("tls: {mode: managed}\n");
                 *cluster.at(ISSUERS) = json!([]);
@@ -865,7 +867,7 @@ async fn faults_of_other_processes_are_reported() {
 async fn faults_of_versions_and_configuration_are_reported() {
     assert_faults(&[
         (
-            "an old version, by its metrics",
+            "the metrics show an old version",
             |cluster| {
                 let metrics = cluster.at(POD_METRICS).as_str().unwrap().to_owned();
                 *cluster.at(POD_METRICS) =
@@ -878,8 +880,8 @@ async fn faults_of_versions_and_configuration_are_reported() {
             )],
         ),
         (
-            "an old version, by its answer",
-            |cluster| cluster.call = Call::AnswersOtherwise,
+            "the answer lacks the warning of this version",
+            |cluster| cluster.call = Call::AnswersWithoutWarning,
             &[(
                 "dry-run",
                 "not answer as tolerarch of this version",
@@ -887,12 +889,12 @@ async fn faults_of_versions_and_configuration_are_reported() {
             )],
         ),
         (
-            "an old cluster",
+            "Kubernetes is too old",
             |cluster| *cluster.at("/version") = json!({"minor": "29", "gitVersion": "v1.29.3"}),
             &[("version", "Kubernetes v1.29.3 is too old", "1.30")],
         ),
         (
-            "a configuration with faults",
+            "the configuration is not valid",
             |cluster| cluster.config("mode: enforced\n"),
             &[(
                 "configuration",
@@ -917,8 +919,8 @@ async fn unproven_checks_are_unknown() {
         ),
         (
             |cluster| {
-                let foreign = BASE64_STANDARD.encode(Pki::new().ca_pem());
-                cluster.webhook()["clientConfig"]["caBundle"] = foreign.into();
+                let other_ca = BASE64_STANDARD.encode(Pki::new().ca_pem());
+                cluster.webhook()["clientConfig"]["caBundle"] = other_ca.into();
                 cluster.call = Call::Fails;
             },
             &[("ca-bundle", "no dry run shows that it is the right one")][..],
@@ -940,9 +942,9 @@ async fn unproven_checks_are_unknown() {
             ],
         ),
     ];
-    for (make, expected) in cases {
+    for (break_cluster, expected) in cases {
         let mut cluster = TestCluster::healthy();
-        make(&mut cluster);
+        break_cluster(&mut cluster);
         let findings = cluster.examine(None).await;
         for (check, message) in expected {
             let matching: Vec<_> = findings

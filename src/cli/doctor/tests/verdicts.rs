@@ -1,4 +1,4 @@
-//! What is a fault, what is only a note, and what proves that the installation works.
+//! Findings that are faults, findings that are only notes, and what proves that the installation works.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -8,27 +8,27 @@ use super::super::findings::{Finding, Status, Verdict};
 use super::failed;
 use super::world::{
     CONFIG, Call, EVERY_POD, NAMESPACES, POD_METRICS, PODS, TestCluster, WEBHOOKS, namespace,
-    stored,
+    stored_pod,
 };
 
 #[tokio::test]
 async fn dry_run_is_tried_if_webhooks_are_unreadable() {
-    for unread in [&[WEBHOOKS][..], &[NAMESPACES], &[WEBHOOKS, NAMESPACES]] {
+    for forbidden in [&[WEBHOOKS][..], &[NAMESPACES], &[WEBHOOKS, NAMESPACES]] {
         for (call, only, expected) in [
             (Call::Answers, None, Verdict::Healthy),
             (Call::Answers, Some("team"), Verdict::Healthy),
-            (Call::IsRefusedElsewhere, None, Verdict::Unproven),
+            (Call::IsRefusedByAPolicy, None, Verdict::Unproven),
             (Call::IsNotMade, None, Verdict::Unproven),
             (Call::IsNotMade, Some("team"), Verdict::Failed),
         ] {
             let mut cluster = TestCluster::healthy();
             cluster.call = call;
-            cluster.forbidden = unread.to_vec();
+            cluster.forbidden = forbidden.to_vec();
             let findings = cluster.examine(only).await;
             assert_eq!(
                 findings.verdict(),
                 expected,
-                "{unread:?} {only:?}: {:#?}",
+                "{forbidden:?} {only:?}: {:#?}",
                 findings.0
             );
         }
@@ -51,7 +51,7 @@ async fn object_selectors_are_checked_against_pods() {
     ];
     cluster.objects.insert(
         EVERY_POD.into(),
-        json!(pods.map(|labels| stored("team", &labels))),
+        json!(pods.map(|labels| stored_pod("team", &labels))),
     );
     let findings = cluster.examine(None).await;
     assert_eq!(findings.verdict(), Verdict::Healthy, "{:#?}", findings.0);
@@ -65,7 +65,7 @@ async fn object_selectors_are_checked_against_pods() {
 }
 
 #[tokio::test]
-async fn pull_secret_rights_are_needed_only_where_pods_have_some() {
+async fn pull_secret_rights_matter_only_if_pods_name_secrets() {
     for (secrets, expected) in [
         (json!(null), Verdict::Healthy),
         (json!([{"name": "pull"}]), Verdict::Failed),
@@ -73,7 +73,7 @@ async fn pull_secret_rights_are_needed_only_where_pods_have_some() {
         let mut cluster = TestCluster::healthy();
         cluster.config("credentials: {pullSecrets: true}\n");
         cluster.allowed = |_| false;
-        let mut pod = stored("team", &json!({}));
+        let mut pod = stored_pod("team", &json!({}));
         pod["spec"]["imagePullSecrets"] = secrets;
         cluster
             .objects
@@ -86,7 +86,7 @@ async fn pull_secret_rights_are_needed_only_where_pods_have_some() {
     }
 }
 
-/// The same happens at a first start, or while other Pods serve.
+/// A Pod waits for its certificate at a first start, and beside Pods that serve already.
 #[tokio::test]
 async fn pod_waiting_for_its_certificate_is_no_fault() {
     let mut cluster = TestCluster::healthy();
@@ -138,28 +138,38 @@ async fn observe_mode_is_reported() {
 #[tokio::test]
 async fn recent_configuration_change_is_reported() {
     let ago = |seconds| (Timestamp::now() - SignedDuration::from_secs(seconds)).to_string();
-    for (changed, started, is_said) in [(30, 60, true), (30, 10, false), (180, 600, false)] {
+    for (changed, started, is_reported) in [(30, 60, true), (30, 10, false), (180, 600, false)] {
         let mut cluster = TestCluster::healthy();
         cluster.at(CONFIG)["metadata"] =
             json!({"managedFields": [{"time": ago(9000)}, {"time": ago(changed)}]});
         cluster.at(PODS)[0]["status"] = json!({"startTime": ago(started)});
         let TestCluster { objects, .. } = &cluster;
-        let other = TestCluster {
+        let same_cluster = TestCluster {
             objects: objects.clone(),
             ..TestCluster::healthy()
         };
         assert_eq!(
-            other.configured().await.0.unwrap().change.is_some(),
-            is_said
+            same_cluster
+                .read_configuration()
+                .await
+                .0
+                .unwrap()
+                .change
+                .is_some(),
+            is_reported
         );
         let findings = cluster.examine(None).await;
-        let said = findings.0.iter().any(|finding| {
+        let has_report = findings.0.iter().any(|finding| {
             finding.status == Status::Unknown
                 && finding
                     .message
                     .contains("ConfigMap tolerarch/tolerarch was changed 3")
         });
-        assert_eq!(said, is_said, "{changed} {started}: {:#?}", findings.0);
+        assert_eq!(
+            has_report, is_reported,
+            "{changed} {started}: {:#?}",
+            findings.0
+        );
     }
 }
 
@@ -220,7 +230,7 @@ async fn webhooks_of_one_service_are_tried_once() {
         .unwrap()
         .push(entry);
     let findings = cluster.examine(None).await;
-    let of = |check: &str| {
+    let with_check = |check: &str| {
         findings
             .0
             .iter()
@@ -228,10 +238,10 @@ async fn webhooks_of_one_service_are_tried_once() {
             .collect::<Vec<_>>()
     };
     for check in ["webhook", "order", "ca-bundle", "dry-run"] {
-        assert_eq!(of(check).len(), 1, "{:#?}", findings.0);
+        assert_eq!(with_check(check).len(), 1, "{:#?}", findings.0);
     }
     assert!(
-        of("order")[0]
+        with_check("order")[0]
             .message
             .ends_with("; so for zz-tolerarch/batch.pods.tolerarch.io")
     );
@@ -240,7 +250,7 @@ async fn webhooks_of_one_service_are_tried_once() {
 
 #[tokio::test]
 async fn namespace_labels_without_effect_are_reported() {
-    for (labels, ignored) in [
+    for (labels, expected) in [
         (
             json!({"tolerarch.io/mode": "observe"}),
             Some("the label tolerarch.io/mode=observe of team has no effect"),
@@ -258,12 +268,13 @@ async fn namespace_labels_without_effect_are_reported() {
     ] {
         for only in [None, Some("team")] {
             let mut cluster = TestCluster::healthy();
-            let named = json!({"key": "tolerarch.io/profile", "operator": "DoesNotExist"});
+            let without_profile =
+                json!({"key": "tolerarch.io/profile", "operator": "DoesNotExist"});
             if labels["tolerarch.io/profile"] == "batch" {
                 cluster.webhook()["namespaceSelector"] =
                     json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
             } else if labels["tolerarch.io/profile"].is_null() {
-                cluster.webhook()["namespaceSelector"]["matchExpressions"][0] = named;
+                cluster.webhook()["namespaceSelector"]["matchExpressions"][0] = without_profile;
             }
             cluster.at(NAMESPACES)[1] = namespace("team", &labels);
             cluster
@@ -274,10 +285,10 @@ async fn namespace_labels_without_effect_are_reported() {
                 .0
                 .iter()
                 .find(|finding| finding.message.contains("has no effect"));
-            assert_eq!(finding.is_some(), ignored.is_some(), "{:#?}", findings.0);
-            if let (Some(finding), Some(ignored)) = (finding, ignored) {
+            assert_eq!(finding.is_some(), expected.is_some(), "{:#?}", findings.0);
+            if let (Some(finding), Some(expected)) = (finding, expected) {
                 assert!(
-                    finding.message.contains(ignored) && finding.fix.contains("docs/placement.md"),
+                    finding.message.contains(expected) && finding.fix.contains("docs/placement.md"),
                     "{finding:?}"
                 );
                 assert_eq!(finding.status == Status::Failed, only.is_some());

@@ -24,33 +24,32 @@ const RULE: &str = r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions
 pub(super) enum Call {
     Answers,
     /// An answer without the warning that only tolerarch sends.
-    AnswersOtherwise,
+    AnswersWithoutWarning,
     Fails,
     HangsUntilTheTimeout,
     IsNotMade,
-    /// Another webhook refuses the Pod.
-    IsRefusedElsewhere,
+    /// A policy refuses the Pod.
+    IsRefusedByAPolicy,
 }
 
 /// A cluster with an installation, as its API server presents it.
 pub(super) struct TestCluster {
     /// Objects by path. Other paths are answered with 404.
     pub(super) objects: BTreeMap<String, Value>,
-    /// Paths that are forbidden.
     pub(super) forbidden: Vec<&'static str>,
     pub(super) call: Call,
-    /// Returns whether the service account has its rights in a namespace; empty for all namespaces.
+    /// Returns whether the service accounts have their rights in a namespace. An empty name stands for all namespaces.
     pub(super) allowed: fn(&str) -> bool,
-    /// True if the webhook's account has the rights of the one that issues certificates, too.
-    pub(super) excess: bool,
-    /// True if the namespace's whitelist makes the admission plugin refuse our toleration.
-    pub(super) restricted: bool,
-    /// Path of Pods for which calls of the webhook fail, whatever `call` says.
-    pub(super) refusing: Option<&'static str>,
+    /// True if the webhook's account also has the rights of the account that issues certificates.
+    pub(super) webhook_has_issuer_rights: bool,
+    /// True if the namespace's whitelist makes the admission plugin refuse the pool's toleration.
+    pub(super) refuses_toleration: bool,
+    /// Path of Pods for which calls of the webhook fail although `call` is `Answers`.
+    pub(super) failing_path: Option<&'static str>,
     /// Status of requests through the API server as a proxy to the Service.
-    pub(super) proxied: u16,
+    pub(super) proxy_status: u16,
     /// Status of `/readyz?verbose` of the webhook's Pod.
-    pub(super) ready: u16,
+    pub(super) readyz_status: u16,
 }
 
 pub(super) fn namespace(name: &str, labels: &Value) -> Value {
@@ -59,8 +58,8 @@ pub(super) fn namespace(name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-/// Makes a stored Pod.
-pub(super) fn stored(namespace: &str, labels: &Value) -> Value {
+/// Returns a Pod that the cluster has already.
+pub(super) fn stored_pod(namespace: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": "web", "namespace": namespace, "labels": labels}})
 }
 
@@ -73,7 +72,7 @@ pub(super) fn node_pool(name: &str, weight: u32, taints: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"weight": weight, "template": {"spec": {"taints": taints}}}})
 }
 
-pub(super) fn our_taint() -> Value {
+pub(super) fn pool_taints() -> Value {
     json!([{"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"}])
 }
 
@@ -178,14 +177,14 @@ impl TestCluster {
                 NODES,
                 json!([
                     node("plain", "amd64", &json!(null)),
-                    node("arm", "arm64", &our_taint())
+                    node("arm", "arm64", &pool_taints())
                 ]),
             ),
             (
                 NODE_POOLS,
                 json!([
                     node_pool("default", 0, &json!([])),
-                    node_pool("multi-arch", 1, &our_taint())
+                    node_pool("multi-arch", 1, &pool_taints())
                 ]),
             ),
             (
@@ -205,11 +204,11 @@ impl TestCluster {
             forbidden: Vec::new(),
             call: Call::Answers,
             allowed: |_| true,
-            excess: false,
-            restricted: false,
-            refusing: None,
-            proxied: 200,
-            ready: 200,
+            webhook_has_issuer_rights: false,
+            refuses_toleration: false,
+            failing_path: None,
+            proxy_status: 200,
+            readyz_status: 200,
         }
     }
 
@@ -226,9 +225,9 @@ impl TestCluster {
             }})
         };
         let binding = |resource: &str| json!({"spec": {"policyName": format!("fence-{resource}"), "validationActions": ["Deny"]}});
-        let both = ["nodes", "pods"];
-        let policies = json!(both.map(policy));
-        let bindings = json!(both.map(binding));
+        let resources = ["nodes", "pods"];
+        let policies = json!(resources.map(policy));
+        let bindings = json!(resources.map(binding));
         for (path, object) in [(LEASE, lease), (POLICIES, policies), (BINDINGS, bindings)] {
             self.objects.insert(path.to_owned(), object);
         }
@@ -248,12 +247,12 @@ impl TestCluster {
         *self.at(CONFIG) = json!({"data": {"config.yaml": text}});
     }
 
-    fn answer(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
+    fn answer(&self, webhook_calls: &AtomicUsize, asked: &Asked) -> Reply {
         if self.forbidden.contains(&asked.path.as_str()) {
             return Reply::refused(403, "forbidden to you");
         }
         if asked.path == "/metrics" {
-            return self.metrics(made);
+            return self.metrics(webhook_calls);
         }
         if asked.method == Method::GET {
             return self.get(asked);
@@ -267,12 +266,12 @@ impl TestCluster {
             asked.method,
             asked.path
         );
-        self.create(made, asked)
+        self.create(webhook_calls, asked)
     }
 
     /// Returns the API server's metrics.
-    fn metrics(&self, made: &AtomicUsize) -> Reply {
-        let calls = made.load(Ordering::SeqCst);
+    fn metrics(&self, webhook_calls: &AtomicUsize) -> Reply {
+        let calls = webhook_calls.load(Ordering::SeqCst);
         let (answered, failed) = match self.call {
             Call::IsNotMade => (0, 0),
             Call::Fails | Call::HangsUntilTheTimeout => (0, calls),
@@ -287,8 +286,8 @@ impl TestCluster {
 
     fn get(&self, asked: &Asked) -> Reply {
         let status = match &*asked.path {
-            path if path.contains("/services/https:") => self.proxied,
-            READYZ => self.ready,
+            path if path.contains("/services/https:") => self.proxy_status,
+            READYZ => self.readyz_status,
             _ => 200,
         };
         // The path of reviews accepts only POST.
@@ -334,13 +333,13 @@ impl TestCluster {
             || attribute("verb") == "patch"
                 && attribute("resource") == "mutatingwebhookconfigurations";
         let issuer = "system:serviceaccount:tolerarch:tolerarch-certificates";
-        let has_right = !needs_issuer || self.excess || spec["user"] == issuer;
+        let has_right = !needs_issuer || self.webhook_has_issuer_rights || spec["user"] == issuer;
         let is_allowed = has_right && (self.allowed)(attribute("namespace"));
         Reply::of(201, json!({"status": {"allowed": is_allowed}}))
     }
 
-    fn create(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
-        // A condition that excludes the Pods of Deployments has to exclude the dry-run Pod as well.
+    fn create(&self, webhook_calls: &AtomicUsize, asked: &Asked) -> Reply {
+        // The dry-run Pod looks like a Deployment's Pod, so that match conditions treat both alike.
         assert_eq!(
             asked.body["metadata"]["ownerReferences"][0]["kind"],
             "ReplicaSet"
@@ -348,16 +347,16 @@ impl TestCluster {
         let tolerates = asked.body["spec"]["tolerations"]
             .as_array()
             .is_some_and(|list| !list.is_empty());
-        if tolerates && self.restricted {
+        if tolerates && self.refuses_toleration {
             return Reply::refused(403, "pod tolerations conflict with its namespace whitelist");
         }
         let Some(mode) = asked.body["metadata"]["annotations"]["tolerarch.io/mode"].as_str() else {
             return Reply::of(201, asked.body.clone());
         };
-        made.fetch_add(1, Ordering::SeqCst);
+        webhook_calls.fetch_add(1, Ordering::SeqCst);
         let created = Reply::of(201, asked.body.clone());
         match self.call {
-            Call::Answers if self.refusing == Some(&asked.path) => created,
+            Call::Answers if self.failing_path == Some(&asked.path) => created,
             Call::Answers => Reply {
                 warning: Some(format!("tolerarch.io/mode: {mode} is not known")),
                 ..created
@@ -366,31 +365,31 @@ impl TestCluster {
                 takes: Duration::from_secs(5),
                 ..created
             },
-            Call::IsRefusedElsewhere => Reply::refused(403, "denied by a policy"),
-            Call::AnswersOtherwise | Call::Fails | Call::IsNotMade => created,
+            Call::IsRefusedByAPolicy => Reply::refused(403, "denied by a policy"),
+            Call::AnswersWithoutWarning | Call::Fails | Call::IsNotMade => created,
         }
     }
 
     /// Returns the configuration that other commands read, and the paths that they request.
-    pub(super) async fn configured(self) -> (Result<Installed, Unconfigured>, Vec<String>) {
-        let made = AtomicUsize::new(0);
+    pub(super) async fn read_configuration(self) -> (Result<Installed, Unconfigured>, Vec<String>) {
+        let webhook_calls = AtomicUsize::new(0);
         let paths = Arc::new(Mutex::new(Vec::new()));
         let requested = Arc::clone(&paths);
         let api = FakeApi::start(move |asked| {
             requested.lock().push(asked.path.clone());
-            self.answer(&made, &asked)
+            self.answer(&webhook_calls, &asked)
         })
         .await;
         let installed = Installed::read(&api.client()).await;
         let mut paths = paths.lock().clone();
-        // A list has several pages.
+        // Each page of a list is a request.
         paths.dedup();
         (installed, paths)
     }
 
     pub(super) async fn examine(self, only: Option<&str>) -> Findings {
-        let made = AtomicUsize::new(0);
-        let api = FakeApi::start(move |asked| self.answer(&made, &asked)).await;
+        let webhook_calls = AtomicUsize::new(0);
+        let api = FakeApi::start(move |asked| self.answer(&webhook_calls, &asked)).await;
         let findings = Findings::default();
         examine(Exam {
             client: &api.client(),
