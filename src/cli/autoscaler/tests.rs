@@ -14,7 +14,7 @@ const PRIORITIES: &str =
     "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
 const MULTI_FIRST: &str = "100:\n  - multi\n10:\n  - .*\n";
 
-/// A status of this age, with the groups `multi` and `plain`.
+/// Returns a status of this age, with the groups `multi` and `plain`.
 fn status(namespace: &str, age: SignedDuration) -> Value {
     let written = Timestamp::now().checked_sub(age).unwrap();
     let written = written
@@ -29,8 +29,8 @@ fn status(namespace: &str, age: SignedDuration) -> Value {
     })
 }
 
-fn deployment(replicas: u32, words: &[&str]) -> Value {
-    let container = json!({"name": "a", "image": "example.com/a:1", "command": words});
+fn deployment(replicas: u32, command: &[&str]) -> Value {
+    let container = json!({"name": "a", "image": "example.com/a:1", "command": command});
     json!({"metadata": {"name": "a"}, "spec": {
         "replicas": replicas, "selector": {}, "template": {"spec": {"containers": [container]}},
     }})
@@ -91,20 +91,20 @@ async fn deployment_shows_the_autoscaler_and_its_flags() {
     );
 }
 
-/// The flags name another namespace than the usual one, and another name of the status.
+/// The flags name an unusual namespace and an unusual name of the status.
 #[tokio::test]
 async fn config_maps_are_read_where_the_flags_say() {
-    let words = [
+    let command = [
         "cluster-autoscaler",
-        "--namespace=own",
+        "--namespace=custom",
         "--status-config-map-name=mine",
     ];
-    let mut mine = status("own", SignedDuration::ZERO);
+    let mut mine = status("custom", SignedDuration::ZERO);
     mine["metadata"]["name"] = "mine".into();
     let objects = [
         (ALL, Ok(json!([]))),
-        (DEPLOYMENTS, Ok(json!([deployment(1, &words)]))),
-        ("/api/v1/namespaces/own/configmaps/mine", Ok(mine)),
+        (DEPLOYMENTS, Ok(json!([deployment(1, &command)]))),
+        ("/api/v1/namespaces/custom/configmaps/mine", Ok(mine)),
     ];
     let autoscaler = search(&objects, &[]).await.autoscaler.unwrap();
     assert_eq!(
@@ -112,7 +112,7 @@ async fn config_maps_are_read_where_the_flags_say() {
             autoscaler.namespace.as_str(),
             autoscaler.groups.map(|groups| groups.len())
         ),
-        ("own", Some(2))
+        ("custom", Some(2))
     );
     assert!(matches!(autoscaler.priorities, KnownPriorities::Missing));
 }
@@ -148,17 +148,17 @@ async fn stale_status_is_no_autoscaler() {
         search(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
     assert!(autoscaler.is_none());
     assert!(notes[0].contains(") 180 min ago"), "{notes:?}");
-    // One that is written elsewhere counts.
-    let both = json!([old[0], status("own", SignedDuration::ZERO)]);
+    // A fresh status in another namespace counts.
+    let both = json!([old[0], status("custom", SignedDuration::ZERO)]);
     assert_eq!(
         search(&[(ALL, Ok(both))], &[])
             .await
             .autoscaler
             .unwrap()
             .namespace,
-        "own"
+        "custom"
     );
-    // Where its Deployment is there, what it has left behind says nothing of groups.
+    // An autoscaler with a Deployment counts, but a stale status does not show its groups.
     let running = json!([deployment(1, &["cluster-autoscaler"])]);
     let AutoscalerSearch { autoscaler, notes } =
         search(&[(ALL, Ok(old)), (DEPLOYMENTS, Ok(running))], &[]).await;
@@ -166,7 +166,7 @@ async fn stale_status_is_no_autoscaler() {
     assert!(notes[0].contains(") 180 min ago"), "{notes:?}");
 }
 
-/// Anyone who may create a ConfigMap can write what looks like a status.
+/// Anyone who may create a ConfigMap can forge a status.
 #[tokio::test]
 async fn autoscaler_in_the_usual_namespace_is_preferred() {
     let all = json!([
@@ -218,13 +218,17 @@ async fn starting_autoscaler_has_no_groups() {
 }
 
 #[tokio::test]
+async fn missing_autoscaler_needs_no_note() {
+    let AutoscalerSearch { autoscaler, notes } = search(&[], &[]).await;
+    assert!(autoscaler.is_none() && notes.is_empty(), "{notes:?}");
+    // Without nodes no group can be judged, so nothing is requested.
+    let api = FakeApi::start(|_asked| panic!("unexpected request")).await;
+    let AutoscalerSearch { autoscaler, notes } = AutoscalerSearch::read(&api.client(), None).await;
+    assert!(autoscaler.is_none() && notes.is_empty());
+}
+
+#[tokio::test]
 async fn forbidden_reads_become_notes() {
-    let none = search(&[], &[]).await;
-    assert!(
-        none.autoscaler.is_none() && none.notes.is_empty(),
-        "{:?}",
-        none.notes
-    );
     let AutoscalerSearch { autoscaler, notes } = search(
         &[
             (ALL, Err(403)),
@@ -239,7 +243,10 @@ async fn forbidden_reads_become_notes() {
         notes.len() == 1 && notes[0].contains("cannot see whether a cluster-autoscaler runs"),
         "{notes:?}"
     );
+}
 
+#[tokio::test]
+async fn status_shows_an_autoscaler_with_unreadable_flags() {
     let usual = fresh()[0].clone();
     let objects = [
         (ALL, Err(403)),
@@ -248,15 +255,15 @@ async fn forbidden_reads_become_notes() {
         (PRIORITIES, Ok(priorities(MULTI_FIRST))),
     ];
     let taints = json!([{"key": "t", "effect": "NoSchedule"}]);
-    let own = json!({"metadata": {"name": "multi-x7k2p"}, "spec": {"taints": taints}});
-    let own: Node = serde_json::from_value(own).unwrap();
+    let node = json!({"metadata": {"name": "multi-x7k2p"}, "spec": {"taints": taints}});
+    let node: Node = serde_json::from_value(node).unwrap();
     let toleration = json!({"key": "t", "operator": "Exists", "effect": "NoSchedule"});
     let pool = Pool {
         tolerations: vec![tolerarch_core::testing::toleration(&toleration)],
         ..Pool::default()
     };
     let AutoscalerSearch { autoscaler, notes } = search(&objects, &[]).await;
-    let choice = autoscaler.unwrap().grouped(&[own]).outlook(&pool).choice;
+    let choice = autoscaler.unwrap().grouped(&[node]).outlook(&pool).choice;
     assert!(
         matches!(&choice, Choice::Unseen { why } if why.contains("its flags cannot be read")),
         "{choice}"
@@ -269,10 +276,6 @@ async fn forbidden_reads_become_notes() {
         notes[1].contains("the Deployments of kube-system cannot be read"),
         "{notes:?}"
     );
-    // Without the nodes no group is known, and no group is judged.
-    let api = FakeApi::start(|_asked| panic!("unexpected request")).await;
-    let AutoscalerSearch { autoscaler, notes } = AutoscalerSearch::read(&api.client(), None).await;
-    assert!(autoscaler.is_none() && notes.is_empty());
 }
 
 #[tokio::test]
@@ -295,8 +298,8 @@ async fn unreadable_and_invalid_priorities_differ() {
     ));
 }
 
-/// The ConfigMap is valid, but the account may not read it. An account that may not list nodes either is not that of the
-/// autoscaler.
+/// The ConfigMap is valid, but the autoscaler's account may not read it. An account that may not list nodes is not the
+/// autoscaler's.
 #[tokio::test]
 async fn priorities_that_the_account_may_not_read_are_ignored() {
     for (allowed, is_read) in [
@@ -336,17 +339,17 @@ async fn priorities_that_the_account_may_not_read_are_ignored() {
             }
         })
         .await;
-        let found = AutoscalerSearch::read(&api.client(), Some(&[]))
+        let autoscaler = AutoscalerSearch::read(&api.client(), Some(&[]))
             .await
             .autoscaler
             .unwrap();
         assert_eq!(
-            matches!(found.priorities, KnownPriorities::Read(_)),
+            matches!(autoscaler.priorities, KnownPriorities::Read(_)),
             is_read,
             "{allowed:?}"
         );
         assert_eq!(
-            matches!(found.priorities, KnownPriorities::Ignored(_)),
+            matches!(autoscaler.priorities, KnownPriorities::Ignored(_)),
             !is_read,
             "{allowed:?}"
         );

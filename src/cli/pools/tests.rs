@@ -27,7 +27,7 @@ fn node(architecture: &str, key: &str) -> Value {
     })
 }
 
-/// Returns the NodePools and nodes of a cluster whose API server gives these answers, and notes on objects left out.
+/// Reads NodePools and nodes from an API server that gives these answers. Also returns notes on objects left out.
 async fn read(
     node_pools: Reply,
     nodes: Reply,
@@ -66,7 +66,7 @@ fn configured() -> Vec<Pool> {
     Config::parse(text).unwrap().policy.pools
 }
 
-async fn shop() -> ClusterNodes {
+async fn sample_cluster() -> ClusterNodes {
     let node_pools = json!([
         node_pool("spot", None, json!({}), json!([])),
         node_pool("multi-arch", None, json!({}), json!([taint("multi")])),
@@ -95,7 +95,7 @@ async fn shop() -> ClusterNodes {
 #[tokio::test]
 async fn table_fits_80_columns() {
     let text = plain(
-        &shop()
+        &sample_cluster()
             .await
             .written(&configured(), None, Output::Table, WIDTH)
             .unwrap(),
@@ -125,7 +125,7 @@ bad       amd64, arm64  gpu
 
 #[tokio::test]
 async fn json_lists_pools_with_node_pools_and_verdicts() {
-    let text = shop()
+    let text = sample_cluster()
         .await
         .written(&configured(), None, Output::Json, WIDTH)
         .unwrap();
@@ -145,7 +145,7 @@ async fn json_lists_pools_with_node_pools_and_verdicts() {
 
 #[tokio::test]
 async fn yaml_output_parses_as_configuration() {
-    let text = shop()
+    let text = sample_cluster()
         .await
         .written(&configured(), None, Output::Yaml, WIDTH)
         .unwrap();
@@ -158,7 +158,7 @@ async fn yaml_output_parses_as_configuration() {
     assert_eq!(
         pools[0].platforms,
         tolerarch_core::image::PlatformSet::AMD64_AND_ARM64,
-        "the larger set"
+        "the NodePool's platforms are included"
     );
     let pool = &configured()[0];
     assert_eq!(
@@ -170,7 +170,7 @@ async fn yaml_output_parses_as_configuration() {
     let mut selected = configured();
     selected[0].prefer = None;
     selected[0].select.insert("a".to_owned(), "b".to_owned());
-    let text = shop()
+    let text = sample_cluster()
         .await
         .written(&selected, None, Output::Yaml, WIDTH)
         .unwrap();
@@ -181,8 +181,8 @@ async fn yaml_output_parses_as_configuration() {
 #[tokio::test]
 async fn forbidden_lists_are_left_out() {
     let nodes = || Reply::of(200, json!([node("arm64", "multi")]));
-    let without = cluster(Reply::refused(404, "no such kind"), nodes()).await;
-    assert_eq!(without.notes, [""; 0], "there is no Karpenter");
+    let without_karpenter = cluster(Reply::refused(404, "no such kind"), nodes()).await;
+    assert_eq!(without_karpenter.notes, [""; 0]);
     let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await;
     assert_eq!(forbidden.notes.len(), 1);
     let text = plain(
@@ -220,8 +220,14 @@ async fn forbidden_lists_are_left_out() {
         serde_json::from_str::<Value>(&text).unwrap()["pools"][0]["nodes"],
         Value::Null
     );
-    let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
-    let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd))
+    assert!(read(nodes(), Reply::refused(500, "broken")).await.is_err());
+}
+
+#[tokio::test]
+async fn unreadable_node_is_left_out() {
+    let unreadable = json!({"metadata": {"name": "odd", "labels": 7}});
+    let nodes = json!([unreadable, node("arm64", "multi")]);
+    let (cluster, left_out) = read(Reply::of(200, json!([])), Reply::of(200, nodes))
         .await
         .unwrap();
     assert_eq!(
@@ -229,15 +235,14 @@ async fn forbidden_lists_are_left_out() {
         ["1 of the nodes cannot be read, and are left out: odd"]
     );
     assert!(
-        partly.discovered(&configured()).0.is_complete,
-        "as for the webhook"
+        cluster.discovered(&configured()).0.is_complete,
+        "the webhook leaves the node out as well"
     );
-    assert!(read(nodes(), Reply::refused(500, "broken")).await.is_err());
 }
 
-/// A cluster-autoscaler with the group `multi`, which has the pool's nodes and no room for more, and the group `plain`.
+/// Returns a cluster-autoscaler with two groups: `multi` has the pool's nodes and is full, `plain` is empty.
 fn autoscaler(expanders: &[&str], priorities: &str) -> Autoscaler {
-    let group = |name: &str, nodes: u8, most: u8| json!({"name": name, "health": {"maxSize": most, "nodeCounts": {"registered": {"total": nodes}}}});
+    let group = |name: &str, nodes: u8, maximum: u8| json!({"name": name, "health": {"maxSize": maximum, "nodeCounts": {"registered": {"total": nodes}}}});
     let status = json!({"nodeGroups": [group("multi", 2, 2), group("plain", 0, 9)]});
     Autoscaler {
         namespace: "kube-system".to_owned(),
@@ -252,14 +257,14 @@ fn autoscaler(expanders: &[&str], priorities: &str) -> Autoscaler {
 #[tokio::test]
 async fn node_groups_are_listed_with_the_autoscalers_choice() {
     let mut nodes = json!([node("arm64", "multi"), node("amd64", "multi")]);
-    for (at, name) in ["multi-x7k2p", "multi-b8c9d"].into_iter().enumerate() {
-        nodes[at]["metadata"]["name"] = name.into();
+    for (index, name) in ["multi-x7k2p", "multi-b8c9d"].into_iter().enumerate() {
+        nodes[index]["metadata"]["name"] = name.into();
     }
     let cluster_nodes = cluster(Reply::refused(404, "no such kind"), Reply::of(200, nodes)).await;
-    let first = autoscaler(&["priority"], "{100: [multi], 10: ['.*']}");
+    let by_priority = autoscaler(&["priority"], "{100: [multi], 10: ['.*']}");
     let text = plain(
         &cluster_nodes
-            .written(&configured(), Some(&first), Output::Table, None)
+            .written(&configured(), Some(&by_priority), Output::Table, None)
             .unwrap(),
     );
     let lines: Vec<&str> = text.lines().collect();
@@ -281,7 +286,7 @@ async fn node_groups_are_listed_with_the_autoscalers_choice() {
     );
 
     let text = cluster_nodes
-        .written(&configured(), Some(&first), Output::Json, None)
+        .written(&configured(), Some(&by_priority), Output::Json, None)
         .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -302,14 +307,14 @@ async fn node_groups_are_listed_with_the_autoscalers_choice() {
         })
     );
 
-    let chance = autoscaler(&["random"], "{100: [multi]}");
+    let by_chance = autoscaler(&["random"], "{100: [multi]}");
     let text = cluster_nodes
-        .written(&configured(), Some(&chance), Output::Json, None)
+        .written(&configured(), Some(&by_chance), Output::Json, None)
         .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
-    let own = &json["pools"][0]["clusterAutoscaler"];
+    let choice = &json["pools"][0]["clusterAutoscaler"];
     assert_eq!(
-        (&own["isFirst"], &own["nodeGroups"][0]["priority"]),
+        (&choice["isFirst"], &choice["nodeGroups"][0]["priority"]),
         (&json!(false), &Value::Null)
     );
 }
