@@ -332,8 +332,8 @@ mod tests {
 
     #[test]
     fn implausible_report_is_rejected() {
-        let right = r#"{"time":"2026-11-01T00:00:00Z","namespace":"shop","totals":{"all":{"cpuCores":3}},"progress":{"waiting":{"cpuCores":1}},"money":{"currency":"EUR","today":5.5},"images":[{"image":"a"}]}"#;
-        assert!(parse(right.as_bytes()).is_ok());
+        let valid = r#"{"time":"2026-11-01T00:00:00Z","namespace":"shop","totals":{"all":{"cpuCores":3}},"progress":{"waiting":{"cpuCores":1}},"money":{"currency":"EUR","today":5.5},"images":[{"image":"a"}]}"#;
+        assert!(parse(valid.as_bytes()).is_ok());
         for (before, after) in [
             ("2026-11-01T00:00:00Z", "yesterday"),
             ("2026-11-01T00:00:00Z", "@octocat"),
@@ -345,8 +345,8 @@ mod tests {
             (":1}}", ":2e17}}"),
             ("5.5", "1e305"),
         ] {
-            let text = right.replacen(before, after, 1);
-            assert_ne!(text, right);
+            let text = valid.replacen(before, after, 1);
+            assert_ne!(text, valid);
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
         let large = format!(r#"{{"all":[{}0]}}"#, "0,".repeat(100_000));
@@ -371,7 +371,7 @@ mod tests {
             let changes: Vec<f64> = changes.map(|measure| measure.change).collect();
             assert_eq!(changes, [expected]);
         }
-        // Reports of earlier versions have no progress.
+        // Reports of earlier versions have no progress, so nothing can be compared.
         let earlier = parse(br#"{"totals": {}, "images": []}"#).unwrap();
         assert!(earlier.compare(&both).measures.is_empty());
     }

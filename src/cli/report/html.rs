@@ -217,13 +217,13 @@ mod tests {
 
     #[test]
     fn parts_of_bars_have_a_colour() {
-        let supports = Coverage::ALL.map(Coverage::as_str);
-        let others = ["here", "there", "waits", "saved", "kept", "rest"];
-        for class in supports.iter().chain(&others) {
+        let coverage_classes = Coverage::ALL.map(Coverage::as_str);
+        let other_classes = ["here", "there", "waits", "saved", "kept", "rest"];
+        for class in coverage_classes.iter().chain(&other_classes) {
             let selector = format!(".{class}");
             let has_colour = STYLE.lines().any(|line| {
-                let named = line.split([',', ' ']).any(|word| word == selector);
-                named && line.contains("{ fill: var(")
+                let is_selected = line.split([',', ' ']).any(|word| word == selector);
+                is_selected && line.contains("{ fill: var(")
             });
             assert!(has_colour, "{class}");
         }

@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn faults_have_their_line_and_the_allowed_values() {
-        const RIGHT: &str = "currency: EUR\narchitectures:\n  amd64: {vcpuHour: 0.04, gibHour: '0.005'}\n  arm64: {vcpuHour: 0.03, gibHour: 0}\n";
-        let list = PriceList::parse(RIGHT).unwrap();
+        const VALID: &str = "currency: EUR\narchitectures:\n  amd64: {vcpuHour: 0.04, gibHour: '0.005'}\n  arm64: {vcpuHour: 0.03, gibHour: 0}\n";
+        let list = PriceList::parse(VALID).unwrap();
         assert_eq!(list.currency, "EUR");
         for currency in [
             "US$",
@@ -208,7 +208,7 @@ mod tests {
             "円",
             "AU $ 2026",
         ] {
-            let text = RIGHT.replacen("EUR", currency, 1);
+            let text = VALID.replacen("EUR", currency, 1);
             let list = PriceList::parse(&text);
             assert_eq!(list.unwrap().currency, currency);
         }
@@ -271,7 +271,7 @@ mod tests {
                 "line 4: architectures.arm64.gb is no key",
             ),
         ] {
-            let text = RIGHT.replacen(before, after, 1);
+            let text = VALID.replacen(before, after, 1);
             let faults = PriceList::parse(&text).unwrap_err().join("; ");
             assert!(faults.contains(expected), "{expected} in {faults}");
         }

@@ -477,7 +477,9 @@ mod tests {
                 requests: pod.requests,
                 ..Gain::default()
             };
-            let index = workloads.iter().position(|(one, _)| **one == *pod.workload);
+            let index = workloads
+                .iter()
+                .position(|(workload, _)| **workload == *pod.workload);
             let index = index.unwrap_or_else(|| {
                 let total = WorkloadTotal {
                     coverage: Coverage::All,
@@ -520,7 +522,7 @@ mod tests {
 
     #[test]
     fn commands_contain_only_valid_names() {
-        let evil = "web; rm -rf /";
+        let injection = "web; rm -rf /";
         for (namespace, kind, name, command) in [
             (
                 "shop",
@@ -534,14 +536,14 @@ mod tests {
                 "db.v1",
                 Some("kubectl --namespace shop rollout restart statefulset/db.v1"),
             ),
-            ("shop", "Deployment", evil, None),
-            (evil, "Deployment", "web", None),
+            ("shop", "Deployment", injection, None),
+            (injection, "Deployment", "web", None),
             ("--all", "Deployment", "web", None),
             ("shop", "Deployment", "-web", None),
             ("shop", "Deployment", "web\n", None),
             ("shop", "Deployment", "", None),
             ("shop", "Rollout", "web", None),
-            ("shop", evil, "web", None),
+            ("shop", injection, "web", None),
             ("shop", "Pod", "web", None),
         ] {
             let pods = [pod(namespace, kind, name, 1)];
@@ -611,11 +613,11 @@ mod tests {
             total.workloads.insert(&pods[0].workload);
             total
         };
-        let arm = Cause::Lacks("linux/arm64".parse().unwrap());
+        let lacks_arm64 = Cause::Lacks("linux/arm64".parse().unwrap());
         let unknown = Cause::Unknown(LookupError::NotFound);
         report.summary.images = vec![
-            (("never-alone", arm), image(0, 9)),
-            (("large", arm), image(16, 2)),
+            (("never-alone", lacks_arm64), image(0, 9)),
+            (("large", lacks_arm64), image(16, 2)),
             (("unknown", unknown), image(99, 0)),
         ];
         let mut reason = ReasonTotal {
@@ -648,7 +650,7 @@ mod tests {
 
     #[test]
     fn tag_advice_makes_no_claim_about_unlisted_tags() {
-        // A later tag may not have been listed, or its lookup have failed.
+        // A later tag may be unlisted, or its lookup may have failed.
         for (may_be_nearer, newest, expected) in [
             (false, "1.3", "1.1 has what is missing, and so has 1.3"),
             (false, "1.1", "1.1 has what is missing"),

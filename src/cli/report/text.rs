@@ -175,10 +175,9 @@ mod tests {
                 is_tolerated: false,
                 lacks: None,
             };
-            let (pools, images) = (vec![pool], vec![state]);
             let examined = Examined {
-                pools,
-                images,
+                pools: vec![pool],
+                images: vec![state],
                 blockers,
                 skipped: None,
                 ..Examined::skipped(Reason::Tolerated)
@@ -194,22 +193,15 @@ mod tests {
                 memory_bytes: 5 << 30,
                 pods: 1,
             };
-            let (name, node, workload) = (
-                name.as_str().into(),
-                Some(name.as_str().into()),
-                workload.into(),
-            );
-            let (between, shape, created) = (None, None, None);
-            let is_called = true;
             let pod = IndexedPod {
-                name,
-                between,
-                workload,
-                shape,
+                name: name.as_str().into(),
+                between: None,
+                workload: workload.into(),
+                shape: None,
                 requests,
-                node,
-                created,
-                is_called,
+                node: Some(name.as_str().into()),
+                created: None,
+                is_called: true,
             };
             pods.push((pod, examined));
         }

@@ -94,18 +94,19 @@ fn has(answer: &Option<Answer>) -> bool {
 mod tests {
     use super::*;
 
-    /// Searches among tags with these answers. Returns the search and the order of the lookups.
+    /// Searches among tags with these answers. Returns the search and the tags in the order of their lookups.
     fn searched(tags: usize, answer: impl Fn(usize) -> Answer) -> (TagSearch, Vec<usize>) {
         let mut search = TagSearch::among(tags);
-        let mut looks = Vec::new();
+        let mut lookups = Vec::new();
         while let Some(tag) = search.next() {
-            assert!(!looks.contains(&tag), "{tag} again, after {looks:?}");
-            looks.push(tag);
+            assert!(!lookups.contains(&tag), "{tag} again, after {lookups:?}");
+            lookups.push(tag);
             search.record(tag, answer(tag));
         }
-        (search, looks)
+        (search, lookups)
     }
 
+    /// Returns the answers if the platforms exist from this tag on.
     fn from(first: usize) -> impl Fn(usize) -> Answer {
         move |tag| {
             if tag >= first {
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn nearest_and_newest_are_found_in_few_lookups() {
-        for (tags, first, looks) in [
+        for (tags, first, expected) in [
             (1, 0, vec![0]),
             (2, 0, vec![1, 0]),
             (5, 3, vec![4, 0, 1, 2, 3]),
@@ -126,37 +127,37 @@ mod tests {
             (100, 7, vec![99, 0, 1, 2, 3, 4, 5, 6, 7]),
             (10, 9, vec![9, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
         ] {
-            let (search, looked) = searched(tags, from(first));
-            assert_eq!(looked, looks, "{first} of {tags}");
+            let (search, lookups) = searched(tags, from(first));
+            assert_eq!(lookups, expected, "{first} of {tags}");
             assert_eq!(search.newest(), Some(tags - 1));
             assert_eq!(search.nearest(), Some(first));
             assert!(search.is_first(first), "{first} of {tags}");
         }
         for first in 8..2000 {
-            let (search, looked) = searched(2000, from(first));
+            let (search, lookups) = searched(2000, from(first));
             assert_eq!(search.nearest(), Some(first));
             assert!(
-                looked.len() <= 1 + AT_AN_END + 11,
+                lookups.len() <= 1 + AT_AN_END + 11,
                 "{first}: {}",
-                looked.len()
+                lookups.len()
             );
-            let before = looked.iter().filter(|tag| **tag < first);
+            let before = lookups.iter().filter(|tag| **tag < first);
             assert_eq!(search.is_first(first), before.count() == first, "{first}");
         }
     }
 
     #[test]
     fn search_ends_without_a_match_among_the_newest() {
-        let (search, looked) = searched(2000, |_| Answer::Lacks);
-        assert_eq!(looked, (1992..2000).rev().collect::<Vec<_>>());
+        let (search, lookups) = searched(2000, |_| Answer::Lacks);
+        assert_eq!(lookups, (1992..2000).rev().collect::<Vec<_>>());
         assert_eq!((search.nearest(), search.newest()), (None, None));
         assert_eq!(searched(3, |_| Answer::Lacks).1, [2, 1, 0]);
         assert_eq!(searched(0, |_| Answer::Has).1, [0; 0]);
         // The newest tags have lost the platform again.
-        let (search, looked) = searched(20, |tag| from(5)(tag).has_until(tag, 17));
+        let (search, lookups) = searched(20, |tag| from(5)(tag).has_until(tag, 17));
         assert_eq!(search.newest(), Some(16));
         assert_eq!(search.nearest(), Some(5));
-        assert_eq!(looked, [19, 18, 17, 16, 0, 1, 2, 3, 4, 5]);
+        assert_eq!(lookups, [19, 18, 17, 16, 0, 1, 2, 3, 4, 5]);
     }
 
     impl Answer {
@@ -171,8 +172,8 @@ mod tests {
             1 => Answer::Unknown(LookupError::Timeout),
             _ => from(3)(tag),
         };
-        let (search, looked) = searched(6, failing);
-        assert_eq!(looked, [5, 0, 1, 2, 3]);
+        let (search, lookups) = searched(6, failing);
+        assert_eq!(lookups, [5, 0, 1, 2, 3]);
         assert_eq!(search.nearest(), Some(3));
         assert!(!search.is_first(3));
         assert_eq!(search.failed(), Some((1, LookupError::Timeout)));
