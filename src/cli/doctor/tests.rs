@@ -1,8 +1,8 @@
 //! A healthy installation, and installations with one fault each.
 
 mod faults;
+mod test_cluster;
 mod verdicts;
-mod world;
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::super::output::tests::plain;
 use super::findings::{Finding, Status, SubjectFindings, Verdict};
 use super::*;
 use crate::cli::installed::{Installed, Unconfigured};
-use world::{
+use test_cluster::{
     BINDINGS, CONFIG, Call, DEPLOYMENTS, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES,
     POD_METRICS, PODS, POLICIES, READYZ, SERVICE, SLICES, TestCluster, WEBHOOKS, namespace,
 };

@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::world::{
+use super::test_cluster::{
     Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS,
     READYZ, SERVICE, SLICES, TestCluster, WEBHOOKS, node, node_pool, pool_taints, stored_pod,
 };

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::Findings;
 use super::super::findings::{Finding, Status, Verdict};
 use super::failed;
-use super::world::{
+use super::test_cluster::{
     CONFIG, Call, EVERY_POD, NAMESPACES, POD_METRICS, PODS, TestCluster, WEBHOOKS, namespace,
     stored_pod,
 };
