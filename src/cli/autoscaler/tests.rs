@@ -46,7 +46,7 @@ async fn search(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> Autos
         .iter()
         .map(|(path, object)| ((*path).to_owned(), object.clone()))
         .collect();
-    let api = FakeApi::start(move |asked| match objects.get(&asked.path) {
+    let api = FakeApi::start(move |request| match objects.get(&request.path) {
         Some(Ok(object)) => Reply::of(200, object.clone()),
         Some(Err(refusal)) => Reply::refused(*refusal, "refused"),
         None => Reply::refused(404, "not found"),
@@ -222,7 +222,7 @@ async fn missing_autoscaler_needs_no_note() {
     let AutoscalerSearch { autoscaler, notes } = search(&[], &[]).await;
     assert!(autoscaler.is_none() && notes.is_empty(), "{notes:?}");
     // Without nodes no group can be judged, so nothing is requested.
-    let api = FakeApi::start(|_asked| panic!("unexpected request")).await;
+    let api = FakeApi::start(|_request| panic!("unexpected request")).await;
     let AutoscalerSearch { autoscaler, notes } = AutoscalerSearch::read(&api.client(), None).await;
     assert!(autoscaler.is_none() && notes.is_empty());
 }
@@ -317,9 +317,9 @@ async fn priorities_that_the_account_may_not_read_are_ignored() {
             (DEPLOYMENTS, json!([running])),
             (PRIORITIES, priorities(MULTI_FIRST)),
         ]);
-        let api = FakeApi::start(move |asked| {
-            if asked.path.ends_with("/subjectaccessreviews") {
-                let spec = &asked.body["spec"];
+        let api = FakeApi::start(move |request| {
+            if request.path.ends_with("/subjectaccessreviews") {
+                let spec = &request.body["spec"];
                 assert_eq!(spec["user"], "system:serviceaccount:kube-system:default");
                 let field = |name: &str| {
                     spec["resourceAttributes"][name]
@@ -333,7 +333,7 @@ async fn priorities_that_the_account_may_not_read_are_ignored() {
                     json!({"status": {"allowed": allowed.contains(&right.as_str())}}),
                 );
             }
-            match objects.get(asked.path.as_str()) {
+            match objects.get(request.path.as_str()) {
                 Some(object) => Reply::of(200, object.clone()),
                 None => Reply::refused(404, "not found"),
             }

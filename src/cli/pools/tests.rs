@@ -33,9 +33,9 @@ async fn read(
     nodes: Reply,
 ) -> Result<(ClusterNodes, Vec<String>), RequestError> {
     let answers = std::sync::Mutex::new((node_pools, nodes));
-    let api = FakeApi::start(move |asked| {
+    let api = FakeApi::start(move |request| {
         let answers = answers.lock().unwrap();
-        let Reply { status, body, .. } = match asked.path.as_str() {
+        let Reply { status, body, .. } = match request.path.as_str() {
             NodePool::PATH => &answers.0,
             Node::PATH => &answers.1,
             other => panic!("{other} is not needed"),

@@ -247,26 +247,26 @@ impl TestCluster {
         *self.at(CONFIG) = json!({"data": {"config.yaml": text}});
     }
 
-    fn answer(&self, webhook_calls: &AtomicUsize, asked: &Asked) -> Reply {
-        if self.forbidden.contains(&asked.path.as_str()) {
+    fn answer(&self, webhook_calls: &AtomicUsize, request: &Asked) -> Reply {
+        if self.forbidden.contains(&request.path.as_str()) {
             return Reply::refused(403, "forbidden to you");
         }
-        if asked.path == "/metrics" {
+        if request.path == "/metrics" {
             return self.metrics(webhook_calls);
         }
-        if asked.method == Method::GET {
-            return self.get(asked);
+        if request.method == Method::GET {
+            return self.get(request);
         }
-        if asked.path.ends_with("/subjectaccessreviews") {
-            return self.review_access(asked);
+        if request.path.ends_with("/subjectaccessreviews") {
+            return self.review_access(request);
         }
         assert!(
-            asked.query.contains("dryRun=All"),
+            request.query.contains("dryRun=All"),
             "{} {}",
-            asked.method,
-            asked.path
+            request.method,
+            request.path
         );
-        self.create(webhook_calls, asked)
+        self.create(webhook_calls, request)
     }
 
     /// Returns the API server's metrics.
@@ -284,27 +284,27 @@ impl TestCluster {
         Reply::of(200, json!(metrics))
     }
 
-    fn get(&self, asked: &Asked) -> Reply {
-        let status = match &*asked.path {
+    fn get(&self, request: &Asked) -> Reply {
+        let status = match &*request.path {
             path if path.contains("/services/https:") => self.proxy_status,
             READYZ => self.readyz_status,
             _ => 200,
         };
         // The path of reviews accepts only POST.
-        let missing = if asked.path.contains("/proxy/mutate") {
+        let missing = if request.path.contains("/proxy/mutate") {
             405
         } else {
             404
         };
-        let component = asked
+        let component = request
             .query
             .split("component%3D")
             .nth(1)
             .and_then(|rest| rest.split(['&', '%']).next());
-        let path = if asked.path == PODS && component == Some("certificates") {
+        let path = if request.path == PODS && component == Some("certificates") {
             ISSUERS
         } else {
-            &asked.path
+            &request.path
         };
         let Some(object) = self.objects.get(path) else {
             return Reply::refused(missing, "not found");
@@ -314,10 +314,10 @@ impl TestCluster {
             if let Some(component) = component {
                 let label = "app.kubernetes.io/component";
                 items.retain(|item| item["metadata"]["labels"][label] == component);
-            } else if asked.path == DEPLOYMENTS {
+            } else if request.path == DEPLOYMENTS {
                 let is_selected = |item: &Value| {
                     let app = item["metadata"]["labels"]["app"].as_str();
-                    app.is_some_and(|app| asked.query.contains(&format!("app%3D{app}")))
+                    app.is_some_and(|app| request.query.contains(&format!("app%3D{app}")))
                 };
                 items.retain(is_selected);
             }
@@ -326,8 +326,8 @@ impl TestCluster {
     }
 
     /// Answers a SubjectAccessReview.
-    fn review_access(&self, asked: &Asked) -> Reply {
-        let spec = &asked.body["spec"];
+    fn review_access(&self, request: &Asked) -> Reply {
+        let spec = &request.body["spec"];
         let attribute = |field: &str| spec["resourceAttributes"][field].as_str().unwrap();
         let needs_issuer = attribute("name") == "tolerarch-certificates"
             || attribute("verb") == "patch"
@@ -338,25 +338,26 @@ impl TestCluster {
         Reply::of(201, json!({"status": {"allowed": is_allowed}}))
     }
 
-    fn create(&self, webhook_calls: &AtomicUsize, asked: &Asked) -> Reply {
+    fn create(&self, webhook_calls: &AtomicUsize, request: &Asked) -> Reply {
         // The dry-run Pod looks like a Deployment's Pod, so that match conditions treat both alike.
         assert_eq!(
-            asked.body["metadata"]["ownerReferences"][0]["kind"],
+            request.body["metadata"]["ownerReferences"][0]["kind"],
             "ReplicaSet"
         );
-        let tolerates = asked.body["spec"]["tolerations"]
+        let tolerates = request.body["spec"]["tolerations"]
             .as_array()
             .is_some_and(|list| !list.is_empty());
         if tolerates && self.refuses_toleration {
             return Reply::refused(403, "pod tolerations conflict with its namespace whitelist");
         }
-        let Some(mode) = asked.body["metadata"]["annotations"]["tolerarch.io/mode"].as_str() else {
-            return Reply::of(201, asked.body.clone());
+        let Some(mode) = request.body["metadata"]["annotations"]["tolerarch.io/mode"].as_str()
+        else {
+            return Reply::of(201, request.body.clone());
         };
         webhook_calls.fetch_add(1, Ordering::SeqCst);
-        let created = Reply::of(201, asked.body.clone());
+        let created = Reply::of(201, request.body.clone());
         match self.call {
-            Call::Answers if self.failing_path == Some(&asked.path) => created,
+            Call::Answers if self.failing_path == Some(&request.path) => created,
             Call::Answers => Reply {
                 warning: Some(format!("tolerarch.io/mode: {mode} is not known")),
                 ..created
@@ -375,9 +376,9 @@ impl TestCluster {
         let webhook_calls = AtomicUsize::new(0);
         let paths = Arc::new(Mutex::new(Vec::new()));
         let requested = Arc::clone(&paths);
-        let api = FakeApi::start(move |asked| {
-            requested.lock().push(asked.path.clone());
-            self.answer(&webhook_calls, &asked)
+        let api = FakeApi::start(move |request| {
+            requested.lock().push(request.path.clone());
+            self.answer(&webhook_calls, &request)
         })
         .await;
         let installed = Installed::read(&api.client()).await;
@@ -389,7 +390,7 @@ impl TestCluster {
 
     pub(super) async fn examine(self, only: Option<&str>) -> Findings {
         let webhook_calls = AtomicUsize::new(0);
-        let api = FakeApi::start(move |asked| self.answer(&webhook_calls, &asked)).await;
+        let api = FakeApi::start(move |request| self.answer(&webhook_calls, &request)).await;
         let findings = Findings::default();
         examine(Exam {
             client: &api.client(),

@@ -35,17 +35,17 @@ struct TestCluster {
     admission: Admission,
 }
 
-fn tolerates(asked: &Asked) -> bool {
-    let tolerations = asked.body["spec"]["tolerations"].as_array();
+fn tolerates(request: &Asked) -> bool {
+    let tolerations = request.body["spec"]["tolerations"].as_array();
     tolerations.is_some_and(|tolerations| !tolerations.is_empty())
 }
 
-fn admitted(asked: &Asked) -> Reply {
-    Reply::of(201, asked.body.clone())
+fn admitted(request: &Asked) -> Reply {
+    Reply::of(201, request.body.clone())
 }
 
-fn stripped(asked: &Asked) -> Reply {
-    let mut pod = asked.body.clone();
+fn stripped(request: &Asked) -> Reply {
+    let mut pod = request.body.clone();
     pod["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
     Reply::of(201, pod)
 }
@@ -122,15 +122,15 @@ impl TestCluster {
         }
     }
 
-    fn answer(&self, asked: &Asked) -> Reply {
-        if self.forbidden.contains(&asked.path.as_str()) {
+    fn answer(&self, request: &Asked) -> Reply {
+        if self.forbidden.contains(&request.path.as_str()) {
             return Reply::refused(403, "forbidden to you");
         }
-        if asked.method == Method::POST {
-            assert!(asked.query.contains("dryRun=All"), "{}", asked.path);
-            return (self.admission)(asked);
+        if request.method == Method::POST {
+            assert!(request.query.contains("dryRun=All"), "{}", request.path);
+            return (self.admission)(request);
         }
-        match self.objects.get(asked.path.as_str()) {
+        match self.objects.get(request.path.as_str()) {
             Some(object) => Reply::of(200, object.clone()),
             None => Reply::refused(404, "not found"),
         }
@@ -141,7 +141,7 @@ impl TestCluster {
     }
 
     async fn check_with(self, sets: &[DaemonSet]) -> Vec<Finding> {
-        let api = FakeApi::start(move |asked| self.answer(&asked)).await;
+        let api = FakeApi::start(move |request| self.answer(&request)).await;
         check(&api.client(), None, sets).await
     }
 }
@@ -250,11 +250,11 @@ async fn healthy_cluster_passes_every_check() {
 /// Refuses the Pods of a namespace that have tolerations.
 fn refusing(namespace: &'static str, status: u16, message: &'static str) -> Admission {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    Box::new(move |asked| {
-        if tolerates(asked) && asked.path == pods {
+    Box::new(move |request| {
+        if tolerates(request) && request.path == pods {
             Reply::refused(status, message)
         } else {
-            admitted(asked)
+            admitted(request)
         }
     })
 }
@@ -332,9 +332,9 @@ async fn changed_toleration_is_a_fault() {
         let mut cluster = TestCluster::healthy();
         cluster.objects.insert(WEBHOOKS, json!([]));
         cluster.forbidden.push(POLICIES);
-        cluster.admission = Box::new(move |asked| {
-            let mut pod = asked.body.clone();
-            if tolerates(asked) {
+        cluster.admission = Box::new(move |request| {
+            let mut pod = request.body.clone();
+            if tolerates(request) {
                 pod["spec"]["tolerations"] = json!([toleration]);
             }
             Reply::of(201, pod)
@@ -501,7 +501,7 @@ async fn namespace_limits_the_dry_runs() {
         PATH,
         json!([quota("full", &json!({"pods": "1"}), &json!({"pods": "1"}))]),
     );
-    let api = FakeApi::start(move |asked| cluster.answer(&asked)).await;
+    let api = FakeApi::start(move |request| cluster.answer(&request)).await;
     let findings = check(&api.client(), Some("ops"), &[everywhere("agent")]).await;
     assert_has(only(&findings), Status::Failed, "quotas", &["ops/full"]);
     assert!(findings[0].message.contains("in ops"), "{findings:#?}");

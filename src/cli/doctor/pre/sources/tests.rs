@@ -118,11 +118,11 @@ fn with_autoscaler(priorities: &str, arm_node: Value) -> Cluster {
 }
 
 async fn examine(cluster: Cluster, config: &str) -> Vec<Finding> {
-    let api = FakeApi::start(move |asked| {
-        if asked.path.ends_with("/subjectaccessreviews") {
+    let api = FakeApi::start(move |request| {
+        if request.path.ends_with("/subjectaccessreviews") {
             return Reply::of(201, json!({"status": {"allowed": true}}));
         }
-        match cluster.get(asked.path.as_str()) {
+        match cluster.get(request.path.as_str()) {
             Some(Value::Null) => Reply::refused(403, "forbidden to you"),
             Some(object) => Reply::of(200, object.clone()),
             None => Reply::refused(404, "not found"),
