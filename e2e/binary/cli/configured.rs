@@ -53,7 +53,7 @@ fn cluster(image: &str, config: &Value) -> FakeCluster {
 fn settings(cli: &CommandLine) -> Value {
     let ca = cli.path().join("ca.crt");
     json!({
-        "pools": [{"name": "of-cluster", "platforms": BOTH, "tolerations": [{"key": "own", "operator": "Exists"}]}],
+        "pools": [{"name": "of-cluster", "platforms": BOTH, "tolerations": [{"key": "of-cluster", "operator": "Exists"}]}],
         "registries": {"hostsDir": "/nowhere/certs.d", "hosts": {
             cli.registry.address(): {"caFile": ca},
             "other.example.com": {"caFile": "/nowhere/ca.crt", "clientCertFile": ca, "clientKeyFile": "/nowhere/tls.key"},
@@ -63,7 +63,7 @@ fn settings(cli: &CommandLine) -> Value {
     })
 }
 
-/// Runs a command as a user does who names no configuration file.
+/// Runs a command without `--config`.
 pub(super) async fn run(
     cli: &CommandLine,
     cluster: Option<&FakeApiServer>,
@@ -100,7 +100,7 @@ async fn finish(mut command: Command) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn cluster_configuration_decides_without_files_of_its_pods() {
+async fn cluster_configuration_decides_despite_unread_files() {
     let cli = CommandLine::new(json!({})).await;
     let image = cli.image("shop/web", &BOTH);
     let served = cluster(&image, &settings(&cli)).serve().await;
@@ -145,11 +145,11 @@ async fn cluster_configuration_decides_without_files_of_its_pods() {
     );
 }
 
-#[tokio::test]
-async fn recorded_image_failures_count_as_in_the_webhook() {
-    let cli = CommandLine::new(json!({})).await;
+const WHY_WEB: [&str; 4] = ["why", "-n", "shop", "deploy/web"];
+
+/// Returns a cluster whose record says that `shop/web` has failed on arm64 in the namespace `shop`.
+fn cluster_with_record(cli: &CommandLine, config: &Value, since: SystemTime) -> FakeCluster {
     let image = cli.image("shop/web", &BOTH);
-    let since = SystemTime::now();
     let failed = json!([{
         "digest": cli.registry.repo("shop/web").digest_of("v1"), "architecture": "arm64", "failures": 1,
         "evidence": "exec-format-error", "namespace": "shop", "allNamespaces": false,
@@ -157,12 +157,20 @@ async fn recorded_image_failures_count_as_in_the_webhook() {
         "until": format_rfc3339_seconds(since + Duration::from_secs(3600)).to_string(),
     }]);
     let record = json!({"data": {"record.json": failed.to_string()}});
-    let cluster_with_record = |config: &Value| cluster(&image, config).with(RECORD, record.clone());
-    let served = cluster_with_record(&settings(&cli)).serve().await;
+    cluster(&image, config).with(RECORD, record)
+}
+
+#[tokio::test]
+async fn recorded_image_failures_are_shown() {
+    let cli = CommandLine::new(json!({})).await;
+    let since = SystemTime::now();
+    let served = cluster_with_record(&cli, &settings(&cli), since)
+        .serve()
+        .await;
+    let image = cli.registry.repo("shop/web").reference("v1");
     let expected = format!("failed on linux/arm64 at {}", format_rfc3339_seconds(since));
-    let why_arguments = ["why", "-n", "shop", "deploy/web"];
     for arguments in [
-        &why_arguments[..],
+        &WHY_WEB[..],
         &["report"],
         &["inspect", "-n", "shop", &image],
     ] {
@@ -179,7 +187,7 @@ async fn recorded_image_failures_count_as_in_the_webhook() {
             output.stdout
         );
     }
-    let output = run(&cli, Some(&served), &why_arguments).await;
+    let output = run(&cli, Some(&served), &WHY_WEB).await;
     assert!(
         output.stdout.contains("unchanged: failed-there"),
         "{}",
@@ -187,7 +195,7 @@ async fn recorded_image_failures_count_as_in_the_webhook() {
     );
     for (arguments, pointer) in [
         (
-            &[&why_arguments[..], &["-o", "json"]].concat()[..],
+            &[&WHY_WEB[..], &["-o", "json"]].concat()[..],
             "/objects/0/images/0",
         ),
         (
@@ -197,37 +205,41 @@ async fn recorded_image_failures_count_as_in_the_webhook() {
     ] {
         let output = run(&cli, Some(&served), arguments).await;
         let json: Value = serde_json::from_str(&output.stdout).unwrap();
-        let failed = &json.pointer(pointer).unwrap()["failed"];
-        assert_eq!(failed["platforms"], json!(["linux/arm64"]), "{json:#}");
-        assert_eq!(failed["since"], format_rfc3339_seconds(since).to_string());
+        let failure = &json.pointer(pointer).unwrap()["failed"];
+        assert_eq!(failure["platforms"], json!(["linux/arm64"]), "{json:#}");
+        assert_eq!(failure["since"], format_rfc3339_seconds(since).to_string());
     }
     let output = run(&cli, Some(&served), &["report", "--by", "workload"]).await;
     assert!(output.stdout.contains("failed-there"), "{}", output.stdout);
-    // Evidence from a tenant's namespace counts in that namespace only.
+    // Evidence from a tenant's namespace counts only in that namespace.
     let output = run(&cli, Some(&served), &["inspect", &image]).await;
     assert!(
         output.stdout.contains("opens of-cluster"),
         "{}",
         output.stdout
     );
+}
 
-    let mut without_learning = settings(&cli);
-    without_learning["controller"] = json!({"learn": false});
-    let output = run(
-        &cli,
-        Some(&cluster_with_record(&without_learning).serve().await),
-        &why_arguments,
-    )
-    .await;
+#[tokio::test]
+async fn recorded_failures_do_not_count_without_learning() {
+    let cli = CommandLine::new(json!({})).await;
+    let mut settings = settings(&cli);
+    settings["controller"] = json!({"learn": false});
+    let cluster = cluster_with_record(&cli, &settings, SystemTime::now());
+    let output = run(&cli, Some(&cluster.serve().await), &WHY_WEB).await;
     assert!(
         output.stdout.contains("\n  today      tolerated\n"),
         "{}",
         output.stdout
     );
+}
 
-    let mut forbidden = cluster_with_record(&settings(&cli));
-    forbidden.forbidden = vec![RECORD];
-    let output = run(&cli, Some(&forbidden.serve().await), &why_arguments).await;
+#[tokio::test]
+async fn forbidden_record_of_failures_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let mut cluster = cluster_with_record(&cli, &settings(&cli), SystemTime::now());
+    cluster.forbidden = vec![RECORD];
+    let output = run(&cli, Some(&cluster.serve().await), &WHY_WEB).await;
     let expected = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that have failed are decided like others: ";
     assert!(output.stderr.contains(expected), "{}", output.stderr);
     assert!(
@@ -242,13 +254,13 @@ async fn namespace_without_webhook_calls_is_reported() {
     let cli = CommandLine::new(json!({})).await;
     let image = cli.image("shop/web", &BOTH);
     let mut cluster = cluster(&image, &settings(&cli));
-    let selector = json!({"matchExpressions": [{"key": "own", "operator": "DoesNotExist"}]});
+    let selector = json!({"matchExpressions": [{"key": "excluded", "operator": "DoesNotExist"}]});
     cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0]["namespaceSelector"] = selector;
     for (labels, today, is_reported) in [
         (json!({}), "tolerated", false),
-        (json!({"own": "1"}), "unchanged: not-applicable", true),
+        (json!({"excluded": "1"}), "unchanged: not-applicable", true),
         (
-            json!({"own": "1", "tolerarch.io/mode": "off"}),
+            json!({"excluded": "1", "tolerarch.io/mode": "off"}),
             "unchanged: opted-out",
             true,
         ),
@@ -298,7 +310,7 @@ async fn pods_without_webhook_calls_are_reported() {
             "selects the labels",
         ),
         (
-            json!({"matchConditions": [{"name": "own", "expression": "false"}]}),
+            json!({"matchConditions": [{"name": "never", "expression": "false"}]}),
             "tolerated",
             "a matchCondition of the webhook, which is not evaluated here, determines whether Deployment/web is decided on",
         ),
@@ -373,7 +385,7 @@ async fn unreadable_configuration_decides_nothing() {
 }
 
 #[tokio::test]
-async fn namespace_opts_out_although_its_pods_cannot_be_listed() {
+async fn namespace_opts_out_even_if_its_pods_are_forbidden() {
     let cli = CommandLine::new(json!({})).await;
     let image = cli.image("shop/web", &BOTH);
     let labels = json!({"tolerarch.io/mode": "off"});
@@ -418,8 +430,14 @@ async fn defaults_decide_where_nothing_is_installed() {
             output.stderr
         );
     }
-    let faulty = cluster(&image, &json!({"pols": []})).serve().await;
-    let output = run(&cli, Some(&faulty), &["pools"]).await;
+}
+
+#[tokio::test]
+async fn invalid_configuration_of_the_cluster_is_an_error() {
+    let cli = CommandLine::new(json!({})).await;
+    let image = cli.image("shop/web", &BOTH);
+    let served = cluster(&image, &json!({"pols": []})).serve().await;
+    let output = run(&cli, Some(&served), &["pools"]).await;
     assert_eq!(output.status, Some(1), "{}", output.stdout);
     assert!(
         output
@@ -428,10 +446,14 @@ async fn defaults_decide_where_nothing_is_installed() {
         "{}",
         output.stderr
     );
-    // `inspect` needs no cluster.
-    let plain = Registry::builder().plain_http().start().await;
-    plain.repo("app").index(Some("v1"), BOTH);
-    let image = plain.repo("app").reference("v1");
+}
+
+#[tokio::test]
+async fn inspect_needs_a_cluster_only_if_a_flag_names_it() {
+    let cli = CommandLine::new(json!({})).await;
+    let registry = Registry::builder().plain_http().start().await;
+    registry.repo("app").index(Some("v1"), BOTH);
+    let image = registry.repo("app").reference("v1");
     let output = run(&cli, None, &["inspect", &image]).await;
     assert!(
         output.stdout.contains("opens multi-arch") && !output.stderr.contains("defaults"),
@@ -519,25 +541,26 @@ async fn unread_pull_secrets_are_reported() {
     );
 }
 
-/// kubectl 1.13.0 wrote the keys with capitals. The second Secret has no entry for the registry.
-#[tokio::test]
-async fn pull_secret_may_have_capitals_and_is_named_if_useless() {
-    let cli = CommandLine::new(json!({})).await;
+/// Returns a cluster with a private image, and with a pull secret for a host. The keys of the Secret have capitals, as
+/// kubectl 1.13.0 wrote them.
+fn cluster_with_pull_secret(cli: &CommandLine, host: &str) -> FakeCluster {
     let image = cli.image("private", &BOTH);
     cli.registry
         .repo("private")
         .require(Auth::basic("canary", "canary"));
-    let mut settings_with_secrets = settings(&cli);
-    settings_with_secrets["credentials"] = json!({"pullSecrets": true});
-    let secret = |host: &str| {
-        let auths =
-            json!({"auths": {host: {"Username": "canary", "Password": "canary", "Email": "a@b"}}});
-        let data = json!({".dockerconfigjson": STANDARD.encode(auths.to_string())});
-        json!({"type": "kubernetes.io/dockerconfigjson", "data": data})
-    };
-    let path = "/api/v1/namespaces/shop/secrets/registry";
-    let served = cluster(&image, &settings_with_secrets)
-        .with(path, secret(&cli.registry.address()))
+    let mut settings = settings(cli);
+    settings["credentials"] = json!({"pullSecrets": true});
+    let auths =
+        json!({"auths": {host: {"Username": "canary", "Password": "canary", "Email": "a@b"}}});
+    let data = json!({".dockerconfigjson": STANDARD.encode(auths.to_string())});
+    let secret = json!({"type": "kubernetes.io/dockerconfigjson", "data": data});
+    cluster(&image, &settings).with("/api/v1/namespaces/shop/secrets/registry", secret)
+}
+
+#[tokio::test]
+async fn pull_secret_with_capitalized_keys_is_used() {
+    let cli = CommandLine::new(json!({})).await;
+    let served = cluster_with_pull_secret(&cli, &cli.registry.address())
         .serve()
         .await;
     let output = run(&cli, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
@@ -547,9 +570,12 @@ async fn pull_secret_may_have_capitals_and_is_named_if_useless() {
         output.stdout,
         output.stderr
     );
+}
 
-    let served = cluster(&image, &settings_with_secrets)
-        .with(path, secret("canary.example.com"))
+#[tokio::test]
+async fn pull_secret_without_the_registry_is_reported() {
+    let cli = CommandLine::new(json!({})).await;
+    let served = cluster_with_pull_secret(&cli, "canary.example.com")
         .serve()
         .await;
     let expected = format!(
@@ -571,7 +597,7 @@ async fn pull_secret_may_have_capitals_and_is_named_if_useless() {
     }
 }
 
-/// kubectl reaches such an API server, as Go offers this group.
+/// kubectl reaches such an API server, because Go offers P-521.
 #[tokio::test]
 async fn api_server_with_p_521_alone_is_reached() {
     let cli = CommandLine::new(json!({})).await;
@@ -639,14 +665,14 @@ async fn missing_namespace_is_a_failure() {
 #[tokio::test]
 async fn advice_fits_the_failed_connection() {
     let cli = CommandLine::new(json!({})).await;
-    let plain = Registry::builder().plain_http().start().await;
+    let without_tls = Registry::builder().plain_http().start().await;
     let mut settings = settings(&cli);
-    settings["registries"]["hosts"][plain.address()] = json!({});
+    settings["registries"]["hosts"][without_tls.address()] = json!({});
     let untrusted = Registry::start().await;
     settings["registries"]["hosts"][untrusted.address()] = json!({});
     for (host, advice) in [
         (
-            plain.address(),
+            without_tls.address(),
             "does not speak TLS; if it speaks plain HTTP, set registries.hosts.",
         ),
         (
@@ -705,15 +731,15 @@ async fn programs_named_by_the_cluster_are_not_run() {
         let served = cluster(&image, &config).serve().await;
         let inspect = async |arguments: &[&str]| {
             let mut inspect = command(&cli, Some(&served), arguments);
-            // The helper is a script, so it needs the programs of the system.
+            // The helper is a script that needs programs of the system.
             inspect.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
             finish(inspect).await
         };
         let output = inspect(&["inspect", &image]).await;
         assert!(output.stderr.contains(note), "{}", output.stderr);
         assert!(!trace.exists(), "{}", output.stderr);
-        // The same settings in a file of the user run the program, which proves that the trace works.
-        let user_file = cli.path().join("own.yaml");
+        // With the same settings in the user's file the program runs, so the trace works.
+        let user_file = cli.path().join("user.yaml");
         std::fs::write(&user_file, config.to_string()).unwrap();
         let output = inspect(&[
             "inspect",
