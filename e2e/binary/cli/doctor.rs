@@ -31,7 +31,7 @@ async fn doctor(server: &str, arguments: &[&str]) -> CommandOutput {
         .arg(file)
         .args(arguments)
         .kill_on_drop(true);
-    // This proxy is for registries. It neither fails a command nor gets requests for the API server.
+    // The proxy is only for registries: requests to the API server do not use it, so no command fails.
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");
     let output = soon("the end", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -244,36 +244,36 @@ async fn daemon_set_for_other_nodes_is_not_reported() {
     let cli = CommandLine::new(json!({})).await;
     let both = cli.image("kube/agent", &BOTH);
     let old = cli.image("kube/old", &BOTH[..1]);
-    let on = |key: &str, value: &str| json!({key: value});
-    let pair = |architecture: &str| {
+    let label = |key: &str, value: &str| json!({key: value});
+    let flannel_for = |architecture: &str| {
         let set = daemon_set(
             &format!("flannel-{architecture}"),
             if architecture == "amd64" { &old } else { &both },
         );
         selecting(
             mounting(set, "/etc/cni/net.d"),
-            on("kubernetes.io/arch", architecture),
+            label("kubernetes.io/arch", architecture),
         )
     };
     for sets in [
         vec![selecting(
             daemon_set("windows", &old),
-            on("kubernetes.io/os", "windows"),
+            label("kubernetes.io/os", "windows"),
         )],
         vec![selecting(
             mounting(daemon_set("gpu", &old), "/var/lib/kubelet/device-plugins"),
-            on("gpu", "true"),
+            label("gpu", "true"),
         )],
         vec![selecting(
             daemon_set("rack", &both),
-            on("company.example/rack", "x86-1"),
+            label("company.example/rack", "x86-1"),
         )],
         vec![selecting(
             daemon_set("role", &both),
-            on("company.example/role", "worker"),
+            label("company.example/role", "worker"),
         )],
-        // A DaemonSet for each architecture.
-        vec![pair("amd64"), pair("arm64")],
+        // Each architecture has its DaemonSet.
+        vec![flannel_for("amd64"), flannel_for("arm64")],
     ] {
         let mut objects = ClusterObjects::ready(&cli);
         objects.daemon_sets.extend(sets);
@@ -288,7 +288,7 @@ async fn daemon_set_for_other_nodes_is_not_reported() {
     let mut objects = ClusterObjects::ready(&cli);
     objects.daemon_sets.push(selecting(
         daemon_set("rack", &old),
-        on("company.example/rack", "x86-1"),
+        label("company.example/rack", "x86-1"),
     ));
     let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(0), "{}", pre.text);
@@ -331,12 +331,12 @@ async fn pods_that_would_fail_on_the_node_are_named_first() {
         "{}",
         pre.text
     );
-    // One Pod keeps off the node by its selector, the other one by the taint.
-    let mut kept_off = pod("old", &old);
-    kept_off["spec"]["tolerations"] = every_taint();
-    kept_off["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/arch": "amd64"});
+    // The selector keeps one Pod off the node, and the taint the other one.
+    let mut selecting_amd64 = pod("old", &old);
+    selecting_amd64["spec"]["tolerations"] = every_taint();
+    selecting_amd64["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/arch": "amd64"});
     let mut objects = ClusterObjects::ready(&cli);
-    objects.pods.extend([kept_off, pod("other", &old)]);
+    objects.pods.extend([selecting_amd64, pod("other", &old)]);
     let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
     assert_eq!(pre.status, Some(0), "{}", pre.text);
 }
@@ -351,15 +351,15 @@ async fn pods_bound_to_other_nodes_are_a_note() {
     placed["metadata"]["annotations"] = json!({"tolerarch.io/required": "amd64"});
     placed["metadata"]["name"] = "placed-0".into();
     let preference = json!({"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]});
-    let mut inclined = pod("inclined", &both);
-    inclined["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": preference}]}});
+    let mut preferring = pod("inclined", &both);
+    preferring["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": preference}]}});
     for (pods, expected) in [
         (
             vec![bound],
             "1 workload bound to nodes of amd64 by nodeSelector or affinity, though the images have linux/arm64: StatefulSet shop/bound",
         ),
         (
-            vec![inclined],
+            vec![preferring],
             "1 workload with a preference for an architecture in their affinity, which counts besides placement.prefer: StatefulSet shop/inclined",
         ),
     ] {
@@ -404,7 +404,7 @@ async fn image_that_contradicts_its_index_is_named_first() {
 }
 
 #[tokio::test]
-async fn check_without_rights_is_not_ticked() {
+async fn check_without_rights_is_unknown() {
     let cli = CommandLine::new(json!({})).await;
     for (path, check) in [(PODS, "workloads"), (DAEMON_SETS, "daemonsets")] {
         let mut objects = ClusterObjects::ready(&cli);
@@ -437,17 +437,22 @@ async fn check_without_rights_is_not_ticked() {
         "/apis/karpenter.sh/v1/nodepools",
     ];
     let pre = PreflightRun::run(&cli, objects.cluster(), &[]).await;
-    let ticks: Vec<&str> = pre
+    let successes: Vec<&str> = pre
         .text
         .lines()
         .filter(|line| line.starts_with('✓'))
         .collect();
     assert_eq!(
-        ticks,
+        successes,
         ["✓ version                 Kubernetes v1.36.1"],
         "{}",
         pre.text
     );
+}
+
+#[tokio::test]
+async fn checks_of_images_with_unknown_platforms_are_unknown() {
+    let cli = CommandLine::new(json!({})).await;
     let gone = format!("{}/shop/gone:v1", cli.registry.address());
     let mut objects = ClusterObjects::ready(&cli);
     objects.daemon_sets.push(daemon_set("gone", &gone));
