@@ -93,19 +93,16 @@ async fn placed_workload_shows_required_and_preferred_nodes() {
         (&json!("amd64"), &json!("amd64=80"))
     );
 
-    // What the webhook added earlier counts as well.
+    // A requirement that the webhook added earlier is shown as well.
     let mut placed = pod(&[&images[1].1]);
     let patched = cli
         .run_with(&["check", "-f", "-", "-o", "patch"], &placed.to_string())
         .await;
     let patch: json_patch::Patch = serde_json::from_str(&patched.stdout).unwrap();
     json_patch::patch(&mut placed, &patch).unwrap();
-    let again = cli
-        .run_with(&["check", "-f", "-", "-o", "json"], &placed.to_string())
-        .await;
-    let again: Value = serde_json::from_str(&again.stdout).unwrap();
-    assert_eq!(again["results"][0]["required"], "amd64", "{again}");
-    assert_eq!(again["results"][0].get("patch"), None, "{again}");
+    let (_, report) = cli.check(placed.to_string()).await;
+    assert_eq!(report["results"][0]["required"], "amd64", "{report}");
+    assert_eq!(report["results"][0].get("patch"), None, "{report}");
 }
 
 #[tokio::test]
@@ -121,10 +118,10 @@ async fn forged_annotations_are_ignored_and_break_no_table() {
         pod
     };
     let opted_out = json!({"tolerarch.io/mode": "off"});
-    let hostile = "amd64,\u{1b}[31m".repeat(10_000);
+    let long_text = "amd64,\u{1b}[31m".repeat(10_000);
     let pods = [
         forged("open", "amd64", json!({})),
-        forged("off", &hostile, opted_out),
+        forged("off", &long_text, opted_out),
     ];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string();
     let (status, report) = cli.check(&list).await;
@@ -135,9 +132,9 @@ async fn forged_annotations_are_ignored_and_break_no_table() {
         assert_eq!(verdict.get("preferred"), None, "{verdict}");
     }
 
-    // A name that is far too long does not break the table either.
-    let named = forged(&hostile, "amd64", json!({})).to_string();
-    let output = cli.run_with(&["check", "-f", "-"], &named).await;
+    // A long name with escape sequences does not break the table either.
+    let pod = forged(&long_text, "amd64", json!({})).to_string();
+    let output = cli.run_with(&["check", "-f", "-"], &pod).await;
     assert_eq!(output.status, Some(0), "{}", output.stderr);
     assert!(!output.stdout.contains('\u{1b}'), "escape sequence");
 }
@@ -191,13 +188,13 @@ async fn placeholder_image_is_reported_as_one() {
         (Some(0), true),
         "{report}"
     );
-    let beside = gateway.replace(
+    let with_both = gateway.replace(
         "- image: auto",
         &format!("- image: {single}\n      - image: auto"),
     );
     for (text, is_placeholder) in [
         (&gateway, true),
-        (&beside, true),
+        (&with_both, true),
         (&deployment("other", "nginx"), false),
     ] {
         let output = cli
@@ -221,15 +218,15 @@ async fn each_workload_gets_the_decision_of_its_pods() {
     let single = cli.image("single", &["linux/amd64"]);
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec});
-    let with = |image: &str| json!({"template": template(image)});
+    let spec = |image: &str| json!({"template": template(image)});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-        object("apps/v1", "Deployment", with(&multi)),
-        object("apps/v1", "StatefulSet", with(&single)),
-        object("apps/v1", "DaemonSet", with(&multi)),
-        object("apps/v1", "ReplicaSet", with(&multi)),
-        object("v1", "ReplicationController", with(&multi)),
-        object("batch/v1", "Job", with(&multi)),
-        object("batch/v1", "CronJob", json!({"jobTemplate": {"spec": with(&multi)}})),
+        object("apps/v1", "Deployment", spec(&multi)),
+        object("apps/v1", "StatefulSet", spec(&single)),
+        object("apps/v1", "DaemonSet", spec(&multi)),
+        object("apps/v1", "ReplicaSet", spec(&multi)),
+        object("v1", "ReplicationController", spec(&multi)),
+        object("batch/v1", "Job", spec(&multi)),
+        object("batch/v1", "CronJob", json!({"jobTemplate": {"spec": spec(&multi)}})),
         json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": template(&multi)}),
         object("v1", "Pod", template(&multi)["spec"].clone()),
         object("v1", "Service", json!({})),
@@ -347,11 +344,11 @@ async fn fail_on_sets_the_exit_status() {
     let unsupported = deployment("a", &cli.image("single", &["linux/amd64"]));
     let unknown = deployment("a", &cli.registry.repo("gone").reference("v1"));
     let good = deployment("a", &cli.image("multi", &BOTH));
-    let opened = json!({
+    let tolerating = json!({
         "metadata": {"annotations": {"tolerarch.io/pools": "multi-arch"}},
         "spec": {"containers": [{"image": cli.registry.repo("gone").reference("v1")}]},
     });
-    let retracted = review("u-1", &opened).to_string();
+    let retracted = review("u-1", &tolerating).to_string();
     for (text, fail_on, status) in [
         (&unsupported, &["--fail-on", "unsupported"][..], 3),
         (&retracted, &["--fail-on", "unsupported"], 3),
@@ -380,11 +377,14 @@ async fn fail_on_sets_the_exit_status() {
             output.stderr
         );
     }
-    let both = format!("{unsupported}---\nkind: [\n");
+    let unsupported_and_broken = format!("{unsupported}---\nkind: [\n");
     assert_eq!(
-        cli.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both)
-            .await
-            .status,
+        cli.run_with(
+            &["check", "-f", "-", "--fail-on", "unsupported"],
+            unsupported_and_broken
+        )
+        .await
+        .status,
         Some(1)
     );
 }
@@ -451,7 +451,7 @@ async fn every_blocker_is_reported() {
 }
 
 #[tokio::test]
-async fn meaningless_mode_is_reported() {
+async fn invalid_mode_is_reported() {
     let cli = CommandLine::new(json!({})).await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": {"tolerarch.io/mode": "On"}},
         "spec": {"containers": [{"image": "x"}]}});
@@ -509,7 +509,7 @@ async fn many_images_of_one_registry_are_all_looked_up() {
 }
 
 #[tokio::test]
-async fn unreadable_document_is_named_and_the_rest_is_checked() {
+async fn unreadable_document_is_named_and_others_are_checked() {
     let cli = CommandLine::new(json!({})).await;
     let good = deployment("good", &cli.image("multi", &BOTH));
     let review = |member: &str, value: Value| {
@@ -520,7 +520,6 @@ async fn unreadable_document_is_named_and_the_rest_is_checked() {
         review["request"][member] = value;
         format!("{review}\n").into_bytes()
     };
-    let huge = format!("{good}---\n# {}\n", "x".repeat(10 << 20));
     for (broken, expected) in [
         (b"kind: [1\n".to_vec(), "not YAML"),
         (b"a:\n\t- 1\n".to_vec(), "not YAML"),
@@ -601,6 +600,13 @@ async fn unreadable_document_is_named_and_the_rest_is_checked() {
             "{broken_text}: {report}"
         );
     }
+}
+
+#[tokio::test]
+async fn large_file_is_read_and_binary_file_is_refused() {
+    let cli = CommandLine::new(json!({})).await;
+    let good = deployment("good", &cli.image("multi", &BOTH));
+    let huge = format!("{good}---\n# {}\n", "x".repeat(10 << 20));
     let (status, report) = cli.check(huge).await;
     assert_eq!((status, reasons(&report).len()), (Some(0), 1));
     let crlf = format!("\u{feff}{}", good.replace('\n', "\r\n"));
@@ -641,7 +647,7 @@ async fn files_and_directories_are_read() {
     );
 }
 
-/// Files below a directory were not named one by one. A pipe without a writer or an endless device would block.
+/// A user does not choose each file below a directory. A pipe without a writer or an endless device would block.
 #[tokio::test]
 async fn only_regular_files_below_directories_are_read() {
     let cli = CommandLine::new(json!({})).await;
@@ -667,7 +673,11 @@ async fn only_regular_files_below_directories_are_read() {
     let output = cli.run(&["check", "-R", "-f", "dir", "-o", "json"]).await;
     assert_eq!(output.status, Some(1));
     let report: Value = serde_json::from_str(&output.stdout).unwrap();
-    assert_eq!(reasons(&report), ["tolerated"; 2], "the files: {report}");
+    assert_eq!(
+        reasons(&report),
+        ["tolerated"; 2],
+        "the linked file and the good one: {report}"
+    );
     for (name, error) in [
         ("fifo.yaml", "cannot be read: not a regular file"),
         ("socket.json", "cannot be read: not a regular file"),
@@ -804,7 +814,7 @@ async fn each_item_of_a_json_list_has_its_own_line() {
 }
 
 #[tokio::test]
-async fn custom_kinds_are_checked_where_their_templates_are_named() {
+async fn custom_kind_is_checked_at_the_named_template_path() {
     let cli = CommandLine::new(json!({})).await;
     let multi = cli.image("multi", &BOTH);
     let single = cli.image("single", &["linux/amd64"]);
@@ -817,7 +827,7 @@ async fn custom_kinds_are_checked_where_their_templates_are_named() {
     .to_string();
     std::fs::create_dir_all(cli.path().join("dir/below")).unwrap();
     cli.write("dir/below/list.yaml", &list);
-    let with = &[
+    let arguments = &[
         "check",
         "-R",
         "-f",
@@ -827,7 +837,7 @@ async fn custom_kinds_are_checked_where_their_templates_are_named() {
         "--workload",
         "Thing.example.com=.spec.parts[].pod",
     ];
-    let output = cli.run(with).await;
+    let output = cli.run(arguments).await;
     let report: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(
         reasons(&report),

@@ -14,9 +14,9 @@ use tokio::net::TcpListener;
 #[derive(Default)]
 pub(crate) struct FakeCluster {
     pub(crate) objects: BTreeMap<String, Value>,
-    /// Paths that the user has no right to.
+    /// Paths that the user may not read.
     pub(crate) forbidden: Vec<&'static str>,
-    /// Paths that are answered with status 400: an error that no right would change, and that is not retried.
+    /// Paths that are answered with status 400. The error is not about rights, and it is not retried.
     pub(crate) failing: Vec<&'static str>,
 }
 
@@ -142,12 +142,12 @@ fn page(items: &[Value], query: &str) -> Value {
     let limit = parameter("limit").unwrap_or(items.len());
     let begin = parameter("continue").unwrap_or(0);
     let end = items.len().min(begin + limit);
-    let more = if end < items.len() {
+    let next = if end < items.len() {
         end.to_string()
     } else {
         String::new()
     };
-    json!({"metadata": {"resourceVersion": "7", "continue": more}, "items": items[begin..end]})
+    json!({"metadata": {"resourceVersion": "7", "continue": next}, "items": items[begin..end]})
 }
 
 impl FakeApiServer {

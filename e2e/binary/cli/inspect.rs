@@ -7,7 +7,8 @@ use super::{BOTH, CommandLine};
 use crate::binary::program::Program;
 use crate::support::review::pod;
 
-/// Returns three pools, of which an image may be eligible for any number. Lookups end by `timeout`, before the Pod's budget.
+/// Returns settings with three pools, so that an image is eligible for none, one or several. A lookup takes at most
+/// `timeout`, which is shorter than the Pod's budget.
 fn settings(timeout: &str) -> Value {
     let pool = |name: &str, platforms: &[&str]| {
         let key = format!("example.com/{name}");
@@ -19,7 +20,7 @@ fn settings(timeout: &str) -> Value {
     })
 }
 
-/// Pushes images of every kind, and returns them in groups. Each group needs a webhook of its own, because a webhook
+/// Pushes images of every kind, and returns them in groups. Each group needs a separate webhook, because a webhook
 /// remembers that a registry fails, and how it authenticates. The image of the last group hangs.
 fn fixtures(registry: &Registry) -> Vec<Vec<String>> {
     let repo = registry.repo("team/app");
@@ -126,7 +127,7 @@ async fn reasons_and_pools_are_those_of_the_webhook() {
             let inspected = &report["images"][0];
             assert_eq!(inspected["reason"], verdict.reason, "{image}: {inspected}");
             let patched = verdict.applied_to(&pod(&[image]));
-            let opened = patched["metadata"]["annotations"]["tolerarch.io/pools"]
+            let recorded_pools = patched["metadata"]["annotations"]["tolerarch.io/pools"]
                 .as_str()
                 .unwrap_or_default();
             let pools: Vec<&str> = inspected["pools"]
@@ -135,7 +136,7 @@ async fn reasons_and_pools_are_those_of_the_webhook() {
                 .iter()
                 .map(|pool| pool.as_str().unwrap())
                 .collect();
-            assert_eq!(pools.join(","), opened, "{image}: {inspected}");
+            assert_eq!(pools.join(","), recorded_pools, "{image}: {inspected}");
             assert_eq!(
                 checked["results"][index]["reason"], verdict.reason,
                 "{image}"
@@ -273,7 +274,9 @@ async fn images_are_looked_up_concurrently() {
         .chain(images.iter().map(String::as_str))
         .collect();
     let mut child = cli.command(&arguments).spawn().unwrap();
-    cli.registry.wait_until(|seen| seen.len() == 5).await;
+    cli.registry
+        .wait_until(|requests| requests.len() == 5)
+        .await;
     child.kill().await.unwrap();
 }
 
@@ -374,7 +377,7 @@ async fn throttled_lookup_says_when_to_retry() {
     );
 }
 
-/// The registry that the image names is tried last, after its mirrors. Its answer is the one that is shown.
+/// The image's registry is tried after its mirrors, and its answer is shown.
 #[tokio::test]
 async fn failure_shows_the_registry_and_not_its_mirror() {
     let cli = CommandLine::new(json!({})).await;
@@ -463,7 +466,7 @@ async fn redirect_shows_the_final_host() {
     );
 }
 
-/// crane and regctl do the same.
+/// crane and regctl use it as well.
 #[tokio::test]
 async fn docker_configuration_of_the_user_is_used_and_shown() {
     let cli = CommandLine::new(json!({})).await;

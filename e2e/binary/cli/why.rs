@@ -50,15 +50,15 @@ fn shop_objects(cli: &CommandLine) -> FakeCluster {
             json!({"apiVersion": "apps/v1", "kind": kind, "name": owner, "controller": true});
         json!({"metadata": {"name": name, "namespace": "shop", "ownerReferences": [owner]}})
     };
-    let mut opened = pod("web-1", "web-5d5c", &web, "arm");
-    opened["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
-    opened["spec"]["tolerations"] =
+    let mut tolerating = pod("web-1", "web-5d5c", &web, "arm");
+    tolerating["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
+    tolerating["spec"]["tolerations"] =
         json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
-    // Managed fields, as deep as the API server stores them, have no influence.
+    // The API server stores managed fields of this depth. They do not change the decision.
     let deep = (0..200).fold(json!({}), |inner, _| json!({"f:a": inner}));
-    opened["metadata"]["managedFields"] = json!([{"manager": "web", "fieldsV1": deep}]);
+    tolerating["metadata"]["managedFields"] = json!([{"manager": "web", "fieldsV1": deep}]);
     let pods = [
-        opened.clone(),
+        tolerating.clone(),
         pod("web-2", "web-5d5c", &web, "x86"),
         pod("legacy-1", "legacy-1", &legacy, "arm"),
         pod("canary-1", "canary-1", &web, "x86"),
@@ -68,7 +68,7 @@ fn shop_objects(cli: &CommandLine) -> FakeCluster {
     FakeCluster::default()
         .with(&format!("{DEPLOYMENTS}/web"), deployment("web", &web))
         .with(&format!("{DEPLOYMENTS}/legacy"), deployment("legacy", &legacy))
-        .with(&format!("{PODS}/web-1"), opened)
+        .with(&format!("{PODS}/web-1"), tolerating)
         .with("/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/canary", rollout)
         .with("/apis", json!({"groups": [
             group("gone.example.com", &["v1"]),
@@ -223,7 +223,7 @@ async fn discovered_pools_decide() {
         .await;
     let output = why(&cli, &cluster, &["deploy/web", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&output.stdout).unwrap();
-    let open = |index: usize| {
+    let pool_state = |index: usize| {
         let pool = &report["objects"][0]["pools"][index];
         (
             pool["name"].as_str().unwrap(),
@@ -231,7 +231,7 @@ async fn discovered_pools_decide() {
         )
     };
     assert_eq!(
-        (open(0), open(1)),
+        (pool_state(0), pool_state(1)),
         (("multi-arch", false), ("found", true)),
         "{report:#}"
     );
@@ -283,7 +283,7 @@ async fn kinds_of_every_version_are_found() {
 }
 
 #[tokio::test]
-async fn missing_object_is_a_failure_and_the_rest_is_explained() {
+async fn missing_object_fails_and_the_others_are_explained() {
     let cli = CommandLine::new(json!({})).await;
     let cluster = serve_shop(&cli).await;
     let arguments = [
