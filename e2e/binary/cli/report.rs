@@ -50,7 +50,7 @@ pub(super) fn namespace(name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-/// Returns a cluster with everything that a report has a section for.
+/// Returns a cluster with something for each section of a report.
 pub(super) fn shop(cli: &CommandLine) -> FakeCluster {
     let web = cli.image("shop/web", &BOTH);
     let legacy = cli.image("shop/legacy", &BOTH[..1]);
@@ -74,10 +74,10 @@ pub(super) fn shop(cli: &CommandLine) -> FakeCluster {
     let cron_job =
         json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "bills", "controller": true});
     let job = json!({"metadata": {"name": "bills-29388480", "namespace": "shop", "ownerReferences": [cron_job]}});
-    let mut sets: Vec<Value> = ["web", "legacy", "gone"]
+    let mut replica_sets: Vec<Value> = ["web", "legacy", "gone"]
         .map(|name| replica_set("shop", name))
         .to_vec();
-    sets.push(replica_set("team", "off"));
+    replica_sets.push(replica_set("team", "off"));
     FakeCluster::default()
         .with(PODS, pods.into())
         .with(NODES, json!([node("x86", "amd64"), node("arm", "arm64")]))
@@ -89,7 +89,7 @@ pub(super) fn shop(cli: &CommandLine) -> FakeCluster {
                 namespace("team", &json!({"tolerarch.io/mode": "off"})),
             ]),
         )
-        .with(REPLICA_SETS, sets.into())
+        .with(REPLICA_SETS, replica_sets.into())
         .with(JOBS, json!([job]))
 }
 
@@ -292,7 +292,7 @@ async fn report_needs_only_the_right_to_list_pods() {
         "{names:?}"
     );
 
-    // Another error than a missing right would make the numbers wrong, so the report fails.
+    // After any other error the numbers would be wrong, so the report fails.
     for path in [NODES, NAMESPACES, REPLICA_SETS, JOBS] {
         let mut cluster = shop(&cli);
         cluster.failing = vec![path];
@@ -367,7 +367,7 @@ async fn large_cluster_is_read_page_by_page() {
             )
         })
         .collect();
-    let sets: Vec<Value> = (0..200)
+    let replica_sets: Vec<Value> = (0..200)
         .map(|number| replica_set("shop", &format!("app-{number}")))
         .collect();
     let nodes: Vec<Value> = (0..50)
@@ -377,7 +377,7 @@ async fn large_cluster_is_read_page_by_page() {
         .with(PODS, pods.into())
         .with(NODES, nodes.into())
         .with(NAMESPACES, json!([namespace("shop", &json!({}))]))
-        .with(REPLICA_SETS, sets.into())
+        .with(REPLICA_SETS, replica_sets.into())
         .serve()
         .await;
     let json = json_of(&cli, &cluster, &[]).await;

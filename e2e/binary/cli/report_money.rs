@@ -180,7 +180,7 @@ async fn report(cli: &CommandLine, fixture: &Fixture, arguments: &[&str]) -> Com
 }
 
 #[tokio::test]
-async fn every_sum_is_the_one_that_go_computes() {
+async fn sums_equal_those_of_the_go_program() {
     let cli = CommandLine::new(json!({})).await;
     let fixture = Fixture::read(&cli);
     let output = report(&cli, &fixture, &["-o", "json"]).await;
@@ -246,7 +246,7 @@ async fn every_sum_is_the_one_that_go_computes() {
     assert!(compared > 50, "{compared}");
 }
 
-/// Forbids members that the schema does not name. The published schema allows them, as later versions may add members.
+/// Forbids members that the schema does not name. The published schema allows them, because later versions may add members.
 fn forbid_unknown_members(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -382,7 +382,7 @@ async fn earlier_report_shows_what_has_changed() {
     assert_eq!(comparison["since"], before["time"]);
     assert_eq!(comparison["imagesGone"], json!([gone, old]));
     assert_eq!(comparison["imagesNew"], json!([lost]));
-    for place in [
+    for pointer in [
         "/totals/all/cpuCores",
         "/money/saved",
         "/progress/architectures/arm64/cpuCores",
@@ -390,10 +390,10 @@ async fn earlier_report_shows_what_has_changed() {
         let measures = comparison["measures"].as_array().unwrap();
         let measure = measures
             .iter()
-            .find(|measure| measure["place"] == place)
+            .find(|measure| measure["place"] == pointer)
             .unwrap();
-        assert_eq!(&measure["before"], before.pointer(place).unwrap());
-        assert_eq!(&measure["now"], after.pointer(place).unwrap());
+        assert_eq!(&measure["before"], before.pointer(pointer).unwrap());
+        assert_eq!(&measure["now"], after.pointer(pointer).unwrap());
         let change = measure["now"].as_f64().unwrap() - measure["before"].as_f64().unwrap();
         assert!(change > 0.0 && (measure["change"].as_f64().unwrap() - change).abs() < 1e-6);
     }

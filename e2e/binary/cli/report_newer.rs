@@ -58,7 +58,7 @@ const AMD64: &[&str] = &["linux/amd64"];
 const ALL: &[&str] = &["linux/amd64", "linux/arm64", "linux/s390x"];
 
 #[tokio::test]
-async fn nearest_and_newest_tags_with_missing_platforms_are_named() {
+async fn nearest_and_newest_tags_with_the_platforms_are_named() {
     let cli = CommandLine::new(json!({})).await;
     let legacy = push(
         &cli,
@@ -144,7 +144,8 @@ async fn every_output_format_has_the_newer_tags() {
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    let (legacy, old) = (legacy.reference("1.9.0"), old.reference("v1"));
+    let legacy = legacy.reference("1.9.0");
+    let old = old.reference("v1");
     for row in [
         vec!["NEAREST", "NEWEST", "IMAGE"],
         vec!["1.10.0", "1.11.0", &legacy],
@@ -273,7 +274,7 @@ async fn tags_of_an_overridden_image_are_not_listed() {
 }
 
 #[tokio::test]
-async fn tag_beside_a_digest_counts_and_a_digest_alone_does_not() {
+async fn digest_without_a_tag_has_no_newer_tags() {
     let cli = CommandLine::new(json!({})).await;
     let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
     let digest = repo.digest_of("1.0").unwrap();
@@ -287,7 +288,7 @@ async fn tag_beside_a_digest_counts_and_a_digest_alone_does_not() {
 }
 
 #[tokio::test]
-async fn nearest_tag_that_is_uncertain_is_marked() {
+async fn uncertain_nearest_tag_is_marked() {
     let cli = CommandLine::new(json!({})).await;
     let many = cli.registry.repo("shop/many");
     let old = many.image("linux/amd64", None)["digest"].clone();
@@ -331,12 +332,12 @@ async fn truncated_tag_list_is_reported() {
     let cli = CommandLine::new(json!({})).await;
     let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
     let none = push(&cli, "shop/none", &[("1.0", AMD64)]);
-    let cut = |tags: &[&str]| {
+    let first_page = |tags: &[&str]| {
         let page = Reply::new(200).json(&json!({"tags": tags}));
         Fault::reply(page.header("Link", "</v2/x/tags/list?n=1>; rel=\"next\"")).only_tags()
     };
-    repo.fault(Some(cut(&["1.0", "1.1"])));
-    none.fault(Some(cut(&["1.0"])));
+    repo.fault(Some(first_page(&["1.0", "1.1"])));
+    none.fault(Some(first_page(&["1.0"])));
     let newer = newer(&cli, &[&repo.reference("1.0"), &none.reference("1.0")]).await;
     assert_eq!(
         (&newer[0]["complete"], &newer[0]["newest"]),
@@ -356,14 +357,14 @@ async fn truncated_tag_list_is_reported() {
 async fn failed_page_of_tags_is_reported() {
     let cli = CommandLine::new(json!({})).await;
     let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
-    let second = |request: &testregistry::Request| {
+    let fails_after_first_page = |request: &testregistry::Request| {
         let page = Reply::new(200).json(&json!({"tags": ["1.0", "1.1"]}));
         Some(match &*request.query {
             "n=1000" => Fault::reply(page.header("Link", "<?last=1.1>; rel=next")),
             _ => Fault::status(500),
         })
     };
-    repo.fault(Some(Fault::custom(second).only_tags()));
+    repo.fault(Some(Fault::custom(fails_after_first_page).only_tags()));
     let newer = newer(&cli, &[&repo.reference("1.0")]).await;
     assert_eq!(newer[0]["newest"], "1.1");
     assert_eq!(
@@ -409,7 +410,7 @@ async fn rate_limited_registry_gets_no_more_requests() {
         "its tags cannot be listed: throttled: the registry limits requests"
     );
 
-    // The search stops while few requests are left of a limit that the report has used.
+    // The search stops when the report has used most of the limit.
     repo.fault(None);
     repo.header("ratelimit-limit", Some("100;w=21600"));
     repo.header("ratelimit-remaining", Some("24;w=21600"));
@@ -424,14 +425,14 @@ async fn rate_limited_registry_gets_no_more_requests() {
 async fn missing_tag_list_has_a_reason() {
     let cli = CommandLine::new(json!({})).await;
     let repo = push(&cli, "shop/app", &[("1.0", AMD64), ("1.1", &BOTH)]);
-    let elsewhere = Registry::start().await;
-    let ca = cli.write("elsewhere.crt", elsewhere.pki().ca_pem());
-    cli.configure(&json!({"registries": {"hosts": {elsewhere.address(): {"caFile": ca}}}}));
-    let nothing = format!("{}/nothing", elsewhere.url());
+    let other_registry = Registry::start().await;
+    let ca = cli.write("elsewhere.crt", other_registry.pki().ca_pem());
+    cli.configure(&json!({"registries": {"hosts": {other_registry.address(): {"caFile": ca}}}}));
+    let missing_page = format!("{}/nothing", other_registry.url());
     for (fault, message) in [
         (Fault::status(404), "its registry has no list of its tags"),
         (
-            Fault::redirect(307, &nothing),
+            Fault::redirect(307, &missing_page),
             "its registry has no list of its tags",
         ),
         (
@@ -468,11 +469,11 @@ async fn only_the_first_twenty_images_are_searched() {
     }
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
     let newer = newer(&cli, &images).await;
-    let named: Vec<&str> = newer
+    let searched_images: Vec<&str> = newer
         .iter()
         .filter_map(|image| image["image"].as_str())
         .collect();
-    assert_eq!(named, images[..20]);
+    assert_eq!(searched_images, images[..20]);
     assert!(
         newer.iter().all(|image| image["newest"] == "1.1"),
         "{newer:?}"

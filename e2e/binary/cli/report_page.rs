@@ -1,4 +1,4 @@
-//! The HTML page and the Markdown of `tolerarch report`: their structure, and hostile names in them. No browser runs here,
+//! The HTML page and the Markdown of `tolerarch report`: their structure, and untrusted names in them. No browser runs here,
 //! so the script of the page is not tested.
 
 use std::collections::BTreeSet;
@@ -14,27 +14,27 @@ use super::{BOTH, CommandLine};
 
 /// Every name that users and controllers choose is untrusted input.
 #[tokio::test]
-async fn hostile_names_are_inert_in_every_format() {
+async fn untrusted_names_are_inert_in_every_format() {
     let cli = CommandLine::new(json!({})).await;
-    let hostile = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`\n# x\u{1b}[31m\u{202e}&amp;";
+    let markup = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`\n# x\u{1b}[31m\u{202e}&amp;";
     let mut pods = Vec::new();
     for (number, image) in [
         cli.image("shop/web", &BOTH),
         cli.image("shop/old", &BOTH[..1]),
-        hostile.into(),
+        markup.into(),
     ]
     .iter()
     .enumerate()
     {
-        let mut pod = pod(hostile, "web", number, image, hostile);
-        pod["metadata"]["name"] = format!("{hostile}{number}").into();
+        let mut pod = pod(markup, "web", number, image, markup);
+        pod["metadata"]["name"] = format!("{markup}{number}").into();
         pod["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "x/v1", "kind": hostile, "name": hostile, "controller": true}]);
+            json!([{"apiVersion": "x/v1", "kind": markup, "name": markup, "controller": true}]);
         pods.push(pod);
     }
     let cluster = FakeCluster::default()
         .with(PODS, pods.into())
-        .with(NODES, json!([node(hostile, "arm64")]))
+        .with(NODES, json!([node(markup, "arm64")]))
         .with(NAMESPACES, json!([]))
         .serve()
         .await;
@@ -62,7 +62,7 @@ async fn hostile_names_are_inert_in_every_format() {
         "{markdown}"
     );
     for line in markdown.lines() {
-        // Every second piece is a code span, as no name keeps a backtick.
+        // Every second piece is a code span, because backticks in names are escaped.
         let pieces: Vec<&str> = line.split('`').collect();
         assert!(pieces.len() % 2 == 1, "{line}");
         for text in pieces.iter().step_by(2) {
@@ -79,7 +79,7 @@ async fn hostile_names_are_inert_in_every_format() {
         "{table}"
     );
     let json = json_of(&cli, &cluster, &[]).await;
-    assert_eq!(json["workloads"][0]["name"], hostile);
+    assert_eq!(json["workloads"][0]["name"], markup);
 }
 
 /// Returns the texts between `begin` and `end`.

@@ -8,15 +8,16 @@ use super::{BOTH, CommandLine};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
-/// Returns a cluster with tolerarch, configured with `more` settings, and with a StatefulSet in each of two namespaces.
-fn cluster(cli: &CommandLine, more: &Value) -> FakeCluster {
+/// Returns a cluster with tolerarch, whose configuration includes `settings`, and with a StatefulSet in each of two
+/// namespaces.
+fn cluster(cli: &CommandLine, settings: &Value) -> FakeCluster {
     let ca = cli.path().join("ca.crt");
     let mut config = json!({
         "registries": {"hosts": {cli.registry.address(): {"caFile": ca}}},
         "network": {"allow": ["127.0.0.0/8"]},
         "controller": {"learn": false},
     });
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in settings.as_object().unwrap() {
         config[key] = value.clone();
     }
     let image = cli.image("shop/web", &BOTH);
