@@ -78,8 +78,8 @@ async fn comparisons_of_migration_pages_show_the_decisions() {
         assert!(results.len() >= 3, "{}: {results:?}", page.name);
         for pod in bound {
             let name = &pod["metadata"]["name"];
-            let is_shown = results.iter().any(|result| result["name"] == *name);
-            assert!(is_shown, "{}: {pod}", page.name);
+            let is_reported = results.iter().any(|result| result["name"] == *name);
+            assert!(is_reported, "{}: {pod}", page.name);
         }
         for result in results {
             let number: usize = result["name"].as_str().unwrap().parse().unwrap();
@@ -96,7 +96,7 @@ async fn comparisons_of_migration_pages_show_the_decisions() {
     }
 }
 
-/// Returns whether there is a jq for the commands of the pages. Without jq the test is skipped; in CI it fails.
+/// Returns whether jq, which the commands of the pages need, can be run. Without jq the test is skipped, and fails in CI.
 fn has_jq() -> bool {
     let result = std::process::Command::new("jq").arg("--version").output();
     let Err(error) = result else {
@@ -111,7 +111,7 @@ fn has_jq() -> bool {
     false
 }
 
-/// Returns a Pod of a table as it is stored: named by its number, and with what the other tool added.
+/// Returns a Pod of a table as the cluster stores it: its name is its number, and it has what the other tool adds.
 fn stored_pod(pod: &Value, number: usize, outcome: &str, page: &Page, settings: &Value) -> Value {
     let mut pod = pod.clone();
     pod["metadata"] = json!({"namespace": "shop", "name": number.to_string()});

@@ -112,8 +112,8 @@ fn write_files(cli: &CommandLine) {
     }
 }
 
-/// Makes a command `tolerarch` that adds the configuration for the registry of this test, which the pages do not show.
-/// Returns a PATH that has this command first.
+/// Writes a command `tolerarch` that adds the configuration for the test registry, which the pages do not show. Returns a
+/// PATH that finds this command first.
 fn path_with_wrapper(cli: &CommandLine) -> String {
     let directory = cli.path().join("bin");
     fs::create_dir(&directory).unwrap();
@@ -156,7 +156,7 @@ async fn sessions_in_the_documentation_match_the_output() {
     for session in sessions {
         let mut script = "exec 2>&1\n".to_owned();
         for step in &session {
-            // The status is kept for a next command that prints it.
+            // The next command may print the status.
             script += &format!("{}\ns=$?; printf '{SEPARATOR}'; (exit $s)\n", step.command);
         }
         let script = script.replace(REGISTRY_NAME, &address);
@@ -215,7 +215,7 @@ async fn commands_in_the_documentation_parse() {
     assert!(parsed >= 5, "{parsed}");
 }
 
-/// The diff has the Pod of a user, and the lines that the webhook adds.
+/// The diff shows a user's Pod and the lines that the webhook adds.
 #[tokio::test]
 async fn readme_diff_shows_what_the_patch_adds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -56,10 +56,11 @@ async fn failed_write_is_status_1() {
         "completions bash",
     ];
     for command in commands {
-        let mut full = Command::new("sh");
-        full.args(["-c", &format!(r#""$0" {command} >/dev/full"#), PROGRAM])
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!(r#""$0" {command} >/dev/full"#), PROGRAM])
             .current_dir(cli.path());
-        let output = soon("the end", full.output()).await.unwrap();
+        let output = soon("the end", shell.output()).await.unwrap();
         assert_eq!(output.status.code(), Some(1), "{command}");
         assert!(
             String::from_utf8_lossy(&output.stderr).starts_with("tolerarch: "),
@@ -89,7 +90,9 @@ async fn interrupt_ends_a_command_at_once() {
     let image = cli.image("hangs", &BOTH);
     cli.registry.repo("hangs").fault(Some(Fault::hang()));
     let mut child = cli.command(&["inspect", &image]).spawn().unwrap();
-    cli.registry.wait_until(|seen| seen.len() == 1).await;
+    cli.registry
+        .wait_until(|requests| requests.len() == 1)
+        .await;
     let process = child.id().unwrap().to_string();
     let sent = Command::new("sh")
         .args(["-c", r#"kill -s INT "$0""#, &process])
