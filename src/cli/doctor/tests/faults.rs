@@ -35,8 +35,8 @@ fn deployment(component: &str) -> Value {
     })
 }
 
-/// Replaces Karpenter by a cluster-autoscaler with this command and these priorities. Its node groups `plain` and `arm`
-/// have a node each.
+/// Replaces Karpenter with a cluster-autoscaler that has this command and these priorities. Its node groups `plain` and
+/// `arm` have one node each.
 fn with_cluster_autoscaler(cluster: &mut TestCluster, command: &[&str], priorities: Option<&str>) {
     cluster.objects.remove(NODE_POOLS);
     *cluster.at(NODES) = json!([
