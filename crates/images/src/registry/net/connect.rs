@@ -35,9 +35,9 @@ use crate::registry::metrics::RequestKind;
 use tolerarch_support::proxy::{Login, Proxies, Proxy};
 use tolerarch_support::tunnel::Answer;
 
-/// Maximum bytes of one response on the wire, including the handshake: the largest manifest, and 1 MiB for everything
-/// else.
-const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
+/// Maximum bytes of one response on the wire, including the handshake: the largest body, a list of tags, and 1 MiB for
+/// everything else.
+const RESPONSE: usize = RequestKind::Tags.limit() + (1 << 20);
 /// Maximum number of addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// Head start of one address before the next one is tried in parallel (RFC 8305, section 5).

@@ -179,6 +179,19 @@ async fn list_of_tags_is_bounded() {
     assert!(huge.bytes_sent() < 40 << 20, "{}", huge.bytes_sent());
 }
 
+/// Google's registries send the digests and times of all manifests with the tags.
+#[tokio::test]
+async fn page_of_tags_may_be_larger_than_a_manifest() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let others = "x".repeat(RequestKind::Tags.limit() - 100);
+    let document = json!({"manifest": others, "tags": ["v1", "v2"]});
+    repo.fault(Some(Fault::body(document.to_string(), "application/json")));
+    let tags = list(&remote, &repo).await.unwrap();
+    assert_eq!(names(&tags), ["v1", "v2"]);
+    assert!(tags.is_complete);
+}
+
 #[tokio::test]
 async fn malformed_tags_and_documents_are_refused() {
     let remote = Remote::start().await;
