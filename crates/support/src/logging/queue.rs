@@ -25,7 +25,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Wakes the thread that writes, for the first line of an empty queue and for the end.
+    /// Wakes the thread that writes: for the first line of an empty queue, for a queue that fills, and for the end.
     wake: Condvar,
 }
 
@@ -57,6 +57,25 @@ pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
     (Arc::clone(&queue), Flush { queue, done })
 }
 
+impl State {
+    /// Returns whether the queued lines are written before the collecting time is over.
+    fn is_filling(&self) -> bool {
+        self.lines.len() >= MAX_BYTES / 2
+    }
+
+    /// Queues a whole line, or drops it. Returns whether the thread has to be woken.
+    fn push(&mut self, line: &[u8]) -> bool {
+        let was_empty = self.lines.is_empty();
+        let was_filling = self.is_filling();
+        if self.lines.len() + line.len() <= MAX_BYTES {
+            self.lines.extend_from_slice(line);
+        } else {
+            self.dropped += 1;
+        }
+        was_empty || !was_filling && self.is_filling()
+    }
+}
+
 impl Queue {
     /// Writes queued lines until the end of the process. Lines that cannot be written are lost.
     fn write_until_end(&self, format: Format, out: &mut impl Write) {
@@ -64,10 +83,9 @@ impl Queue {
             let mut state = self.state.lock();
             let is_idle = |state: &mut State| state.lines.is_empty() && !state.has_ended;
             self.wake.wait_while(&mut state, is_idle);
-            let is_filling =
-                |state: &mut State| state.lines.len() < MAX_BYTES / 2 && !state.has_ended;
+            let is_collecting = |state: &mut State| !state.is_filling() && !state.has_ended;
             self.wake
-                .wait_while_for(&mut state, is_filling, COLLECTING_TIME);
+                .wait_while_for(&mut state, is_collecting, COLLECTING_TIME);
             let State {
                 lines,
                 dropped,
@@ -95,15 +113,8 @@ impl Queue {
 impl Write for &Queue {
     /// Queues a whole line, or drops it. Never blocks for long.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut state = self.state.lock();
-        let was_empty = state.lines.is_empty();
-        if state.lines.len() + line.len() <= MAX_BYTES {
-            state.lines.extend_from_slice(line);
-        } else {
-            state.dropped += 1;
-        }
-        drop(state);
-        if was_empty {
+        let is_due = self.state.lock().push(line);
+        if is_due {
             self.wake.notify_one();
         }
         Ok(line.len())
@@ -126,6 +137,15 @@ impl Drop for Flush {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_line_and_half_full_queue_wake_the_thread() {
+        let quarter = vec![b'x'; MAX_BYTES / 4];
+        let mut state = State::default();
+        let is_woken = [0; 6].map(|_| state.push(&quarter));
+        assert_eq!(is_woken, [true, true, false, false, false, false]);
+        assert_eq!((state.lines.len(), state.dropped), (MAX_BYTES, 2));
+    }
 
     #[test]
     fn lines_are_written_in_order_and_dropped_ones_counted() {
