@@ -328,12 +328,17 @@ fn log_credential_faults(faults: &[SourceFault], previous: &[SourceFault]) {
 
 /// Logs the hosts with which TLS cannot be set up, except the `previous` faults, which have been logged already.
 fn log_tls_faults(faults: &[String], previous: &[String]) {
-    let new_faults = faults.iter().filter(|fault| !previous.contains(fault));
-    for fault in new_faults.take(MAX_LOGGED_FAULTS) {
+    let mut new_faults: Vec<&String> = faults.iter().collect();
+    new_faults.retain(|fault| !previous.contains(fault));
+    for fault in new_faults.iter().take(MAX_LOGGED_FAULTS) {
         tracing::error!(
             fault,
             "TLS with a host cannot be set up; other hosts are not affected"
         );
+    }
+    let more = new_faults.len().saturating_sub(MAX_LOGGED_FAULTS);
+    if more > 0 {
+        tracing::error!(more, "TLS with more hosts cannot be set up");
     }
 }
 
