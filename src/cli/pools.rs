@@ -257,7 +257,14 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
         Expanders::Named(names) => Some(names),
         Expanders::Gke | Expanders::Unseen => None,
     };
-    let group = |group: &NodeGroup| json!({"name": group.name, "priority": autoscaler.priority(group), "nodes": group.nodes(), "most": group.max_size()});
+    let group = |group: &NodeGroup| {
+        json!({
+            "name": group.name,
+            "priority": autoscaler.priority(group),
+            "nodes": group.nodes(),
+            "most": group.max_size(),
+        })
+    };
     let groups = autoscaler.groups.as_ref();
     let groups = groups.map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
     json!({"namespace": autoscaler.namespace, "expanders": expanders, "nodeGroups": groups})
@@ -265,11 +272,14 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
 
 /// Describes what the cluster-autoscaler does for a pool.
 fn groups_document(autoscaler: &Autoscaler, outlook: &Outlook<'_>) -> Value {
-    let groups: Vec<Value> = outlook
-        .groups
-        .iter()
-        .map(|group| json!({"name": group.name, "priority": autoscaler.priority(group), "obstacle": group.obstacle()}))
-        .collect();
+    let mut groups = Vec::new();
+    for group in &outlook.groups {
+        groups.push(json!({
+            "name": group.name,
+            "priority": autoscaler.priority(group),
+            "obstacle": group.obstacle(),
+        }));
+    }
     let is_first = if outlook.choice.is_right() {
         Some(true)
     } else if outlook.choice.is_wrong() {
