@@ -75,7 +75,7 @@ func kubeconfig(text string, files, environment map[string]string) Kubeconfig {
 			must(os.Setenv(name, value))
 		}
 	}
-	if err := result.send(file); err != nil {
+	if err := result.ask(file); err != nil {
 		return Kubeconfig{Text: text, Environment: environment, Files: result.Files, Refused: true}
 	}
 	return result

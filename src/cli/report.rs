@@ -33,8 +33,8 @@ use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
 use bill::Bill;
-use comparison::Earlier;
-use contents::{By, Report};
+use comparison::EarlierReport;
+use contents::{Ranking, Report};
 use newer::Newer;
 use prices::PriceList;
 use tolerarch_core::image::PlatformSet;
@@ -49,7 +49,7 @@ pub(super) struct Command {
     access: super::kubernetes::Access,
     /// The ranking of what is kept from the pools. -o html, markdown and json have all three
     #[arg(long, value_enum, default_value_t)]
-    by: By,
+    by: Ranking,
     /// The format of the result: aligned columns, one JSON document, a page of HTML that loads nothing, or
     /// Markdown for pull requests and wikis
     #[arg(short, long, value_enum, default_value_t)]
@@ -99,7 +99,7 @@ impl Command {
             None => None,
         };
         let earlier = match &self.compare {
-            Some(path) => Some(Earlier::load(path)?),
+            Some(path) => Some(EarlierReport::load(path)?),
             None => None,
         };
         let surveyed = run(shared, async |progress| self.survey(shared, progress).await)?;

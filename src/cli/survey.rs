@@ -22,7 +22,7 @@ use tolerarch_engine::census::{
 use tolerarch_engine::decide::Examined;
 // Read for controllers as well: it has only the metadata.
 use tolerarch_kubernetes::cluster::{
-    Called, Namespace, Node, RequestError, Scope, StoredPod, UserClient,
+    Namespace, Node, RequestError, Scope, StoredPod, UserClient, WebhookCall,
 };
 
 /// Maximum number of shapes that are decided at a time. It is far above the number of concurrent lookups, so that shapes
@@ -63,7 +63,9 @@ impl Survey {
     ) -> Result<Self, RequestError> {
         let (namespaces, note) = namespaces(client, namespace).await?;
         let is_called = |pod: &StoredPod| match (scope, namespaces.get(pod.namespace())) {
-            (Some(scope), Some(labels)) => scope.called(labels, &pod.metadata.labels) != Called::No,
+            (Some(scope), Some(labels)) => {
+                scope.called(labels, &pod.metadata.labels) != WebhookCall::No
+            }
             _ => true,
         };
         let PodIndex {

@@ -26,8 +26,8 @@ const STALE: &str =
 pub(super) struct Discoverer {
     watcher: Watcher,
     live: Live,
-    node_pools: Followed<NodePool>,
-    nodes: Followed<NodeKind>,
+    node_pools: FollowedKind<NodePool>,
+    nodes: FollowedKind<NodeKind>,
     /// Keys of the node labels that are kept.
     labels: BTreeSet<String>,
     state: Reported,
@@ -36,14 +36,14 @@ pub(super) struct Discoverer {
 }
 
 /// Objects of a kind that is followed.
-struct Followed<V> {
+struct FollowedKind<V> {
     name: &'static str,
     is_on: bool,
     objects: ObjectStore<V>,
     failing: Option<ClusterError>,
 }
 
-impl<V: Clone + Default + PartialEq> Followed<V> {
+impl<V: Clone + Default + PartialEq> FollowedKind<V> {
     fn new(name: &'static str, is_on: bool) -> Self {
         Self {
             name,
@@ -54,7 +54,7 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
     }
 
     /// Returns the changes of the objects; none if the kind is off.
-    fn changes<K: cluster::Followed>(&self, watcher: &Watcher) -> BoxStream<'static, Change<K>> {
+    fn changes<K: cluster::WatchedKind>(&self, watcher: &Watcher) -> BoxStream<'static, Change<K>> {
         if self.is_on {
             watcher.follow(None)
         } else {
@@ -71,7 +71,7 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
         clippy::cognitive_complexity,
         reason = "three log lines, whose macros count"
     )]
-    fn apply<K: cluster::Followed>(
+    fn apply<K: cluster::WatchedKind>(
         &mut self,
         change: Change<K>,
         keep: impl FnOnce(K) -> V,
@@ -106,8 +106,8 @@ impl Discoverer {
         Self {
             watcher,
             live,
-            node_pools: Followed::new("NodePools", discover.node_pools),
-            nodes: Followed::new("nodes", discover.nodes),
+            node_pools: FollowedKind::new("NodePools", discover.node_pools),
+            nodes: FollowedKind::new("nodes", discover.nodes),
             labels,
             state: Reported::default(),
             is_unpublished: false,

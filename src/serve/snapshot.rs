@@ -15,7 +15,7 @@ use crate::config::Config;
 use tolerarch_controller::ControllerSettings;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
-use tolerarch_engine::decide::{Current, Snapshot};
+use tolerarch_engine::decide::{CurrentSnapshot, Snapshot};
 use tolerarch_engine::lessons::Lessons;
 use tolerarch_images::credentials::{Credentials, SourceFault};
 use tolerarch_images::registry::{Registry, Settings, Traces};
@@ -128,7 +128,7 @@ pub(super) fn policies(
 /// The current snapshot of this process, and the sources from which it is built. Clones share both.
 #[derive(Clone)]
 pub(super) struct Live {
-    pub(super) current: Current,
+    pub(super) current: CurrentSnapshot,
     pub(super) metrics: Families,
     pub(super) environment: Environment,
     /// Sends the controller's settings to the tasks that follow them; `None` in the webhook.

@@ -115,21 +115,21 @@ async fn judge(counted: &Count, snapshot: &Snapshot) -> Vec<Coverage> {
             ..NamespaceSettings::default()
         };
         let examined = shape.examine(snapshot, limits, settings).await;
-        Judged {
+        ShapeCoverage {
             index,
             coverage: Coverage::of(&examined).0,
         }
     });
     let mut judged = judged.buffer_unordered(SHAPES);
     let mut coverages = vec![Coverage::Unknown; counted.shapes.len()];
-    while let Some(Judged { index, coverage }) = judged.next().await {
+    while let Some(ShapeCoverage { index, coverage }) = judged.next().await {
         coverages[index] = coverage;
     }
     coverages
 }
 
 /// The platforms that the images of a shape support.
-struct Judged {
+struct ShapeCoverage {
     /// Index of the shape.
     index: usize,
     coverage: Coverage,

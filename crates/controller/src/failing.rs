@@ -33,7 +33,7 @@ use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, node_id};
 use tolerarch_kubernetes::cluster::{
     Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod,
 };
-use tolerarch_support::recently::Recently;
+use tolerarch_support::recent_work::RecentWork;
 
 /// Field selector of Pods on nodes that have not succeeded.
 const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";
@@ -141,7 +141,7 @@ async fn follow(context: &Context) {
 struct Queue {
     waiting: FairQueue<(StoredPod, Failures)>,
     /// UIDs of Pods that are waiting, being examined, or examined.
-    examined: Recently,
+    examined: RecentWork,
     /// Number of Pods that are being examined, by namespace.
     busy: HashMap<String, usize>,
 }
@@ -150,7 +150,7 @@ impl Queue {
     fn new() -> Self {
         Self {
             waiting: FairQueue::new(QUEUE),
-            examined: Recently::new(EXAMINED_TIME, EXAMINED_PODS),
+            examined: RecentWork::new(EXAMINED_TIME, EXAMINED_PODS),
             busy: HashMap::new(),
         }
     }

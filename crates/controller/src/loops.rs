@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::note::{OWNER_RECREATES, RECREATES};
 use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
-use tolerarch_engine::decide::Current;
+use tolerarch_engine::decide::CurrentSnapshot;
 use tolerarch_engine::lessons::Lesson;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, ObjectEvent, PatchType, StoredPod, Watcher,
@@ -23,7 +23,7 @@ pub struct Context {
     pub leadership: Leadership,
     pub cluster: Arc<Cluster>,
     pub watcher: Watcher,
-    pub current: Current,
+    pub current: CurrentSnapshot,
     pub settings: watch::Receiver<ControllerSettings>,
     pub metrics: ControllerMetrics,
     pub recorder: Recorder,

@@ -22,7 +22,7 @@ use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::decide::{self, Snapshot, Wait};
 use tolerarch_kubernetes::cluster::{
-    Called, Namespace, ObjectEvent, ObjectStore, Scope, StoredPod,
+    Namespace, ObjectEvent, ObjectStore, Scope, StoredPod, WebhookCall,
 };
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
@@ -139,12 +139,12 @@ fn due_pods(
             continue;
         };
         match scope.called(labels, &pod.metadata.labels) {
-            Called::For(profile) => due_pods.push(DuePod {
+            WebhookCall::For(profile) => due_pods.push(DuePod {
                 profile: profile.map(str::to_owned),
                 pod,
                 since,
             }),
-            Called::No | Called::Unknown => pods.finish(pod.uid(), Outcome::Settled),
+            WebhookCall::No | WebhookCall::Unknown => pods.finish(pod.uid(), Outcome::Settled),
         }
     }
     due_pods

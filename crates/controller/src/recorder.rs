@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::{ControllerMetrics, Leadership};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectEvent};
 use tolerarch_support::health::{Reported, State};
-use tolerarch_support::recently::Recently;
+use tolerarch_support::recent_work::RecentWork;
 use tolerarch_support::sync::Mutex;
 
 /// Maximum number of queued events; each takes at most 2 KiB.
@@ -44,17 +44,17 @@ pub struct Recorder {
 struct Queue {
     waiting: FairQueue<ObjectEvent>,
     /// Names of events that were queued recently, and not dropped.
-    recorded: Recently,
+    recorded: RecentWork,
     /// Namespaces in which an event could not be written recently.
-    failed: Recently,
+    failed: RecentWork,
 }
 
 impl Default for Queue {
     fn default() -> Self {
         Self {
             waiting: FairQueue::new(QUEUE),
-            recorded: Recently::new(RECORDED_TIME, RECORDED_EVENTS),
-            failed: Recently::new(FAILED_TIME, FAILED_NAMESPACES),
+            recorded: RecentWork::new(RECORDED_TIME, RECORDED_EVENTS),
+            failed: RecentWork::new(FAILED_TIME, FAILED_NAMESPACES),
         }
     }
 }

@@ -39,7 +39,7 @@ pub use toleration::Toleration;
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
 use json::{ITEMS, first, list, object_or_default, or_default, read_small};
-use keys::{Labels, MIRROR_KEY, Member, Picked};
+use keys::{Labels, MIRROR_KEY, Member, SelectedMembers};
 use tolerarch_text::json::{Object, Unread};
 
 /// The label of nodes for their operating system, and its value that excludes a Pod.
@@ -85,7 +85,7 @@ struct Metadata<'a> {
     #[serde(deserialize_with = "or_default")]
     labels: Labels<'a>,
     #[serde(deserialize_with = "or_default")]
-    annotations: Picked<'a>,
+    annotations: SelectedMembers<'a>,
     /// Unset if the metadata is absent or null.
     #[serde(skip, default = "is_present")]
     is_present: bool,
@@ -173,7 +173,7 @@ retain! {
     Metadata { name, generate_name, owner_references, labels, annotations; is_present }
     Owner { kind, name; controller }
     Labels { picked, all }
-    Picked { members; count, bytes }
+    SelectedMembers { members; count, bytes }
     Member { text; key }
     Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
     Named { name }

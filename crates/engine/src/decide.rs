@@ -49,7 +49,7 @@ pub struct Snapshot {
 }
 
 /// The current snapshot. A decision keeps the snapshot that it started with.
-pub type Current = Arc<ArcSwap<Snapshot>>;
+pub type CurrentSnapshot = Arc<ArcSwap<Snapshot>>;
 
 /// Time for which a Pod waits for its images.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use futures_util::stream;
 use tokio::sync::Mutex;
 use tokio::time::{Duration, Instant, Interval, MissedTickBehavior, interval};
 
-use crate::decide::{Current, Snapshot};
+use crate::decide::{CurrentSnapshot, Snapshot};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_images::resolver::Requester;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod, Watcher};
@@ -95,7 +95,12 @@ impl RunningImages {
 }
 
 /// Lists the running Pods and looks up their images.
-pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, state: Reported) {
+pub async fn run(
+    watcher: Watcher,
+    current: CurrentSnapshot,
+    settings: WarmSettings,
+    state: Reported,
+) {
     let begun = Instant::now();
     let Some(running) = list(&watcher, &current, &state).await else {
         return;
@@ -113,7 +118,11 @@ pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, sta
 }
 
 /// Returns the images of running Pods, once the Pods have been listed; `None` without the right to list them.
-async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<RunningImages> {
+async fn list(
+    watcher: &Watcher,
+    current: &CurrentSnapshot,
+    state: &Reported,
+) -> Option<RunningImages> {
     let mut changes = watcher.follow::<StoredPod>(Some("status.phase=Running"));
     let with_secrets = current.load_full().credentials.reads_pull_secrets();
     let mut running = RunningImages::default();
@@ -140,7 +149,7 @@ async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<
 }
 
 /// Looks up the images, and returns how many of them have known platforms afterwards.
-async fn look_up(running: RunningImages, current: &Current, per_second: usize) -> usize {
+async fn look_up(running: RunningImages, current: &CurrentSnapshot, per_second: usize) -> usize {
     let per_second = u32::try_from(per_second).unwrap_or(u32::MAX).max(1);
     let mut ticks = interval(Duration::from_secs(1) / per_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -160,7 +169,7 @@ async fn look_up(running: RunningImages, current: &Current, per_second: usize) -
 }
 
 struct WarmLookups<'c> {
-    current: &'c Current,
+    current: &'c CurrentSnapshot,
     /// The pace at which lookups begin.
     ticks: Mutex<Interval>,
     /// Registries at which no more images are looked up.

@@ -61,8 +61,8 @@ pub use quantity::Quantity;
 pub use quota::{ResourceQuota, Shortage};
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
-pub use watch::{Change, Followed, ObjectStore, Watcher, unread_objects};
-pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
+pub use watch::{Change, ObjectStore, WatchedKind, Watcher, unread_objects};
+pub use webhook::{Scope, Webhook, WebhookCall, WebhookConfiguration, covers};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);

@@ -1,7 +1,7 @@
 //! Parts that any server needs, shared by all other crates.
 //!
 //! - Untrusted input within bounds: [`body`] (HTTP bodies, with a budget of memory), [`mod@file`] (files of the operator).
-//! - Work shared fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one task for all callers), [`recently`]
+//! - Work shared fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one task for all callers), [`recent_work`]
 //!   (work that was done lately).
 //! - Requests: [`proxy`] (proxies of the environment), [`tunnel`] (answers of a proxy), [`header`] (secret values).
 //! - Output for operators: [`logging`], [`metrics`], [`health`].
@@ -25,7 +25,7 @@ pub mod health;
 pub mod logging;
 pub mod metrics;
 pub mod proxy;
-pub mod recently;
+pub mod recent_work;
 pub mod single_flight;
 pub mod sync;
 #[cfg(any(test, feature = "testing"))]

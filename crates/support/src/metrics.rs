@@ -159,9 +159,9 @@ impl<T> PerHost<T> {
 }
 
 /// An increment of a gauge, which ends when it is dropped.
-pub type Counted = ScopeGuard<IntGauge, fn(IntGauge)>;
+pub type GaugeGuard = ScopeGuard<IntGauge, fn(IntGauge)>;
 
-pub fn counted(gauge: &IntGauge) -> Counted {
+pub fn counted(gauge: &IntGauge) -> GaugeGuard {
     gauge.inc();
     scopeguard::guard(gauge.clone(), |gauge| gauge.dec())
 }

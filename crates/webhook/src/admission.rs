@@ -27,7 +27,7 @@ use tolerarch_core::pod::Retain;
 use tolerarch_core::policy::{Policy, UNKNOWN_PROFILE};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{self, Review, ReviewError, Subject};
-use tolerarch_engine::decide::{Current, Snapshot, Wait, caught};
+use tolerarch_engine::decide::{CurrentSnapshot, Snapshot, Wait, caught};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;
@@ -65,14 +65,14 @@ const MARGIN: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 
 pub struct Webhook {
-    current: Current,
+    current: CurrentSnapshot,
     metrics: ReviewMetrics,
     uploads: Budget,
     waiting: Budget,
 }
 
 impl Webhook {
-    pub fn new(current: Current, metrics: ReviewMetrics) -> Arc<Self> {
+    pub fn new(current: CurrentSnapshot, metrics: ReviewMetrics) -> Arc<Self> {
         Arc::new(Self {
             current,
             metrics,

@@ -67,7 +67,7 @@ const MEASURES: [(&str, &str); 15] = [
 
 /// Parts of an earlier report that are compared. Its texts are validated, except the names of images.
 #[derive(Debug)]
-pub(super) struct Earlier {
+pub(super) struct EarlierReport {
     time: Option<String>,
     namespace: Option<Option<String>>,
     totals: Value,
@@ -154,7 +154,7 @@ impl Measure {
     }
 }
 
-impl Earlier {
+impl EarlierReport {
     pub(super) fn load(path: &Path) -> Result<Self, EarlierError> {
         read(path).map_err(|why| EarlierError {
             path: path.to_owned(),
@@ -283,7 +283,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<S
     Option::deserialize(deserializer).map(Some)
 }
 
-fn read(path: &Path) -> Result<Earlier, Unreadable> {
+fn read(path: &Path) -> Result<EarlierReport, Unreadable> {
     let mut text = Vec::new();
     let mut file = File::open(path)?.take(BYTES + 1);
     file.read_to_end(&mut text)?;
@@ -293,9 +293,9 @@ fn read(path: &Path) -> Result<Earlier, Unreadable> {
     parse(&text)
 }
 
-fn parse(text: &[u8]) -> Result<Earlier, Unreadable> {
+fn parse(text: &[u8]) -> Result<EarlierReport, Unreadable> {
     let document: Document<'_> = serde_json::from_slice(text).map_err(|_| Unreadable::NoReport)?;
-    let earlier = Earlier {
+    let earlier = EarlierReport {
         time: document.time,
         namespace: document.namespace,
         totals: sums(Some(document.totals))?,

@@ -11,7 +11,7 @@ use tolerarch_engine::census::Summary;
 
 /// Ranking of what is kept from the pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum By {
+pub(super) enum Ranking {
     Workload,
     #[default]
     Image,

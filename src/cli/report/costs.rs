@@ -1,22 +1,22 @@
 //! Sections on money: what the Pods cost on their nodes, and what they would cost on the cheapest nodes that they may use.
 
 use super::bill::Bill;
-use super::contents::{By, Report};
+use super::contents::{Ranking, Report};
 use super::section::{Cell, Section};
 use tolerarch_engine::census::{Costs, Money};
 
 impl Report<'_> {
     /// Returns the total costs, and those of namespaces and workloads if `ranks` has them; none without prices. Costs of
     /// images are in the ranking of images.
-    pub(super) fn costs(&self, ranks: &[By]) -> Vec<Section> {
+    pub(super) fn costs(&self, ranks: &[Ranking]) -> Vec<Section> {
         let Some(bill) = &self.bill else {
             return Vec::new();
         };
         let mut sections = vec![overview(bill)];
-        if ranks.contains(&By::Namespace) {
+        if ranks.contains(&Ranking::Namespace) {
             sections.push(self.costs_of_namespaces(bill));
         }
-        if ranks.contains(&By::Workload) {
+        if ranks.contains(&Ranking::Workload) {
             sections.push(self.costs_of_workloads(bill));
         }
         sections

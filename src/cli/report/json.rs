@@ -8,7 +8,7 @@ use super::super::advice::fix;
 use super::bill::Bill;
 use super::contents::Report;
 use super::newer::Newer;
-use super::steps::{How, Step};
+use super::steps::{Instruction, Step};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{
@@ -79,8 +79,8 @@ impl Report<'_> {
 
     fn step(&self, step: &Step<'_>) -> Value {
         let how = match &step.how {
-            How::Command(command) => json!({"command": command}),
-            How::Advice(advice) => json!({"advice": advice}),
+            Instruction::Command(command) => json!({"command": command}),
+            Instruction::Advice(advice) => json!({"advice": advice}),
         };
         let more = json!({
             "step": step.kind.as_str(), "action": step.action, "namespace": step.namespace, "object": step.object.text(),

@@ -1,18 +1,18 @@
 //! Sections on progress: where eligible Pods run now, and which of them wait for a restart.
 
-use super::contents::{By, Report};
+use super::contents::{Ranking, Report};
 use super::section::{Cell, Section, amount_cells, percent};
 use tolerarch_engine::census::{Amount, Progress, Untolerated};
 
 impl Report<'_> {
     /// Returns the overall progress, and that of namespaces if `ranks` has them; nothing if no Pod is eligible.
-    pub(super) fn progress(&self, ranks: &[By]) -> Vec<Section> {
+    pub(super) fn progress(&self, ranks: &[Ranking]) -> Vec<Section> {
         let progress = &self.summary.progress;
         if progress.eligible == Amount::default() && progress.bound == Amount::default() {
             return Vec::new();
         }
         let mut sections = vec![self.overall_progress()];
-        if ranks.contains(&By::Namespace) {
+        if ranks.contains(&Ranking::Namespace) {
             sections.push(self.progress_of_namespaces());
         }
         sections

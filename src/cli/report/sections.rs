@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::super::advice::fix;
 use super::super::output::count;
-use super::contents::{By, Report};
+use super::contents::{Ranking, Report};
 use super::newer::IMAGES;
 use super::section::{Cell, NEXT, Section, amount_cells, memory, percent};
 use tolerarch_engine::census::{Amount, Coverage, IndexedPod};
@@ -30,15 +30,15 @@ fn section(
 
 impl Report<'_> {
     /// Returns the sections that are not empty, in reading order, with a ranking by each of `ranks`.
-    pub(super) fn sections(&self, ranks: &[By]) -> Vec<Section> {
+    pub(super) fn sections(&self, ranks: &[Ranking]) -> Vec<Section> {
         let mut sections = vec![self.totals(), self.next_steps()];
         sections.extend(self.changes());
         sections.extend(self.costs(ranks));
         sections.extend(self.progress(ranks));
         sections.extend(ranks.iter().map(|by| match by {
-            By::Image => self.by_image(),
-            By::Workload => self.by_workload(),
-            By::Namespace => self.by_namespace(),
+            Ranking::Image => self.by_image(),
+            Ranking::Workload => self.by_workload(),
+            Ranking::Namespace => self.by_namespace(),
         }));
         sections.extend([
             self.newer_tags(),
@@ -53,7 +53,7 @@ impl Report<'_> {
 
     /// Returns all sections for a format with bars. The bars show the totals, so the steps come first.
     pub(super) fn sections_below_bars(&self) -> Vec<Section> {
-        let mut sections = self.sections(&[By::Image, By::Workload, By::Namespace]);
+        let mut sections = self.sections(&[Ranking::Image, Ranking::Workload, Ranking::Namespace]);
         sections.sort_by_key(|section| section.title != NEXT);
         sections
     }

@@ -26,7 +26,7 @@ pub(super) struct Step<'r> {
     /// Name of the object, or the number of objects.
     pub(super) object: Cell,
     pub(super) brings: Gain,
-    pub(super) how: How,
+    pub(super) how: Instruction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ pub(super) enum StepKind {
     Resolve,
 }
 
-pub(super) enum How {
+pub(super) enum Instruction {
     /// Command for a shell, which contains only valid names.
     Command(String),
     Advice(String),
@@ -69,7 +69,7 @@ impl StepKind {
 }
 
 /// Eligible Pods of a workload that do not tolerate a pool.
-struct Missed<'r> {
+struct MissedWorkload<'r> {
     workload: &'r Workload,
     brings: Gain,
 }
@@ -119,8 +119,8 @@ impl Report<'_> {
                 Cell::name(step.namespace),
                 step.object,
                 match step.how {
-                    How::Command(command) => Cell::Command(command),
-                    How::Advice(advice) => Cell::Text(advice),
+                    Instruction::Command(command) => Cell::Command(command),
+                    Instruction::Advice(advice) => Cell::Text(advice),
                 },
             ]);
             rows.push(row);
@@ -163,7 +163,7 @@ impl Report<'_> {
             namespace: "",
             object: Cell::Text(count(workloads.len() as u64, "workload")),
             brings,
-            how: How::Advice(
+            how: Instruction::Advice(
                 "they fail there, unless the node emulates: placement.require or an affinity of their own keeps them \
                  off; the Pods are below, under Misplaced"
                     .to_owned(),
@@ -232,7 +232,7 @@ impl Report<'_> {
             namespace: "",
             object: Cell::Text(count(movable.requests.pods, "Pod")),
             brings: movable,
-            how: How::Advice(
+            how: Instruction::Advice(
                 "they tolerate the pool already: tolerarch pools says where new nodes come from; consolidation or a restart \
                  moves them"
                     .to_owned(),
@@ -242,12 +242,12 @@ impl Report<'_> {
 
     /// Returns the workloads with Pods that do not tolerate a pool for this reason, in namespaces where the webhook is
     /// called.
-    fn untolerating(&self, reason: Untolerated) -> Vec<Missed<'_>> {
+    fn untolerating(&self, reason: Untolerated) -> Vec<MissedWorkload<'_>> {
         let mut missed = Vec::new();
         for (workload, total) in &self.summary.workloads {
             let brings = total.progress.untolerated(reason);
             if brings.requests.pods > 0 && !EXCLUDED.contains(&&*workload.namespace) {
-                missed.push(Missed { workload, brings });
+                missed.push(MissedWorkload { workload, brings });
             }
         }
         missed
@@ -275,12 +275,12 @@ impl Report<'_> {
                 namespace: namespace_of(total),
                 object: Cell::name(image),
                 brings: total.brings,
-                how: How::Advice(image_advice(total)),
+                how: Instruction::Advice(image_advice(total)),
             };
             if let Some(tag) = self.newer_tag(image) {
                 step.kind = StepKind::Update;
                 step.action = "take a newer tag".to_owned();
-                step.how = How::Advice(tag + &kept_by(total));
+                step.how = Instruction::Advice(tag + &kept_by(total));
             }
             steps.push(step);
         }
@@ -323,7 +323,7 @@ fn kept_by(total: &ImageTotal<'_>) -> String {
 }
 
 /// Returns the step that finds out why Pods created after the installation have no toleration.
-fn explain<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Step<'r> {
+fn explain<'r>(missed: &MissedWorkload<'r>, cluster_flags: &str) -> Step<'r> {
     let Workload {
         namespace,
         kind,
@@ -331,11 +331,11 @@ fn explain<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Step<'r> {
     } = missed.workload;
     let how = if is_name(namespace) && is_name(name) && is_name(&kind.to_lowercase()) {
         let kind = kind.to_lowercase();
-        How::Command(format!(
+        Instruction::Command(format!(
             "tolerarch why{cluster_flags} -n {namespace} {kind}/{name}"
         ))
     } else {
-        How::Advice("tolerarch why says what was decided".to_owned())
+        Instruction::Advice("tolerarch why says what was decided".to_owned())
     };
     Step {
         kind: StepKind::Explain,
@@ -348,7 +348,7 @@ fn explain<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Step<'r> {
 }
 
 /// Returns the step that has Pods created again; `None` for Pods of Jobs, whose next run gets the tolerations.
-fn restart<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Option<Step<'r>> {
+fn restart<'r>(missed: &MissedWorkload<'r>, cluster_flags: &str) -> Option<Step<'r>> {
     let Workload {
         namespace,
         kind,
@@ -358,14 +358,14 @@ fn restart<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Option<Step<'r>> {
         "CronJob" | "Job" => return None,
         "Deployment" | "StatefulSet" if is_name(namespace) && is_name(name) => {
             let kind = kind.to_lowercase();
-            How::Command(format!(
+            Instruction::Command(format!(
                 "kubectl{cluster_flags} --namespace {namespace} rollout restart {kind}/{name}"
             ))
         }
-        "Pod" => {
-            How::Advice("delete it and create it again: it has no owner that would".to_owned())
-        }
-        _ => How::Advice("have its owner create the Pods again".to_owned()),
+        "Pod" => Instruction::Advice(
+            "delete it and create it again: it has no owner that would".to_owned(),
+        ),
+        _ => Instruction::Advice("have its owner create the Pods again".to_owned()),
     };
     Some(Step {
         kind: StepKind::Restart,
@@ -379,7 +379,7 @@ fn restart<'r>(missed: &Missed<'r>, cluster_flags: &str) -> Option<Step<'r>> {
 
 /// Returns one step for all of these workloads.
 fn together<'r>(
-    missed: &[Missed<'r>],
+    missed: &[MissedWorkload<'r>],
     kind: StepKind,
     action: &str,
     advice: &str,
@@ -397,7 +397,7 @@ fn together<'r>(
         namespace: "",
         object: Cell::Text(count(missed.len() as u64, "workload")),
         brings,
-        how: How::Advice(advice.to_owned()),
+        how: Instruction::Advice(advice.to_owned()),
     })
 }
 
@@ -427,7 +427,7 @@ fn unknown_step<'r>(reason: Reason, total: &ReasonTotal<'r>) -> Step<'r> {
             money: total.money,
             requests: total.amount,
         },
-        how: How::Advice(fix(reason).unwrap_or_default().to_owned()),
+        how: Instruction::Advice(fix(reason).unwrap_or_default().to_owned()),
     }
 }
 
@@ -550,8 +550,8 @@ mod tests {
             let report = report(&pods);
             let steps = report.steps();
             let actual = match &steps[0].how {
-                How::Command(command) => Some(command.as_str()),
-                How::Advice(_) => None,
+                Instruction::Command(command) => Some(command.as_str()),
+                Instruction::Advice(_) => None,
             };
             assert_eq!(actual, command, "{namespace} {kind} {name}");
         }

@@ -1,12 +1,12 @@
 //! Report for a terminal.
 
 use super::super::output::{Colour, MAX_ITEMS, Row, paragraphs, rest, sanitized, table, wrapped};
-use super::contents::{By, Report};
+use super::contents::{Ranking, Report};
 use super::section::{Cell, Section};
 use tolerarch_engine::census::Coverage;
 
 impl Report<'_> {
-    pub(super) fn text(&self, by: By, width: Option<usize>) -> String {
+    pub(super) fn text(&self, by: Ranking, width: Option<usize>) -> String {
         let sections = self.sections(&[by]);
         let notes = self
             .notes
@@ -217,7 +217,7 @@ mod tests {
             summary,
             ..Report::default()
         };
-        for by in [By::Image, By::Workload, By::Namespace] {
+        for by in [Ranking::Image, Ranking::Workload, Ranking::Namespace] {
             let text = plain(&report.text(by, Some(80)));
             assert!(
                 text.lines().all(|line| line.chars().count() <= 80),

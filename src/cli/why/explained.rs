@@ -14,7 +14,7 @@ use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::census::{IndexedPod, Workload};
 use tolerarch_engine::decide::{Examined, ImageState, PoolState};
-use tolerarch_kubernetes::cluster::{Called, Scope};
+use tolerarch_kubernetes::cluster::{Scope, WebhookCall};
 use tolerarch_text::escape::shortened;
 
 /// Explanation of an object, in the form of `-o json`. Members are added, never renamed.
@@ -112,7 +112,7 @@ impl Explained {
         } = object.place.clone();
         let called = match scope {
             Some((scope, namespace_labels)) => called(scope, namespace_labels, object),
-            None => Called::For(None),
+            None => WebhookCall::For(None),
         };
         notes.extend(scope_note(&called, &label, namespace));
         let pod = object.pod().ok();
@@ -126,7 +126,7 @@ impl Explained {
         if settings.is_opted_out {
             today.decision = "unchanged";
             today.reason = Reason::OptedOut;
-        } else if called == Called::No {
+        } else if called == WebhookCall::No {
             today.decision = "unchanged";
             today.reason = Reason::NotApplicable;
         }
@@ -205,20 +205,20 @@ fn called<'s>(
     scope: &'s Scope,
     namespace_labels: &BTreeMap<String, String>,
     object: &Object,
-) -> Called<'s> {
+) -> WebhookCall<'s> {
     let labels = &object.value["metadata"]["labels"];
     let labels = BTreeMap::deserialize(labels).unwrap_or_default();
     scope.called(namespace_labels, &labels)
 }
 
 /// Returns a note if the object is not decided on, or if that is unknown.
-fn scope_note(called: &Called<'_>, label: &str, namespace: &str) -> Option<String> {
+fn scope_note(called: &WebhookCall<'_>, label: &str, namespace: &str) -> Option<String> {
     match called {
-        Called::For(_) => None,
-        Called::No => Some(format!(
+        WebhookCall::For(_) => None,
+        WebhookCall::No => Some(format!(
             "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
         )),
-        Called::Unknown => Some(format!(
+        WebhookCall::Unknown => Some(format!(
             "a matchCondition of the webhook, which is not evaluated here, determines whether {label} is decided on"
         )),
     }

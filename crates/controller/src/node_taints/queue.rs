@@ -26,11 +26,11 @@ const CONTESTED: u32 = 4;
 pub(super) struct Queue {
     nodes: ObjectStore<Plan>,
     /// Attempts to change nodes, by name of the node.
-    tries: HashMap<String, Tries>,
+    attempts: HashMap<String, Attempts>,
 }
 
 #[derive(Default)]
-struct Tries {
+struct Attempts {
     is_busy: bool,
     /// Set after a conflict: the next version of the node shows what remains to be changed.
     had_conflict: bool,
@@ -41,13 +41,13 @@ struct Tries {
     last: Option<Instant>,
 }
 
-impl Tries {
+impl Attempts {
     fn pause(&self) -> Duration {
-        let tries = self.changes + self.failures;
-        if self.had_conflict || tries == 0 {
+        let attempts = self.changes + self.failures;
+        if self.had_conflict || attempts == 0 {
             return CONFLICT;
         }
-        let doublings = (tries - 1).min(16);
+        let doublings = (attempts - 1).min(16);
         FIRST.saturating_mul(1 << doublings).min(LONGEST)
     }
 }
@@ -77,8 +77,9 @@ impl Queue {
         let may_be_gone = matches!(change, Change::Complete | Change::Deleted(_));
         self.nodes.take(change, |_| planned);
         if may_be_gone {
-            self.tries
-                .retain(|name, tries| tries.is_busy || self.nodes.objects().contains_key(name));
+            self.attempts.retain(|name, attempts| {
+                attempts.is_busy || self.nodes.objects().contains_key(name)
+            });
         }
         occupied
     }
@@ -89,12 +90,12 @@ impl Queue {
         self.nodes.objects().iter().filter_map(move |(name, plan)| {
             let patch = plan.patch.as_ref()?;
             let mut due = now;
-            if let Some(tries) = self.tries.get(name) {
-                if tries.is_busy || tries.last_patch.as_ref() == Some(patch) {
+            if let Some(attempts) = self.attempts.get(name) {
+                if attempts.is_busy || attempts.last_patch.as_ref() == Some(patch) {
                     return None;
                 }
-                if let Some(last) = tries.last {
-                    due = last + tries.pause();
+                if let Some(last) = attempts.last {
+                    due = last + attempts.pause();
                 }
             }
             Some(Waiting { due, name, patch })
@@ -115,44 +116,44 @@ impl Queue {
             begun.push((name.to_owned(), patch.clone()));
         }
         for (name, _) in &begun {
-            self.tries.entry(name.clone()).or_default().is_busy = true;
+            self.attempts.entry(name.clone()).or_default().is_busy = true;
         }
         begun
     }
 
     /// Records the end of a change. Returns whether it shows that the node is contested.
     pub(super) fn end(&mut self, name: &str, patch: Value, written: Written) -> bool {
-        let Some(tries) = self.tries.get_mut(name) else {
+        let Some(attempts) = self.attempts.get_mut(name) else {
             return false;
         };
         let now = Instant::now();
-        if let Some(last) = tries.last
+        if let Some(last) = attempts.last
             && now.duration_since(last) >= CALM
         {
-            *tries = Tries::default();
+            *attempts = Attempts::default();
         }
-        tries.is_busy = false;
-        tries.last = Some(now);
-        tries.had_conflict = written == Some(Err(ClusterError::Conflict));
+        attempts.is_busy = false;
+        attempts.last = Some(now);
+        attempts.had_conflict = written == Some(Err(ClusterError::Conflict));
         match written {
             Some(Ok(())) => {
-                tries.changes += 1;
-                tries.failures = 0;
-                tries.last_patch = Some(patch);
-                return tries.changes == CONTESTED;
+                attempts.changes += 1;
+                attempts.failures = 0;
+                attempts.last_patch = Some(patch);
+                return attempts.changes == CONTESTED;
             }
             // The watch delivers the node's new version.
             Some(Err(ClusterError::Conflict)) => {
-                tries.failures = 0;
-                tries.last_patch = Some(patch);
+                attempts.failures = 0;
+                attempts.last_patch = Some(patch);
             }
             Some(Err(ClusterError::NotFound)) => {
-                *tries = Tries {
+                *attempts = Attempts {
                     last_patch: Some(patch),
-                    ..Tries::default()
+                    ..Attempts::default()
                 }
             }
-            _ => tries.failures += 1,
+            _ => attempts.failures += 1,
         }
         false
     }
@@ -162,11 +163,11 @@ impl Queue {
         if !self.nodes.is_complete() || self.waiting().next().is_some() {
             return false;
         }
-        for (name, tries) in &self.tries {
-            if tries.is_busy {
+        for (name, attempts) in &self.attempts {
+            if attempts.is_busy {
                 return false;
             }
-            if tries.had_conflict
+            if attempts.had_conflict
                 && let Some(plan) = self.nodes.objects().get(name)
                 && plan.patch.is_some()
             {

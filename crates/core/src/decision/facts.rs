@@ -22,7 +22,7 @@ pub(super) struct Facts<'a, 'i> {
     /// Set if a pool is open to the Pod: by its images, or because managed tolerations stay.
     is_open: bool,
     /// The closed pool on which all images run, if no pool is open.
-    withheld: Option<Withheld<'a>>,
+    withheld: Option<Restriction<'a>>,
     /// Set if the Pod already tolerates the withheld pool, and only the share closes the pool.
     is_held_back_tolerated: bool,
     /// The unknown image because of which additions of an earlier pass stay.
@@ -33,7 +33,7 @@ pub(super) struct Facts<'a, 'i> {
 
 /// Reason why a pool is closed to a Pod whose images run there.
 #[derive(Clone, Copy)]
-enum Withheld<'a> {
+enum Restriction<'a> {
     /// The pool is not open to the Pod's workload yet.
     ByShare(&'a Pool),
     /// The Pod itself names node labels that the pool selects.
@@ -95,9 +95,9 @@ impl<'a, 'i> Facts<'a, 'i> {
     /// Sets the closed pool on which all images run. `contradicted` is the pool that the Pod's own node labels close.
     fn set_withheld(&mut self, pod: &Pod<'_>, contradicted: Option<&'a Pool>) {
         if let Some(pool) = contradicted {
-            self.withheld = Some(Withheld::BySelector(pool));
+            self.withheld = Some(Restriction::BySelector(pool));
         } else if let Some(pool) = self.verdicts.held_back() {
-            self.withheld = Some(Withheld::ByShare(pool));
+            self.withheld = Some(Restriction::ByShare(pool));
             self.is_held_back_tolerated = is_tolerated(pod, pool);
         }
     }
@@ -120,8 +120,8 @@ impl<'a, 'i> Facts<'a, 'i> {
             Reason::NoCommonPlatform
         } else if let Some(withheld) = self.withheld {
             match withheld {
-                Withheld::ByShare(_) => Reason::NotInShare,
-                Withheld::BySelector(_) => Reason::OwnSelector,
+                Restriction::ByShare(_) => Reason::NotInShare,
+                Restriction::BySelector(_) => Reason::OwnSelector,
             }
         } else {
             match self.blocker.or_else(|| self.verdicts.narrowing_image()) {
@@ -160,8 +160,8 @@ impl<'a, 'i> Facts<'a, 'i> {
             return None;
         }
         let text = match self.withheld {
-            Some(Withheld::ByShare(pool)) => explanation::by_share(pool),
-            Some(Withheld::BySelector(pool)) => explanation::by_selector(pool),
+            Some(Restriction::ByShare(pool)) => explanation::by_share(pool),
+            Some(Restriction::BySelector(pool)) => explanation::by_selector(pool),
             None => explanation::by_image(self.lacks_common_platform, self.blocker?, blockers),
         };
         Some(text)

@@ -40,7 +40,7 @@ const PREFIX: &str = "tolerarch.io/";
 
 /// The members of an object with text values that a decision reads, and the size of the object.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Picked<'a> {
+pub(super) struct SelectedMembers<'a> {
     pub(super) members: Vec<Member<'a>>,
     /// Number of all members of the object.
     pub(super) count: usize,
@@ -54,7 +54,7 @@ pub(super) struct Member<'a> {
     pub(super) text: Text<'a>,
 }
 
-impl Picked<'_> {
+impl SelectedMembers<'_> {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let mut members = self.members.iter();
         let member = members.find(|member| member.key == key)?;
@@ -62,7 +62,7 @@ impl Picked<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for SelectedMembers<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut picked = Self::default();
         json::members(deserializer, |Name(name): Name<'a>, text: Text<'a>| {
@@ -83,7 +83,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels<'a> {
     /// The labels that concern tolerarch.
-    pub(super) picked: Picked<'a>,
+    pub(super) picked: SelectedMembers<'a>,
     pub(super) all: Unread<'a>,
 }
 
@@ -100,9 +100,9 @@ impl Labels<'_> {
 impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = Unread::deserialize(deserializer)?;
-        let mut picked = Picked::default();
+        let mut picked = SelectedMembers::default();
         if all.may_have(PREFIX) {
-            let read: Option<Picked<'_>> = all.read();
+            let read: Option<SelectedMembers<'_>> = all.read();
             let Some(read) = read else {
                 return Err(D::Error::custom("labels are texts"));
             };

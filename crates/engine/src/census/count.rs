@@ -11,7 +11,7 @@ use super::pod_index::by_name;
 use super::shape::Shape;
 
 use tolerarch_core::pod::Retain;
-use tolerarch_kubernetes::cluster::{Called, StoredPod};
+use tolerarch_kubernetes::cluster::{StoredPod, WebhookCall};
 
 /// Maximum number of different Pods that are decided on. Further Pods count as other.
 const SHAPES: usize = 20_000;
@@ -50,7 +50,7 @@ pub struct Totals {
 
 impl Count {
     /// Adds a Pod, unless it has ended. `called` tells whether the webhook is called for the Pod, and for which profile.
-    pub fn add(&mut self, mut pod: StoredPod, called: Called<'_>) {
+    pub fn add(&mut self, mut pod: StoredPod, called: WebhookCall<'_>) {
         if pod.has_ended() {
             return;
         }
@@ -59,12 +59,12 @@ impl Count {
         let amount = Amount::of(&pod);
         let namespace = pod.namespace().into();
         let profile = match called {
-            Called::For(profile) => profile,
-            Called::No | Called::Unknown => None,
+            WebhookCall::For(profile) => profile,
+            WebhookCall::No | WebhookCall::Unknown => None,
         };
         let shape = Shape::of(&mut pod, &namespace, profile);
         let subject = match shape {
-            _ if called == Called::No => Subject::Covered(Coverage::Skipped),
+            _ if called == WebhookCall::No => Subject::Covered(Coverage::Skipped),
             None => Subject::Covered(Coverage::Unknown),
             Some(shape) => match self.index_of(shape) {
                 Some(index) => Subject::Shape(index),

@@ -21,7 +21,7 @@ pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 /// A snapshot with the default pool, and its test registry.
 pub struct TestEngine {
     pub remote: Remote,
-    pub current: Current,
+    pub current: CurrentSnapshot,
     pub metrics: Metrics,
 }
 
@@ -101,7 +101,7 @@ pub fn snapshot_for(
     credentials: Credentials,
     cache: CacheSettings,
     metrics: &Metrics,
-) -> Current {
+) -> CurrentSnapshot {
     let guard = AddressGuard {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
         deny: vec![],

@@ -48,7 +48,7 @@ impl TestCluster {
         }
     }
 
-    fn current(&self) -> Current {
+    fn current(&self) -> CurrentSnapshot {
         let metrics = Metrics::new([]).unwrap();
         snapshot_for(
             &self.remote,
@@ -58,7 +58,7 @@ impl TestCluster {
         )
     }
 
-    async fn warm(&self, current: &Current) {
+    async fn warm(&self, current: &CurrentSnapshot) {
         let settings = WarmSettings {
             from_pods: true,
             per_second: 1000,
@@ -76,7 +76,7 @@ impl TestCluster {
         self.remote.count(|request| request.kind == Kind::Manifest)
     }
 
-    fn is_known(&self, current: &Current, name: &str) -> bool {
+    fn is_known(&self, current: &CurrentSnapshot, name: &str) -> bool {
         let image = format!("{}/{name}:v1", self.remote.address())
             .parse()
             .unwrap();

@@ -17,7 +17,7 @@ use crate::ttl_cache::{Timed, TtlCache};
 use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
-use tolerarch_support::recently::Recently;
+use tolerarch_support::recent_work::RecentWork;
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 use tolerarch_support::sync::Mutex;
 
@@ -77,7 +77,7 @@ pub(super) struct PullSecrets {
     cached: Arc<TtlCache<Name, CachedSecret>>,
     reads: SingleFlight<Name, Option<CachedSecret>>,
     limit: ConcurrencyLimit,
-    logged: Mutex<Recently>,
+    logged: Mutex<RecentWork>,
 }
 
 /// Content of a secret; it may have no entries.
@@ -169,7 +169,7 @@ impl PullSecrets {
             cached: TtlCache::new(ITEMS, CACHED, weight),
             reads: SingleFlight::default(),
             limit: ConcurrencyLimit::new(READS),
-            logged: Mutex::new(Recently::new(LOG_INTERVAL, REASONS)),
+            logged: Mutex::new(RecentWork::new(LOG_INTERVAL, REASONS)),
         })
     }
 

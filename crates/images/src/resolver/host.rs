@@ -19,7 +19,7 @@ use super::throttling::Throttling;
 use crate::credentials::{CredentialCandidate, CredentialId, CredentialOwner};
 use crate::registry::{FailureClass, Target};
 use tolerarch_core::image::LookupError;
-use tolerarch_support::metrics::{Counted, counted};
+use tolerarch_support::metrics::{GaugeGuard, counted};
 use tolerarch_support::sync::Mutex;
 
 /// Maximum number of hosts with state; the least recently used are evicted.
@@ -79,9 +79,9 @@ struct State {
     /// Probes, by namespace and circuit.
     probes: HashMap<(u64, Scope), Weak<()>>,
     /// Set while the registry's circuit is open for any namespace.
-    open: Option<Counted>,
+    open: Option<GaugeGuard>,
     /// Set from a failure until the registry's next answer.
-    failing: Option<Counted>,
+    failing: Option<GaugeGuard>,
     /// Task that closes the circuit if no Pod needs the registry any more.
     unused: Option<AbortOnDropHandle<()>>,
     throttling: Throttling,

@@ -63,7 +63,7 @@ pub(super) struct Connected {
 }
 
 /// The configuration of kube's client, and the time at which its credentials expire.
-pub(super) struct Settled {
+pub(super) struct ClientConfig {
     pub(super) config: Config,
     expires: Option<SystemTime>,
 }
@@ -101,7 +101,7 @@ impl Access {
     /// Makes a client. `connect_time` is the timeout of a connection. Must be called inside a Tokio runtime; blocks
     /// while the program of the kubeconfig runs.
     pub(super) fn connect(&self, connect_time: Duration) -> Result<Connected, ConnectError> {
-        let Settled { config, expires } = self.settle()?;
+        let ClientConfig { config, expires } = self.settle()?;
         let client = client(&config, self.proxy.as_ref(), connect_time);
         Ok(Connected {
             client: client.map_err(ConnectError::Client)?,
@@ -110,7 +110,7 @@ impl Access {
     }
 
     /// Reads the files and runs the program.
-    pub(super) fn settle(&self) -> Result<Settled, ConnectError> {
+    pub(super) fn settle(&self) -> Result<ClientConfig, ConnectError> {
         let mut config = self.config.clone();
         let mut expires = None;
         if let Some(authority) = &self.authority {
@@ -141,7 +141,7 @@ impl Access {
                 .headers
                 .push((PROXY_AUTHORIZATION, authorization.clone()));
         }
-        Ok(Settled { config, expires })
+        Ok(ClientConfig { config, expires })
     }
 }
 

@@ -155,7 +155,7 @@ struct Unavailable {
 
 /// Name, with the groups and versions in which it is searched.
 #[derive(Clone, Copy)]
-struct Sought<'n> {
+struct KindQuery<'n> {
     word: &'n str,
     /// `None` for any version.
     version: Option<&'n str>,
@@ -163,7 +163,7 @@ struct Sought<'n> {
     group: &'n str,
 }
 
-impl Sought<'_> {
+impl KindQuery<'_> {
     fn is_in(&self, group: &str, version: &str) -> bool {
         match self.version {
             Some(sought) if sought != version => false,
@@ -302,13 +302,13 @@ impl ServedKinds {
     fn find_word(&self, name: &KindName, word: &str) -> Result<ServedKind, NoSuchKind> {
         let mut sought = Vec::new();
         if let Some((version, group)) = name.rest.split_once('.') {
-            sought.push(Sought {
+            sought.push(KindQuery {
                 word,
                 version: Some(version),
                 group,
             });
         }
-        sought.push(Sought {
+        sought.push(KindQuery {
             word,
             version: None,
             group: &name.rest,
@@ -325,7 +325,7 @@ impl ServedKinds {
         }
         let mut unavailable = BTreeSet::new();
         for api in &self.unavailable {
-            let may_have = |sought: &Sought<'_>| sought.is_in(&api.group, &api.version);
+            let may_have = |sought: &KindQuery<'_>| sought.is_in(&api.group, &api.version);
             if sought.iter().any(may_have) {
                 unavailable.insert(api.to_string());
             }
@@ -336,7 +336,7 @@ impl ServedKinds {
     }
 
     /// Replaces a short name by the plural. A full name in one of the groups takes precedence over a short name.
-    fn expanded<'s>(&'s self, sought: Sought<'s>) -> Sought<'s> {
+    fn expanded<'s>(&'s self, sought: KindQuery<'s>) -> KindQuery<'s> {
         let is_exact = |group: &Group| sought.group.is_empty() || group.name == sought.group;
         for (_group, resource) in self.resources_of(is_exact) {
             if sought.is(&resource.plural) || sought.is(&resource.singular) {
@@ -348,7 +348,7 @@ impl ServedKinds {
         };
         if let Some((group, resource)) = self.resources_of(is_exact).find(has_short_name) {
             // kubectl drops the version here.
-            return Sought {
+            return KindQuery {
                 word: &resource.plural,
                 version: None,
                 group: &group.name,
@@ -359,7 +359,7 @@ impl ServedKinds {
         }
         let has_prefix = |group: &Group| group.name.starts_with(sought.group);
         match self.resources_of(has_prefix).find(has_short_name) {
-            Some((group, resource)) => Sought {
+            Some((group, resource)) => KindQuery {
                 word: &resource.plural,
                 version: sought.version,
                 group: &group.name,
@@ -380,14 +380,14 @@ impl ServedKinds {
         })
     }
 
-    fn by_resource(&self, sought: &Sought<'_>) -> Option<ServedKind> {
+    fn by_resource(&self, sought: &KindQuery<'_>) -> Option<ServedKind> {
         self.first(sought, |_, resource| {
             sought.is(&resource.plural) || sought.is(&resource.named_singular())
         })
     }
 
     /// Returns a kind by its Kind. The group must be complete, or empty.
-    fn by_kind(&self, sought: &Sought<'_>) -> Option<ServedKind> {
+    fn by_kind(&self, sought: &KindQuery<'_>) -> Option<ServedKind> {
         self.first(sought, |group, resource| {
             let is_group = sought.group.is_empty() || group.name == sought.group;
             is_group && sought.is(&resource.kind)
@@ -398,7 +398,7 @@ impl ServedKinds {
     /// order; within a group, the preferred version comes first.
     fn first(
         &self,
-        sought: &Sought<'_>,
+        sought: &KindQuery<'_>,
         accepts: impl Fn(&Group, &Resource) -> bool,
     ) -> Option<ServedKind> {
         for group in &self.groups {

@@ -13,7 +13,7 @@ use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::watch::Followed;
+use super::watch::WatchedKind;
 use super::{Cluster, ClusterError, ObjectName, PatchType};
 
 /// Key of the record in a ConfigMap.
@@ -70,7 +70,7 @@ impl OwnedName {
     }
 }
 
-impl Followed for ConfigMap {
+impl WatchedKind for ConfigMap {
     const LIST: &'static str = "/api/v1/configmaps";
 
     fn key(&self) -> String {

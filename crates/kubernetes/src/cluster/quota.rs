@@ -49,7 +49,7 @@ pub struct Shortage {
 
 /// A resource that quotas count. Each has two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum CountedResource {
     Pods,
     Cpu,
     Memory,
@@ -77,7 +77,7 @@ impl ResourceQuota {
         }
         let mut shortages = Vec::new();
         for (resource, hard) in &self.hard {
-            if let Some(kind) = Counted::named(resource) {
+            if let Some(kind) = CountedResource::named(resource) {
                 shortages.extend(self.shortage(resource, hard, kind, &counted));
             }
         }
@@ -88,7 +88,7 @@ impl ResourceQuota {
         &self,
         resource: &str,
         hard: &str,
-        kind: Counted,
+        kind: CountedResource,
         sets: &[&DaemonSet],
     ) -> Option<Shortage> {
         let mut needed = Quantity::default();
@@ -170,7 +170,7 @@ impl Scope {
     }
 }
 
-impl Counted {
+impl CountedResource {
     fn named(resource: &str) -> Option<Self> {
         match resource {
             "pods" | "count/pods" => Some(Self::Pods),

@@ -20,7 +20,7 @@ use super::api::Api;
 use super::{Cluster, StoredPod};
 use tolerarch_support::sync::Mutex;
 
-pub use fake_api::{Asked, FakeApi, Reply};
+pub use fake_api::{ApiRequest, FakeApi, Reply};
 pub use lists::Lists;
 pub use objects::Objects;
 pub use secrets::ApiServer;

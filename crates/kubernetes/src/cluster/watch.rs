@@ -31,7 +31,7 @@ use super::metadata::Metadata;
 use super::{Caller, ClusterError, ConnectError, Namespace, Node, NodePool, ObjectName, StoredPod};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
-use tolerarch_support::recently::Recently;
+use tolerarch_support::recent_work::RecentWork;
 use tolerarch_support::sync::Mutex;
 
 /// Seconds after which the API server ends a watch, which is then resumed.
@@ -60,7 +60,7 @@ const LOGGED_OBJECTS: usize = 1024;
 const AROUND: usize = 1024;
 
 /// A kind of objects that can be followed.
-pub trait Followed: DeserializeOwned + Send + 'static {
+pub trait WatchedKind: DeserializeOwned + Send + 'static {
     /// Path of the list in all namespaces.
     const LIST: &'static str;
 
@@ -68,14 +68,14 @@ pub trait Followed: DeserializeOwned + Send + 'static {
     fn key(&self) -> String;
 }
 
-/// Implements [`Followed`] for kinds, with the path of each list.
+/// Implements [`WatchedKind`] for kinds, with the path of each list.
 macro_rules! follow {
     ($($kind:ident: $path:literal),*) => {$(
         impl $kind {
             pub const PATH: &'static str = $path;
         }
 
-        impl Followed for $kind {
+        impl WatchedKind for $kind {
             const LIST: &'static str = $path;
 
             fn key(&self) -> String {
@@ -113,7 +113,7 @@ pub struct Watcher {
     /// Limits reading to one page at a time over all lists, to bound memory.
     page: Arc<Semaphore>,
     /// Unreadable objects that were logged recently.
-    logged: Arc<Mutex<Recently>>,
+    logged: Arc<Mutex<RecentWork>>,
     unread: IntCounterVec,
 }
 
@@ -153,18 +153,18 @@ impl Watcher {
             pauses: Pauses::new(first_pause),
             bounds: PAGES,
             page: Arc::new(Semaphore::new(1)),
-            logged: Arc::new(Mutex::new(Recently::new(LOG_INTERVAL, LOGGED_OBJECTS))),
+            logged: Arc::new(Mutex::new(RecentWork::new(LOG_INTERVAL, LOGGED_OBJECTS))),
             unread,
         })
     }
 
     /// Follows the objects of a kind, optionally by a field selector, until the stream is dropped.
-    pub fn follow<K: Followed>(&self, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
+    pub fn follow<K: WatchedKind>(&self, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
         self.follow_at(K::LIST, fields)
     }
 
     /// Follows one object by namespace and name. This requires only the right to list and watch this object.
-    pub fn follow_one<K: Followed>(
+    pub fn follow_one<K: WatchedKind>(
         &self,
         namespace: &str,
         name: &ObjectName,
@@ -177,7 +177,7 @@ impl Watcher {
         )
     }
 
-    fn follow_at<K: Followed>(
+    fn follow_at<K: WatchedKind>(
         &self,
         list: &str,
         fields: Option<&str>,
@@ -209,7 +209,7 @@ impl Watcher {
     }
 
     /// Counts an unreadable object, and logs it at most once an hour.
-    fn unread<K: Followed>(&self, (meta, error): (Metadata, ClusterError)) -> Change<K> {
+    fn unread<K: WatchedKind>(&self, (meta, error): (Metadata, ClusterError)) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
         self.unread.with_label_values(&[resource]).inc();
         let name = meta.key();
@@ -228,7 +228,7 @@ struct Watch<K> {
     changes: mpsc::Sender<Change<K>>,
 }
 
-impl<K: Followed> Watch<K> {
+impl<K: WatchedKind> Watch<K> {
     async fn run(mut self) -> Infallible {
         loop {
             let Err(error) = self.list_and_watch().await;

@@ -218,7 +218,7 @@ pub fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
 pub struct Scope(Vec<Webhook>);
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Called<'s> {
+pub enum WebhookCall<'s> {
     /// Called with this profile, or without one.
     For(Option<&'s str>),
     No,
@@ -246,17 +246,17 @@ impl Scope {
     }
 
     /// Returns whether a webhook is called for Pods with the labels `pod` in a namespace with the labels `namespace`.
-    pub fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
+    pub fn called(&self, namespace: &Labels, pod: &Labels) -> WebhookCall<'_> {
         let selects = |webhook: &&Webhook| {
             webhook.namespaces.matches(namespace) && webhook.objects.matches(pod)
         };
         match self.0.iter().find(selects) {
-            None => Called::No,
+            None => WebhookCall::No,
             Some(Webhook {
                 is_evaluable: false,
                 ..
-            }) => Called::Unknown,
-            Some(webhook) => Called::For(webhook.profile()),
+            }) => WebhookCall::Unknown,
+            Some(webhook) => WebhookCall::For(webhook.profile()),
         }
     }
 

@@ -58,7 +58,7 @@ impl<A> GoValue<'_, A> {
         A: MapAccess<'de>,
         T: GoStruct,
     {
-        self.0.next_value_seed(Over(into))
+        self.0.next_value_seed(InPlace(into))
     }
 
     /// Reads members of a struct, to which Go has a pointer, over the present ones. `null` removes the struct.
@@ -170,7 +170,7 @@ pub struct Go<T>(pub T);
 impl<'de, T: GoStruct> Deserialize<'de> for Go<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = T::default();
-        Over(&mut value).deserialize(deserializer)?;
+        InPlace(&mut value).deserialize(deserializer)?;
         Ok(Self(value))
     }
 }
@@ -194,9 +194,9 @@ impl<'de> Deserialize<'de> for AnyText {
     }
 }
 
-struct Over<'a, T>(&'a mut T);
+struct InPlace<'a, T>(&'a mut T);
 
-impl<'de, T: GoStruct> DeserializeSeed<'de> for Over<'_, T> {
+impl<'de, T: GoStruct> DeserializeSeed<'de> for InPlace<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -204,7 +204,7 @@ impl<'de, T: GoStruct> DeserializeSeed<'de> for Over<'_, T> {
     }
 }
 
-impl<'de, T: GoStruct> Visitor<'de> for Over<'_, T> {
+impl<'de, T: GoStruct> Visitor<'de> for InPlace<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,7 +246,7 @@ impl<'de, T: GoStruct> Visitor<'de> for OverPointer<'_, T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
-        Over(self.0.get_or_insert_default()).visit_map(members)
+        InPlace(self.0.get_or_insert_default()).visit_map(members)
     }
 }
 

@@ -13,7 +13,7 @@ use testregistry::Pki;
 
 use super::super::{Exam, Findings, examine};
 use crate::cli::installed::{Installed, Unconfigured};
-use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
+use tolerarch_kubernetes::cluster::testing::{ApiRequest, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
 const CONFIGURATION: &str = "zz-tolerarch";
@@ -247,7 +247,7 @@ impl TestCluster {
         *self.at(CONFIG) = json!({"data": {"config.yaml": text}});
     }
 
-    fn answer(&self, webhook_calls: &AtomicUsize, request: &Asked) -> Reply {
+    fn answer(&self, webhook_calls: &AtomicUsize, request: &ApiRequest) -> Reply {
         if self.forbidden.contains(&request.path.as_str()) {
             return Reply::refused(403, "forbidden to you");
         }
@@ -284,7 +284,7 @@ impl TestCluster {
         Reply::of(200, json!(metrics))
     }
 
-    fn get(&self, request: &Asked) -> Reply {
+    fn get(&self, request: &ApiRequest) -> Reply {
         let status = match &*request.path {
             path if path.contains("/services/https:") => self.proxy_status,
             READYZ => self.readyz_status,
@@ -326,7 +326,7 @@ impl TestCluster {
     }
 
     /// Answers a SubjectAccessReview.
-    fn review_access(&self, request: &Asked) -> Reply {
+    fn review_access(&self, request: &ApiRequest) -> Reply {
         let spec = &request.body["spec"];
         let attribute = |field: &str| spec["resourceAttributes"][field].as_str().unwrap();
         let needs_issuer = attribute("name") == "tolerarch-certificates"
@@ -338,7 +338,7 @@ impl TestCluster {
         Reply::of(201, json!({"status": {"allowed": is_allowed}}))
     }
 
-    fn create(&self, webhook_calls: &AtomicUsize, request: &Asked) -> Reply {
+    fn create(&self, webhook_calls: &AtomicUsize, request: &ApiRequest) -> Reply {
         // The dry-run Pod looks like a Deployment's Pod, so that match conditions treat both alike.
         assert_eq!(
             request.body["metadata"]["ownerReferences"][0]["kind"],

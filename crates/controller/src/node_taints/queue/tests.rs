@@ -88,8 +88,8 @@ async fn failure_is_retried_and_conflict_waits_for_the_watch() {
         "{:?}",
         begun.elapsed()
     );
-    let tries = &queue.tries["a"];
-    assert!(queue.next_due().is_none() && !tries.is_busy && tries.last.is_none());
+    let attempts = &queue.attempts["a"];
+    assert!(queue.next_due().is_none() && !attempts.is_busy && attempts.last.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,11 +139,11 @@ async fn nodes_missing_in_the_list_are_forgotten() {
     );
     queue.take(Change::Applied(node("b", false)), &entries);
     one(&mut queue, CHANGED).await;
-    assert!(queue.nodes.objects()["a"].is_in_the_way && queue.tries["b"].last.is_some());
+    assert!(queue.nodes.objects()["a"].is_in_the_way && queue.attempts["b"].last.is_some());
     queue.take(Change::Begins, &entries);
     queue.take(Change::Listed(node("c", true)), &entries);
     queue.take(Change::Complete, &entries);
-    assert!(queue.nodes.objects().keys().eq(["c"]) && queue.tries.is_empty());
+    assert!(queue.nodes.objects().keys().eq(["c"]) && queue.attempts.is_empty());
 }
 
 /// The API server's answer may arrive before the event of the watch.

@@ -30,17 +30,20 @@ fn cores(totals: &Totals, coverage: Coverage) -> (u64, u64) {
 fn pods_are_added_up_by_coverage_and_workload() {
     let mut count = Count::default();
     for at in 0..10 {
-        count.add(pod("web", &format!("web-{at}"), "nginx"), Called::For(None));
+        count.add(
+            pod("web", &format!("web-{at}"), "nginx"),
+            WebhookCall::For(None),
+        );
     }
-    count.add(pod("web", "web-new", "other"), Called::For(None));
-    count.add(pod("api", "api-1", "nginx"), Called::For(None));
+    count.add(pod("web", "web-new", "other"), WebhookCall::For(None));
+    count.add(pod("api", "api-1", "nginx"), WebhookCall::For(None));
     // A Pod that cannot be read within the limits has an unknown coverage.
     let mut unreadable = pod("odd", "odd-1", "nginx");
     unreadable.facts = None;
-    count.add(unreadable, Called::For(None));
+    count.add(unreadable, WebhookCall::For(None));
     let mut ended = pod("job", "job-1", "nginx");
     ended.phase = tolerarch_kubernetes::cluster::Phase::Succeeded;
-    count.add(ended, Called::For(None));
+    count.add(ended, WebhookCall::For(None));
     assert_eq!(count.shapes.len(), 3);
     let totals = count.totals(&[Coverage::All, Coverage::Partial, Coverage::All]);
     assert_eq!(cores(&totals, Coverage::All), (11, 1), "api");
@@ -66,7 +69,7 @@ fn shapes_and_sums_are_bounded_and_further_pods_count_as_other() {
     for at in (0..SHAPES + 7).chain([0]) {
         let resources = json!({"requests": {"cpu": "1"}});
         let pod = bare(json!([{"image": format!("image-{at}"), "resources": resources}]));
-        count.add(pod, Called::For(None));
+        count.add(pod, WebhookCall::For(None));
     }
     let totals = count.totals(&[]);
     assert_eq!((count.shapes.len(), totals.other.pods), (SHAPES, 7));
@@ -77,7 +80,7 @@ fn shapes_and_sums_are_bounded_and_further_pods_count_as_other() {
     for at in 0..2_000 {
         let images = (0..60)
             .map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(240))}));
-        count.add(bare(images.collect()), Called::For(None));
+        count.add(bare(images.collect()), WebhookCall::For(None));
     }
     let shapes = count.shapes.len();
     let other = count.totals(&[]).other.pods as usize;
@@ -92,7 +95,7 @@ fn shapes_and_sums_are_bounded_and_further_pods_count_as_other() {
     for at in 0..SUMS + 7 {
         let mut pod = unreadable.clone();
         pod.metadata.controller.as_mut().unwrap().name = format!("other-{at}");
-        count.add(pod, Called::For(None));
+        count.add(pod, WebhookCall::For(None));
     }
     assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (SUMS, 7));
 }

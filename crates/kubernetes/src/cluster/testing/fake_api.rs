@@ -14,7 +14,7 @@ use tokio::time::Duration;
 use crate::cluster::{Cluster, UserClient};
 
 /// A request to the API.
-pub struct Asked {
+pub struct ApiRequest {
     pub method: Method,
     pub path: String,
     pub query: String,
@@ -68,7 +68,7 @@ pub struct FakeApi {
 }
 
 impl FakeApi {
-    pub async fn start(answer: impl Fn(Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(ApiRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let answer = Arc::new(answer);
@@ -101,7 +101,7 @@ impl Drop for FakeApi {
 }
 
 async fn respond(
-    answer: &impl Fn(Asked) -> Reply,
+    answer: &impl Fn(ApiRequest) -> Reply,
     method: Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -111,7 +111,7 @@ async fn respond(
         .get("authorization")
         .map(|value| value.to_str().unwrap().to_owned());
     let query = uri.query().unwrap_or_default().to_owned();
-    let reply = answer(Asked {
+    let reply = answer(ApiRequest {
         method,
         path: uri.path().to_owned(),
         query: query.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, Followed};
+use super::{Change, WatchedKind};
 use crate::cluster::ClusterError;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct ObjectStore<V> {
 
 impl<V: Clone + PartialEq> ObjectStore<V> {
     /// Applies a change, with `keep` to reduce an object. Returns whether the state has changed.
-    pub fn take<K: Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
+    pub fn take<K: WatchedKind>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         match change {
             Change::Begins => {
                 self.listed.clear();

@@ -37,16 +37,16 @@ fn pool(name: &str) -> Value {
 }
 
 /// A watch, and the objects that it has delivered.
-struct Followed<K> {
+struct TestWatch<K> {
     changes: stream::BoxStream<'static, Change<K>>,
-    known: ObjectStore<String>,
+    objects: ObjectStore<String>,
 }
 
-impl<K: super::Followed> Followed<K> {
+impl<K: super::WatchedKind> TestWatch<K> {
     fn of(api: &Lists, selection: Option<&str>) -> Self {
         Self {
             changes: api.watcher().follow(selection),
-            known: ObjectStore::default(),
+            objects: ObjectStore::default(),
         }
     }
 
@@ -54,11 +54,11 @@ impl<K: super::Followed> Followed<K> {
         self.changes.next().await.unwrap()
     }
 
-    /// Waits until exactly these objects are known.
+    /// Waits until the objects are exactly these.
     async fn until(&mut self, names: &[&str]) {
-        while !self.known.is_complete() || self.known.objects().values().ne(names) {
+        while !self.objects.is_complete() || self.objects.objects().values().ne(names) {
             let change = self.next().await;
-            self.known.take(change, |object| object.key());
+            self.objects.take(change, |object| object.key());
         }
     }
 
@@ -67,7 +67,7 @@ impl<K: super::Followed> Followed<K> {
         loop {
             match self.next().await {
                 Change::Failed(error) => return error,
-                change => self.known.take(change, |object| object.key()),
+                change => self.objects.take(change, |object| object.key()),
             };
         }
     }
@@ -79,7 +79,7 @@ async fn list_of_many_pages_is_followed() {
     for name in ["a", "b", "c", "d", "e"] {
         api.put(Node::PATH, node(name, "amd64"));
     }
-    let mut nodes = Followed::<Node>::of(&api, None);
+    let mut nodes = TestWatch::<Node>::of(&api, None);
     nodes.until(&["a", "b", "c", "d", "e"]).await;
     api.put(Node::PATH, node("f", "arm64"));
     nodes.until(&["a", "b", "c", "d", "e", "f"]).await;
@@ -198,7 +198,7 @@ async fn unreadable_object_does_not_affect_others() {
 #[tokio::test]
 async fn selector_is_in_every_request() {
     let api = Lists::start().await;
-    let mut nodes = Followed::<Node>::of(&api, Some("spec.unschedulable=false"));
+    let mut nodes = TestWatch::<Node>::of(&api, Some("spec.unschedulable=false"));
     nodes.until(&[]).await;
     api.cut();
     api.put(Node::PATH, node("a", "amd64"));
@@ -215,7 +215,7 @@ async fn selector_is_in_every_request() {
 async fn ended_watch_is_resumed() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, None);
+    let mut nodes = TestWatch::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     api.cut();
     api.put(Node::PATH, node("b", "amd64"));
@@ -277,7 +277,7 @@ async fn pages_are_read_one_at_a_time() {
 async fn refused_watch_is_retried_before_a_new_list() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, None);
+    let mut nodes = TestWatch::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     for status in [429, 500, 503] {
         api.refuse(Node::PATH, Some(status));
@@ -311,7 +311,7 @@ async fn refused_watch_is_retried_before_a_new_list() {
 async fn unanswered_watch_is_retried_before_a_new_list() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, None);
+    let mut nodes = TestWatch::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     let requests = async |count: usize| {
         while api.queries().len() < count {
@@ -342,14 +342,14 @@ async fn list_is_repeated_if_the_watch_cannot_resume() {
     for name in ["a", "b", "c"] {
         api.put(Node::PATH, node(name, "amd64"));
     }
-    let mut nodes = Followed::<Node>::of(&api, None);
+    let mut nodes = TestWatch::<Node>::of(&api, None);
     nodes.until(&["a", "b", "c"]).await;
     api.refuse(Node::PATH, Some(403));
     assert_eq!(nodes.failure().await, ClusterError::Forbidden);
     api.delete(Node::PATH, "b");
     api.compact();
     assert!(
-        nodes.known.objects().values().eq(&["a", "b", "c"]),
+        nodes.objects.objects().values().eq(&["a", "b", "c"]),
         "the known objects stay in the meantime"
     );
     api.refuse(Node::PATH, None);
@@ -366,7 +366,7 @@ async fn list_is_repeated_if_the_watch_cannot_resume() {
 async fn kind_installed_later_is_followed() {
     let api = Lists::start().await;
     api.refuse(NodePool::PATH, Some(404));
-    let mut pools = Followed::<NodePool>::of(&api, None);
+    let mut pools = TestWatch::<NodePool>::of(&api, None);
     assert_eq!(pools.failure().await, ClusterError::NotFound);
     api.refuse(NodePool::PATH, None);
     api.put(NodePool::PATH, pool("default"));
@@ -377,7 +377,7 @@ async fn kind_installed_later_is_followed() {
 async fn lost_right_is_reported_until_it_is_back() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, None);
+    let mut nodes = TestWatch::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     for (status, error) in [
         (403, ClusterError::Forbidden),
@@ -385,7 +385,7 @@ async fn lost_right_is_reported_until_it_is_back() {
     ] {
         api.refuse(Node::PATH, Some(status));
         assert_eq!(nodes.failure().await, error);
-        assert!(nodes.known.objects().values().eq(&["a"]));
+        assert!(nodes.objects.objects().values().eq(&["a"]));
     }
     api.refuse(Node::PATH, None);
     api.put(Node::PATH, node("b", "amd64"));
@@ -434,8 +434,8 @@ fn changes_of_known_objects_are_detected() {
         weight,
         ..NodePool::default()
     };
-    let mut known = ObjectStore::default();
-    let mut take = |change| known.take(change, |pool: NodePool| pool.weight);
+    let mut objects = ObjectStore::default();
+    let mut take = |change| objects.take(change, |pool: NodePool| pool.weight);
     assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 1))));
     assert!(take(Change::Complete), "the first reading");
     assert!(!take(Change::Applied(object("a", 1))));

@@ -45,7 +45,7 @@ fn rendered_webhook_is_evaluable() {
     assert!(scope.is_evaluable());
     let name = "kubernetes.io/metadata.name";
     let team = labels(&[(name, "team")]);
-    assert_eq!(scope.called(&team, &labels(&[])), Called::For(None));
+    assert_eq!(scope.called(&team, &labels(&[])), WebhookCall::For(None));
     for (namespace, pod) in [
         (labels(&[(name, "kube-system")]), labels(&[])),
         (labels(&[(name, "tolerarch")]), labels(&[])),
@@ -57,7 +57,7 @@ fn rendered_webhook_is_evaluable() {
     ] {
         assert_eq!(
             scope.called(&namespace, &pod),
-            Called::No,
+            WebhookCall::No,
             "{namespace:?} {pod:?}"
         );
     }
@@ -70,10 +70,13 @@ fn unknown_match_condition_is_unknown() {
         json!([{"name": "own", "expression": "object.metadata.name != 'web'"}]);
     let scope = scope(&webhooks);
     assert!(!scope.is_evaluable());
-    assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::Unknown);
+    assert_eq!(
+        scope.called(&labels(&[]), &labels(&[])),
+        WebhookCall::Unknown
+    );
     assert_eq!(
         scope.called(&labels(&[("tolerarch.io/mode", "off")]), &labels(&[])),
-        Called::No
+        WebhookCall::No
     );
 }
 
@@ -98,11 +101,14 @@ fn path_names_the_profile() {
     let batch = labels(&[("tolerarch.io/profile", "batch")]);
     assert_eq!(
         scope.called(&batch, &labels(&[])),
-        Called::For(Some("batch"))
+        WebhookCall::For(Some("batch"))
     );
-    assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::For(None));
+    assert_eq!(
+        scope.called(&labels(&[]), &labels(&[])),
+        WebhookCall::For(None)
+    );
     let other = labels(&[("tolerarch.io/profile", "other")]);
-    assert_eq!(scope.called(&other, &labels(&[])), Called::No);
+    assert_eq!(scope.called(&other, &labels(&[])), WebhookCall::No);
 }
 
 #[test]

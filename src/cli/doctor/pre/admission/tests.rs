@@ -15,7 +15,7 @@ use crate::cli::inventory::ClusterNodes;
 use crate::config::{Config, Discover, Verify};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
-use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
+use tolerarch_kubernetes::cluster::testing::{ApiRequest, FakeApi, Reply};
 use tolerarch_kubernetes::cluster::{DaemonSet, UserClient};
 use tolerarch_kubernetes::discovery::{Discovery, NewNode};
 
@@ -27,7 +27,7 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookcon
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1beta1/mutatingadmissionpolicies";
 
 /// Returns the API server's answer to a dry-run Pod.
-type Admission = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
+type Admission = Box<dyn Fn(&ApiRequest) -> Reply + Send + Sync>;
 
 struct TestCluster {
     objects: BTreeMap<&'static str, Value>,
@@ -35,16 +35,16 @@ struct TestCluster {
     admission: Admission,
 }
 
-fn tolerates(request: &Asked) -> bool {
+fn tolerates(request: &ApiRequest) -> bool {
     let tolerations = request.body["spec"]["tolerations"].as_array();
     tolerations.is_some_and(|tolerations| !tolerations.is_empty())
 }
 
-fn admitted(request: &Asked) -> Reply {
+fn admitted(request: &ApiRequest) -> Reply {
     Reply::of(201, request.body.clone())
 }
 
-fn stripped(request: &Asked) -> Reply {
+fn stripped(request: &ApiRequest) -> Reply {
     let mut pod = request.body.clone();
     pod["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
     Reply::of(201, pod)
@@ -122,7 +122,7 @@ impl TestCluster {
         }
     }
 
-    fn answer(&self, request: &Asked) -> Reply {
+    fn answer(&self, request: &ApiRequest) -> Reply {
         if self.forbidden.contains(&request.path.as_str()) {
             return Reply::refused(403, "forbidden to you");
         }

@@ -7,14 +7,14 @@ use tokio::time::{Duration, Instant};
 
 /// The names of work that was done lately, each for the same time. When there are twice as many names as the capacity, the
 /// older half is dropped.
-pub struct Recently {
+pub struct RecentWork {
     time: Duration,
     capacity: usize,
     newer: HashMap<String, Instant>,
     older: HashMap<String, Instant>,
 }
 
-impl Recently {
+impl RecentWork {
     pub fn new(time: Duration, capacity: usize) -> Self {
         Self {
             time,
@@ -56,23 +56,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn recorded_work_expires_and_is_bounded() {
         let hour = Duration::from_secs(3600);
-        let mut recently = Recently::new(hour, 3);
-        assert!(recently.insert("a"));
-        assert!(!recently.insert("a") && recently.contains("a"));
+        let mut recent = RecentWork::new(hour, 3);
+        assert!(recent.insert("a"));
+        assert!(!recent.insert("a") && recent.contains("a"));
         tokio::time::advance(hour).await;
-        assert!(!recently.contains("a") && recently.insert("a"));
-        recently.remove("a");
-        assert!(recently.insert("a"));
+        assert!(!recent.contains("a") && recent.insert("a"));
+        recent.remove("a");
+        assert!(recent.insert("a"));
         for name in ["b", "c", "d", "e", "f", "g"] {
-            assert!(recently.insert(name));
-            assert!(recently.newer.len() <= 3 && recently.older.len() <= 3);
+            assert!(recent.insert(name));
+            assert!(recent.newer.len() <= 3 && recent.older.len() <= 3);
         }
         let last = ["e", "f", "g"];
-        assert!(!recently.contains("a") && last.iter().all(|name| recently.contains(name)));
+        assert!(!recent.contains("a") && last.iter().all(|name| recent.contains(name)));
         // Work that was removed and recorded again is not dropped with the older half.
-        recently.remove("e");
+        recent.remove("e");
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(recently.insert("e") && recently.insert("h") && recently.insert("i"));
-        assert!(recently.contains("e"));
+        assert!(recent.insert("e") && recent.insert("h") && recent.insert("i"));
+        assert!(recent.contains("e"));
     }
 }
