@@ -14,31 +14,25 @@ const (
 	tableEnd   = "<!-- end of values -->\n"
 )
 
-// Generators make files from the chart, by their paths in the repository. A generator needs the files of those before it.
+// Generators add files that are made from the chart to a map by their paths in the repository. A generator reads files of the repository
+// that generators before it make.
 var Generators = []func(map[string]string) error{schemaAndTable, kustomization, goldens}
 
-func read(path ...string) (string, error) {
+// readFile returns a file of the repository.
+func readFile(path ...string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(append([]string{Repository}, path...)...))
 	return string(text), err
 }
 
-// schemaAndTable makes the schema and the table of the values, and the defaults of values that are null. The schema of config is that
-// of the program.
+// schemaAndTable makes the files that follow from values.yaml: the schema and the table of the values, the defaults of values that are
+// null, and the default configuration.
 func schemaAndTable(files map[string]string) error {
-	text, err := read(Directory, "values.yaml")
+	text, err := readFile(Directory, "values.yaml")
 	if err != nil {
 		return err
 	}
 	values, err := readValues([]byte(text))
 	if err != nil {
-		return err
-	}
-	configText, err := read("manifests/config.schema.json")
-	if err != nil {
-		return err
-	}
-	var config map[string]any
-	if err := json.Unmarshal([]byte(configText), &config); err != nil {
 		return err
 	}
 	defaults, err := json.MarshalIndent(values.defaults(), "", "  ")
@@ -47,7 +41,26 @@ func schemaAndTable(files map[string]string) error {
 	}
 	files[Directory+"/templates/_defaults.tpl"] = "{{/* Made from values.yaml by e2e/manifests/render. */}}\n" +
 		"{{- define \"tolerarch.defaults\" -}}\n" + string(defaults) + "\n{{- end -}}\n"
+	if files[Directory+"/values.schema.json"], err = valuesSchema(values); err != nil {
+		return err
+	}
+	if files[Directory+"/README.md"], err = readmeWithTable(values); err != nil {
+		return err
+	}
+	files["manifests/config.yaml"], err = configFile(text)
+	return err
+}
 
+// valuesSchema returns the schema of the values. The schema of config is the program's.
+func valuesSchema(values *value) (string, error) {
+	configText, err := readFile("manifests/config.schema.json")
+	if err != nil {
+		return "", err
+	}
+	var config map[string]any
+	if err := json.Unmarshal([]byte(configText), &config); err != nil {
+		return "", err
+	}
 	schema := values.jsonSchema()
 	schema["$schema"] = config["$schema"]
 	delete(config, "$schema")
@@ -56,36 +69,34 @@ func schemaAndTable(files map[string]string) error {
 	encoder := json.NewEncoder(encoded)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(schema); err != nil {
-		return err
-	}
-	files[Directory+"/values.schema.json"] = encoded.String()
+	err = encoder.Encode(schema)
+	return encoded.String(), err
+}
 
-	readme, err := read(Directory, "README.md")
+// readmeWithTable returns the chart's README with the table of the values.
+func readmeWithTable(values *value) (string, error) {
+	readme, err := readFile(Directory, "README.md")
 	if err != nil {
-		return err
+		return "", err
 	}
-	before, rest, begins := strings.Cut(readme, tableBegin)
-	_, after, ends := strings.Cut(rest, tableEnd)
-	if !begins || !ends {
-		return fmt.Errorf("%s/README.md lacks the lines %q and %q", Directory, tableBegin, tableEnd)
+	before, rest, hasBegin := strings.Cut(readme, tableBegin)
+	_, after, hasEnd := strings.Cut(rest, tableEnd)
+	if !hasBegin || !hasEnd {
+		return "", fmt.Errorf("%s/README.md lacks the lines %q and %q", Directory, tableBegin, tableEnd)
 	}
 	table := &strings.Builder{}
 	table.WriteString("| Value | Default | What it is |\n|---|---|---|\n")
-	if err := values.rows(table); err != nil {
-		return err
+	if err := values.writeRows(table); err != nil {
+		return "", err
 	}
-	files[Directory+"/README.md"] = before + tableBegin + table.String() + tableEnd + after
-
-	files["manifests/config.yaml"], err = configFile(text)
-	return err
+	return before + tableBegin + table.String() + tableEnd + after, nil
 }
 
-// configFile returns the default configuration with its comments: the block under `config:` of values.yaml, and settings that the
+// configFile returns the default configuration with its comments: the block below `config:` in values.yaml, and the settings that the
 // chart derives from tls.mode.
 func configFile(values string) (string, error) {
-	_, block, found := strings.Cut(values, "\nconfig:\n")
-	if !found {
+	_, block, ok := strings.Cut(values, "\nconfig:\n")
+	if !ok {
 		return "", fmt.Errorf("values.yaml has no block config")
 	}
 	file := &strings.Builder{}
@@ -108,95 +119,91 @@ tls:
 `, nil
 }
 
-// kustomization makes the files that manifests/kustomization.yaml lists. The ConfigMap is not among them: kustomize makes
-// it of config.yaml.
+// component is the folder of a kustomize component, with the templates whose documents it gets.
+type component struct {
+	folder    string
+	templates []string
+	arguments []string // of helm template
+}
+
+// nodeTaint is an entry of config.controller.nodeTaints, as JSON.
+const nodeTaint = `{"selector": {"kubernetes.io/arch": "arm64"}, "taint": {"key": "tolerarch.io/multi-arch", "effect": "NoSchedule"}}`
+
+// anyNamespace stands for the namespace in which the rights to read pull secrets are created. The rendered files name no namespace.
+const anyNamespace = "any-namespace"
+
+var components = []component{
+	{
+		folder:    "manifests/cert-manager",
+		templates: []string{"issuer.yaml", "certificate.yaml"},
+		arguments: []string{"--set", "tls.mode=cert-manager"},
+	},
+	{
+		folder:    "manifests/discovery",
+		templates: []string{"discovery.yaml"},
+		arguments: []string{"--set", "config.discover.nodePools=true,config.discover.nodes=true"},
+	},
+	{
+		folder:    "manifests/controller",
+		templates: []string{"controller.yaml", "validatingadmissionpolicy.yaml"},
+		arguments: []string{"--set", "controller.enabled=true"},
+	},
+	{
+		folder:    "manifests/node-taints",
+		templates: []string{"nodetaints.yaml"},
+		arguments: []string{"--set", "controller.enabled=true", "--set-json", "config.controller.nodeTaints=[" + nodeTaint + "]"},
+	},
+	{
+		folder:    "manifests/warm",
+		templates: []string{"warm.yaml"},
+		arguments: []string{"--set", "config.cache.warm.fromPods=true"},
+	},
+	{
+		folder:    "manifests/pull-secrets/rights",
+		templates: []string{"pullsecrets.yaml"},
+		arguments: []string{"--set", "config.credentials.pullSecrets=true,pullSecrets.namespaces={" + anyNamespace + "}"},
+	},
+}
+
+// kustomization makes the files that manifests/kustomization.yaml lists, and those of the components. It leaves out the ConfigMap, which
+// kustomize makes from config.yaml.
 func kustomization(files map[string]string) error {
 	rendering, err := Template("tolerarch", "tolerarch")
 	if err != nil {
 		return err
 	}
-	add := func(path, template, text string) {
-		kept := slices.DeleteFunc(strings.SplitAfter(text, "\n"), func(line string) bool {
-			// These labels are for Helm only.
-			return strings.Contains(line, "helm.sh/chart:") || strings.Contains(line, "app.kubernetes.io/managed-by:")
-		})
-		if files[path] == "" {
-			files[path] = "# Rendered from " + Directory + "/templates/" + template + ": change it there, then run e2e/manifests/render.\n"
-		} else {
-			files[path] += "---\n"
-		}
-		files[path] += strings.Join(kept, "")
-	}
 	for _, document := range Documents(rendering) {
 		if document.Template != "configmap.yaml" {
-			add("manifests/"+document.Template, document.Template, document.Text)
+			addManifest(files, "manifests", document)
 		}
 	}
-
-	rendering, err = Template("tolerarch", "tolerarch", "--set", "tls.mode=cert-manager")
-	if err != nil {
-		return err
-	}
-	for _, document := range Documents(rendering) {
-		if document.Template == "issuer.yaml" || document.Template == "certificate.yaml" {
-			add("manifests/cert-manager/"+document.Template, document.Template, document.Text)
+	for _, component := range components {
+		rendering, err := Template("tolerarch", "tolerarch", component.arguments...)
+		if err != nil {
+			return err
 		}
-	}
-
-	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.discover.nodePools=true,config.discover.nodes=true")
-	if err != nil {
-		return err
-	}
-	for _, document := range Documents(rendering) {
-		if document.Template == "discovery.yaml" {
-			add("manifests/discovery/discovery.yaml", document.Template, document.Text)
-		}
-	}
-
-	rendering, err = Template("tolerarch", "tolerarch", "--set", "controller.enabled=true")
-	if err != nil {
-		return err
-	}
-	for _, document := range Documents(rendering) {
-		if document.Template == "controller.yaml" || document.Template == "validatingadmissionpolicy.yaml" {
-			add("manifests/controller/"+document.Template, document.Template, document.Text)
-		}
-	}
-
-	const taint = `{"selector": {"kubernetes.io/arch": "arm64"}, "taint": {"key": "tolerarch.io/multi-arch", "effect": "NoSchedule"}}`
-	rendering, err = Template("tolerarch", "tolerarch", "--set", "controller.enabled=true", "--set-json", "config.controller.nodeTaints=["+taint+"]")
-	if err != nil {
-		return err
-	}
-	for _, document := range Documents(rendering) {
-		if document.Template == "nodetaints.yaml" {
-			add("manifests/node-taints/nodetaints.yaml", document.Template, document.Text)
-		}
-	}
-
-	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.cache.warm.fromPods=true")
-	if err != nil {
-		return err
-	}
-	for _, document := range Documents(rendering) {
-		if document.Template == "warm.yaml" {
-			add("manifests/warm/warm.yaml", document.Template, document.Text)
-		}
-	}
-
-	// The rights to read pull secrets apply to the namespace in which they are created.
-	const anyNamespace = "any-namespace"
-	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.credentials.pullSecrets=true,pullSecrets.namespaces={"+anyNamespace+"}")
-	if err != nil {
-		return err
-	}
-	for _, document := range Documents(rendering) {
-		if document.Template == "pullsecrets.yaml" {
-			text := strings.ReplaceAll(document.Text, "  namespace: \""+anyNamespace+"\"\n", "")
-			add("manifests/pull-secrets/rights/pullsecrets.yaml", document.Template, text)
+		for _, document := range Documents(rendering) {
+			if slices.Contains(component.templates, document.Template) {
+				document.Text = strings.ReplaceAll(document.Text, "  namespace: \""+anyNamespace+"\"\n", "")
+				addManifest(files, component.folder, document)
+			}
 		}
 	}
 	return nil
+}
+
+// addManifest appends a document to the file of its template in a folder, without labels that are for Helm only.
+func addManifest(files map[string]string, folder string, document Document) {
+	lines := slices.DeleteFunc(strings.SplitAfter(document.Text, "\n"), func(line string) bool {
+		return strings.Contains(line, "helm.sh/chart:") || strings.Contains(line, "app.kubernetes.io/managed-by:")
+	})
+	path := folder + "/" + document.Template
+	if files[path] == "" {
+		files[path] = "# Rendered from " + Directory + "/templates/" + document.Template + ": change it there, then run e2e/manifests/render.\n"
+	} else {
+		files[path] += "---\n"
+	}
+	files[path] += strings.Join(lines, "")
 }
 
 // Features returns the names of the value files in ci/.
@@ -208,7 +215,7 @@ func Features() ([]string, error) {
 	return paths, err
 }
 
-// TemplateFeature renders the chart with the value file of a feature. Without a name it uses the defaults.
+// TemplateFeature renders the chart with the value file of a feature, or with the defaults if the name is empty.
 func TemplateFeature(feature, release, namespace string) (string, error) {
 	if feature == "" {
 		return Template(release, namespace)
@@ -216,7 +223,7 @@ func TemplateFeature(feature, release, namespace string) (string, error) {
 	return Template(release, namespace, "--values", filepath.Join(Repository, Directory, "ci", feature+"-values.yaml"))
 }
 
-// goldens makes the rendering of the defaults, and for each feature the objects that differ.
+// goldens makes the expected rendering of the defaults, and for each feature the documents that differ from it.
 func goldens(files map[string]string) error {
 	const folder, release, namespace = "e2e/manifests/testdata/chart/", "arm", "platform"
 	features, err := Features()
@@ -249,12 +256,12 @@ func goldens(files map[string]string) error {
 	return nil
 }
 
-// Stale returns the files of a generator that are missing or outdated in the repository.
+// Stale returns the files of a generator that are missing or outdated in the repository, with their new text.
 func Stale(generate func(map[string]string) error) (map[string]string, error) {
 	files := map[string]string{}
 	err := generate(files)
 	for path, text := range files {
-		if found, err := read(path); err == nil && found == text {
+		if committed, err := readFile(path); err == nil && committed == text {
 			delete(files, path)
 		}
 	}

@@ -21,10 +21,10 @@ var Repository = func() string {
 // Directory is the path of the chart in the repository.
 const Directory = "manifests/helm/tolerarch"
 
-// helm returns the path of helm: that in HELM, or a build at the version of go.mod.
+// helm returns the path of helm: $HELM if it is set, or else a build of the version in go.mod.
 var helm = sync.OnceValues(func() (string, error) {
-	if named := os.Getenv("HELM"); named != "" {
-		return named, nil
+	if path := os.Getenv("HELM"); path != "" {
+		return path, nil
 	}
 	command := exec.Command("go", "tool", "-n", "helm")
 	command.Dir = filepath.Join(Repository, "e2e/manifests")
@@ -32,23 +32,24 @@ var helm = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(out), err
 })
 
-// Template renders the chart as `helm template` does.
+// Template renders the chart with `helm template`.
 func Template(release, namespace string, arguments ...string) (string, error) {
 	return TemplateChart(filepath.Join(Repository, Directory), release, namespace, arguments...)
 }
 
-// TemplateChart does the same with another chart.
+// TemplateChart renders the chart in a directory with `helm template`.
 func TemplateChart(directory, release, namespace string, arguments ...string) (string, error) {
 	// A helm from `go install` assumes a cluster of version 1.20.
 	return run(append([]string{"template", release, directory, "--namespace", namespace, "--kube-version", "1.37.0"}, arguments...))
 }
 
-// Lint returns the errors of `helm lint`. Warnings count as errors.
+// Lint runs `helm lint` on the chart. Warnings count as errors.
 func Lint(arguments ...string) error {
 	_, err := run(append([]string{"lint", "--strict", "--kube-version", "1.37.0", filepath.Join(Repository, Directory)}, arguments...))
 	return err
 }
 
+// run runs helm, and returns its standard output.
 func run(arguments []string) (string, error) {
 	program, err := helm()
 	if err != nil {
@@ -57,6 +58,7 @@ func run(arguments []string) (string, error) {
 	return output(exec.Command(program, arguments...))
 }
 
+// output returns the standard output of a command. Its error contains all output.
 func output(command *exec.Cmd) (string, error) {
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
@@ -66,7 +68,7 @@ func output(command *exec.Cmd) (string, error) {
 	return stdout.String(), nil
 }
 
-// Documents splits a rendering into documents with the names of their templates.
+// Documents splits a rendering into the documents of the chart's own templates.
 func Documents(rendering string) []Document {
 	var documents []Document
 	for _, text := range strings.Split("\n"+rendering, "\n---\n") {

@@ -3,6 +3,7 @@ package chart
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -10,14 +11,14 @@ import (
 
 // value is a key of values.yaml that has a description, or a group of such keys.
 type value struct {
-	name        string
-	description string
-	schema      map[string]any // from @schema
-	fallback    any
-	children    []*value
+	name         string // with the names of its groups, such as image.tag
+	description  string
+	schema       map[string]any // from @schema
+	defaultValue any
+	children     []*value
 }
 
-// readValues reads values.yaml. Every key needs a description of its own, or of all keys below it.
+// readValues reads values.yaml. Every key needs a description, or else every key below it.
 func readValues(text []byte) (*value, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -27,6 +28,7 @@ func readValues(text []byte) (*value, error) {
 	return root, root.read(document.Content[0])
 }
 
+// read reads the keys of a mapping as children.
 func (v *value) read(mapping *yaml.Node) error {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, node := mapping.Content[i], mapping.Content[i+1]
@@ -38,7 +40,7 @@ func (v *value) read(mapping *yaml.Node) error {
 		if err := child.readComment(key.HeadComment); err != nil {
 			return err
 		}
-		if err := node.Decode(&child.fallback); err != nil {
+		if err := node.Decode(&child.defaultValue); err != nil {
 			return err
 		}
 		if child.description != "" {
@@ -54,6 +56,7 @@ func (v *value) read(mapping *yaml.Node) error {
 	return nil
 }
 
+// readComment reads the description and the schema from the comment of a key.
 func (v *value) readComment(comment string) error {
 	// Only the paragraph directly above a key belongs to it.
 	paragraphs := strings.Split(comment, "\n\n")
@@ -72,14 +75,14 @@ func (v *value) readComment(comment string) error {
 	return nil
 }
 
-// jsonSchema returns the schema of the value. Additional keys are refused only in groups of the chart itself: a parent chart, Rancher
-// and Helm add others at the top level and in global.
+// jsonSchema returns the schema of the value. It refuses additional keys only in the chart's groups: a parent chart, Rancher and Helm
+// add keys at the top level and in global.
 func (v *value) jsonSchema() map[string]any {
 	schema := map[string]any{}
 	if v.description != "" {
 		schema["description"] = v.description
 	}
-	switch v.fallback.(type) {
+	switch v.defaultValue.(type) {
 	case string:
 		schema["type"] = "string"
 	case bool:
@@ -93,7 +96,7 @@ func (v *value) jsonSchema() map[string]any {
 		if len(v.children) > 0 {
 			properties := map[string]any{}
 			for _, child := range v.children {
-				properties[child.name[strings.LastIndex(child.name, ".")+1:]] = child.jsonSchema()
+				properties[child.key()] = child.jsonSchema()
 			}
 			schema["properties"] = properties
 			if v.name != "" && v.name != "global" {
@@ -101,10 +104,8 @@ func (v *value) jsonSchema() map[string]any {
 			}
 		}
 	}
-	for key, said := range v.schema {
-		schema[key] = said
-	}
-	// A key without a value has its default. Helm passes null if a parent chart has such a key.
+	maps.Copy(schema, v.schema)
+	// A key without a value gets its default. Helm passes null for such a key in a parent chart.
 	schema["type"] = orNull(schema["type"])
 	if choices, ok := schema["enum"].([]any); ok {
 		schema["enum"] = append(choices, nil)
@@ -112,49 +113,55 @@ func (v *value) jsonSchema() map[string]any {
 	return schema
 }
 
+// key returns the last part of the name.
+func (v *value) key() string {
+	return v.name[strings.LastIndex(v.name, ".")+1:]
+}
+
+// orNull returns a type or a list of types of a schema with null.
 func orNull(types any) []any {
-	if several, ok := types.([]any); ok {
-		return append(several, "null")
+	if list, ok := types.([]any); ok {
+		return append(list, "null")
 	}
 	return []any{types, "null"}
 }
 
-// defaults returns the values of keys without a value. A map of arbitrary keys has none, as null is the only way to remove its
-// defaults. Shared values (global) and the program's configuration have their defaults elsewhere.
+// defaults returns what keys without a value mean. A map of arbitrary keys is empty then, as null is the only way to remove its
+// defaults. Values in global and the program's configuration have their defaults elsewhere.
 func (v *value) defaults() any {
 	if len(v.children) == 0 {
-		if _, ok := v.fallback.(map[string]any); ok {
+		if _, ok := v.defaultValue.(map[string]any); ok {
 			return map[string]any{}
 		}
-		return v.fallback
+		return v.defaultValue
 	}
 	all := map[string]any{}
 	for _, child := range v.children {
 		if child.name != "global" {
-			all[child.name[strings.LastIndex(child.name, ".")+1:]] = child.defaults()
+			all[child.key()] = child.defaults()
 		}
 	}
 	return all
 }
 
-// rows writes the rows of the table in the README.
-func (v *value) rows(table *strings.Builder) error {
+// writeRows writes the rows of the table in the README.
+func (v *value) writeRows(table *strings.Builder) error {
 	if v.description == "" {
 		for _, child := range v.children {
-			if err := child.rows(table); err != nil {
+			if err := child.writeRows(table); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	fallback, err := json.Marshal(v.fallback)
+	defaultText, err := json.Marshal(v.defaultValue)
 	if err != nil {
 		return err
 	}
-	shown := "`" + string(fallback) + "`"
-	if len(fallback) > 80 {
-		shown = "see [values.yaml](values.yaml)"
+	defaultCell := "`" + string(defaultText) + "`"
+	if len(defaultText) > 80 {
+		defaultCell = "see [values.yaml](values.yaml)"
 	}
-	_, err = fmt.Fprintf(table, "| `%s` | %s | %s |\n", v.name, shown, strings.ReplaceAll(v.description, "|", `\|`))
+	_, err = fmt.Fprintf(table, "| `%s` | %s | %s |\n", v.name, defaultCell, strings.ReplaceAll(v.description, "|", `\|`))
 	return err
 }

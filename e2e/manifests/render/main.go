@@ -1,4 +1,4 @@
-// Command render generates files from the chart: the kustomization in manifests/, the chart's schema and its table of values, and
+// Command render generates files from the chart: the files for kustomize in manifests/, the chart's schema and table of values, and
 // the expected renderings of the tests.
 //
 //	cd e2e/manifests && go run ./render
@@ -24,6 +24,7 @@ func main() {
 	}
 }
 
+// render prints the paths of outdated files, and writes these files unless check is set.
 func render(check bool) error {
 	outdated := 0
 	for _, generate := range chart.Generators {
