@@ -31,7 +31,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-func TestLint(t *testing.T) {
+func TestChartPassesLint(t *testing.T) {
 	if err := chart.Lint(); err != nil {
 		t.Error(err)
 	}
@@ -42,32 +42,34 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// features returns the names of the chart's value files in ci/.
 func features(t *testing.T) []string {
 	t.Helper()
-	found, err := chart.Features()
-	if err != nil || len(found) == 0 {
-		t.Fatal(found, err)
+	names, err := chart.Features()
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
 	}
-	return found
+	return names
 }
 
-// installed returns a rendering with the objects that must exist before its installation.
-func installed(t *testing.T, rendering, namespace string) []*item {
+// checkedInstallation checks a rendering together with the Namespace that must exist before its installation.
+func checkedInstallation(t *testing.T, rendering, namespace string) []*item {
 	t.Helper()
 	return checked(t, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %q\n---\n%s", namespace, rendering))
 }
 
+// faults returns the faults of all items, each with the ID of its item.
 func faults(items []*item) []string {
-	var found []string
+	var texts []string
 	for _, it := range items {
 		for _, fault := range it.faults {
-			found = append(found, it.id+": "+fault)
+			texts = append(texts, it.id+": "+fault)
 		}
 	}
-	return found
+	return texts
 }
 
-// Every feature passes all checks, apart from the faults that it exists for.
+// Every feature passes all checks, apart from the faults that the feature intends.
 func TestFeatures(t *testing.T) {
 	intended := map[string][]string{
 		"host-mounts": {
@@ -77,10 +79,10 @@ func TestFeatures(t *testing.T) {
 		"host-network": {"Deployment/arm-tolerarch: uses a namespace of the host"},
 		"issuer":       {"Certificate/arm-tolerarch-tls: issuerRef: there is no ClusterIssuer company-ca"},
 		"minimal": {
-			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none",
+			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: is missing", "PodDisruptionBudget: is missing",
 		},
 		"network": {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
-		"test": { // while helm test runs
+		"test": { // rights that exist only while helm test runs
 			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
 			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
 			"Role/arm-tolerarch-test: gives rights, and tolerarch needs none",
@@ -100,14 +102,14 @@ func TestFeatures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if found := faults(installed(t, rendering, "platform")); !slices.Equal(found, intended[feature]) {
-				t.Errorf("%q", found)
+			if got := faults(checkedInstallation(t, rendering, "platform")); !slices.Equal(got, intended[feature]) {
+				t.Errorf("faults %q, not %q", got, intended[feature])
 			}
 		})
 	}
 }
 
-// The names are legal, but look like other YAML types, are invalid for Services, or are very long.
+// The names are legal, but some look like other YAML types, are invalid for Services, or are very long.
 func TestAnyReleaseInAnyNamespace(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	for _, c := range []struct{ release, namespace, name string }{
@@ -126,9 +128,9 @@ func TestAnyReleaseInAnyNamespace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			items := installed(t, rendering, c.namespace)
+			items := checkedInstallation(t, rendering, c.namespace)
 			for _, fault := range faults(items) {
-				// The check expects Pods of `default` to be reviewed, but a release there excludes its own namespace.
+				// The check expects reviews of Pods in `default`, but a release in this namespace excludes it.
 				if c.namespace != "default" || !strings.Contains(fault, "namespaceSelector has to be true") {
 					t.Error(fault)
 				}
@@ -138,18 +140,18 @@ func TestAnyReleaseInAnyNamespace(t *testing.T) {
 			}
 			for _, it := range items {
 				if it.object != nil && (len(it.object.GetName()) > 63 || strings.Contains(it.object.GetName(), ".")) {
-					t.Errorf("%s is no name for everything", it.object.GetName())
+					t.Errorf("the name %s is not valid for every kind", it.object.GetName())
 				}
 			}
-			other := strings.ReplaceAll(rendering, "tolerarch.io", "")
-			if c.namespace != "tolerarch" && regexp.MustCompile(`tolerarch\.tolerarch\b|namespace: "?tolerarch"?$`).MatchString(other) {
-				t.Error("the namespace tolerarch is named")
+			withoutGroup := strings.ReplaceAll(rendering, "tolerarch.io", "")
+			if c.namespace != "tolerarch" && regexp.MustCompile(`tolerarch\.tolerarch\b|namespace: "?tolerarch"?$`).MatchString(withoutGroup) {
+				t.Error("the rendering names the namespace tolerarch")
 			}
 		})
 	}
 }
 
-// Values that cannot work are refused with a text that says what to do.
+// The chart refuses values that cannot work, with an error that names the value.
 func TestRefusedValues(t *testing.T) {
 	for set, text := range map[string]string{
 		"tls.mode=files":                                    "tls/mode",
@@ -170,22 +172,22 @@ func TestRefusedValues(t *testing.T) {
 		t.Run(set, func(t *testing.T) {
 			_, err := chart.Template("arm", "platform", "--set", set)
 			if err == nil || !strings.Contains(err.Error(), text) {
-				t.Errorf("%v", err)
+				t.Errorf("the error does not contain %q: %v", text, err)
 			}
 		})
 	}
 }
 
-// A parent chart, Rancher and Helm itself add keys at the top level and in global.
+// A parent chart, Rancher and Helm add keys at the top level and in global.
 func TestAcceptsForeignValues(t *testing.T) {
-	for _, set := range []string{"enabled=true", "global.cattle.clusterId=c", "global.storageClass=x", "tags.a=true", "parentsOwn.key=1"} {
+	for _, set := range []string{"enabled=true", "global.cattle.clusterId=c", "global.storageClass=x", "tags.a=true", "parentsKey.key=1"} {
 		if _, err := chart.Template("arm", "platform", "--set", set); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// The chart works as a subchart, which its parent switches on and off.
+// The chart works as a subchart that its parent switches on and off.
 func TestSubchart(t *testing.T) {
 	parent := t.TempDir()
 	if err := os.CopyFS(filepath.Join(parent, "charts/tolerarch"), os.DirFS(filepath.Join(chart.Repository, chart.Directory))); err != nil {
@@ -193,7 +195,7 @@ func TestSubchart(t *testing.T) {
 	}
 	for file, text := range map[string]string{
 		"Chart.yaml":  "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies: [{name: tolerarch, version: 0.x, condition: tolerarch.enabled}]\n",
-		"values.yaml": "global: {imageRegistry: mirror.example.com, parents: own}\ntolerarch: {enabled: true, replicas: 7}\n",
+		"values.yaml": "global: {imageRegistry: mirror.example.com, parents: x}\ntolerarch: {enabled: true, replicas: 7}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(parent, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -203,7 +205,7 @@ func TestSubchart(t *testing.T) {
 	if err != nil || !strings.Contains(rendering, "replicas: 7") || !strings.Contains(rendering, `"mirror.example.com/tolerarch/tolerarch:`) {
 		t.Errorf("%v: %s", err, rendering)
 	}
-	for _, fault := range faults(installed(t, rendering, "platform")) {
+	for _, fault := range faults(checkedInstallation(t, rendering, "platform")) {
 		t.Error(fault)
 	}
 	if rendering, err := chart.TemplateChart(parent, "arm", "platform", "--set", "tolerarch.enabled=false"); err != nil || strings.Contains(rendering, "kind:") {
@@ -211,14 +213,14 @@ func TestSubchart(t *testing.T) {
 	}
 }
 
-// Rendering depends on the values only, and uninstalling a release leaves nothing behind.
-func TestTemplatesAreInert(t *testing.T) {
+// Renderings depend only on the values, and uninstalling a release leaves nothing behind.
+func TestRenderingsDependOnlyOnValues(t *testing.T) {
 	templates, err := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/*.*"))
 	if err != nil || len(templates) == 0 {
 		t.Fatal(templates, err)
 	}
 	if rendering, err := chart.Template("arm", "platform"); err != nil || strings.Contains(rendering, "helm.sh/hook") {
-		t.Error("a hook is there without test.enabled", err)
+		t.Error("the chart has a hook without test.enabled", err)
 	}
 	forbidden := regexp.MustCompile(`\blookup\b "|\bgenCA\b|\bgenSignedCert\b|\brand[A-Z]\w*|\bnow\b \||helm\.sh/hook|helm\.sh/resource-policy|finalizers:|namespaceObject|Capabilities`)
 	for _, template := range templates {
@@ -226,8 +228,8 @@ func TestTemplatesAreInert(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := forbidden.Find(text); found != nil {
-			t.Errorf("%s: %s", template, found)
+		if match := forbidden.Find(text); match != nil {
+			t.Errorf("%s contains %s", template, match)
 		}
 	}
 	for _, feature := range append(features(t), "") {
@@ -235,28 +237,33 @@ func TestTemplatesAreInert(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _ := chart.TemplateFeature(feature, "arm", "platform")
-		if rendering != again || strings.Contains(rendering, "namespaceObject") || strings.Contains(rendering, "caBundle:") != (feature == "tls-secret") {
-			t.Errorf("%s", feature)
+		if again, _ := chart.TemplateFeature(feature, "arm", "platform"); rendering != again {
+			t.Errorf("%s: two renderings differ", feature)
+		}
+		if strings.Contains(rendering, "namespaceObject") {
+			t.Errorf("%s: the rendering contains namespaceObject", feature)
+		}
+		if hasCABundle := strings.Contains(rendering, "caBundle:"); hasCABundle != (feature == "tls-secret") {
+			t.Errorf("%s: has a caBundle: %t", feature, hasCABundle)
 		}
 	}
 }
 
-// Objects of helm test are deleted after the test, apart from the Pod. Helm 3 reads the Pod's log (--logs) after it has deleted
-// the hooks, and looks for a Pod with the name of each hook. The Pod gets no reviews, as the Service does not select it.
+// helm test deletes its objects after the test, apart from the Pod. Helm 3 reads the Pod's log (--logs) after it has deleted the
+// hooks, and looks for a Pod with the name of each hook. The Service does not select the Pod, so the Pod gets no reviews.
 func TestHelmTestLeavesOnlyItsPodBehind(t *testing.T) {
 	rendering, err := chart.TemplateFeature("test", "arm", "platform")
 	if err != nil {
 		t.Fatal(err)
 	}
-	items := installed(t, rendering, "platform")
-	tests := 0
+	items := checkedInstallation(t, rendering, "platform")
+	hooks := 0
 	for _, it := range items {
 		annotations := it.object.GetAnnotations()
 		if annotations["helm.sh/hook"] != "test" {
 			continue
 		}
-		tests++
+		hooks++
 		policy := "before-hook-creation,hook-succeeded,hook-failed"
 		if _, ok := it.object.(*core.Pod); ok {
 			policy = "before-hook-creation"
@@ -267,22 +274,22 @@ func TestHelmTestLeavesOnlyItsPodBehind(t *testing.T) {
 	}
 	pods := all[*core.Pod](items)
 	service, ok := find[*core.Service](items, "platform", "arm-tolerarch")
-	if tests != 8 || len(pods) != 1 || !ok {
-		t.Fatalf("%d objects, %d Pods, Service %t", tests, len(pods), ok)
+	if hooks != 8 || len(pods) != 1 || !ok {
+		t.Fatalf("%d hooks, %d Pods, Service %t", hooks, len(pods), ok)
 	}
 	if labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pods[0].Labels)) {
 		t.Error("the Service selects the Pod of the test")
 	}
 }
 
-// The selector of a Deployment cannot change, so additional labels must not change it.
-func TestSelectorsKeepTheirLabels(t *testing.T) {
+// The selector of a Deployment is immutable, so no value may change it.
+func TestValuesDoNotChangeSelectors(t *testing.T) {
 	selector := func(arguments ...string) map[string]string {
 		rendering, err := chart.Template("arm", "platform", arguments...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, ok := find[*apps.Deployment](installed(t, rendering, "platform"), "platform", "arm-tolerarch")
+		d, ok := find[*apps.Deployment](checkedInstallation(t, rendering, "platform"), "platform", "arm-tolerarch")
 		if !ok {
 			t.Fatal("no Deployment")
 		}
@@ -299,18 +306,18 @@ func TestSelectorsKeepTheirLabels(t *testing.T) {
 	}
 }
 
-// Chart and program are released together, with the same version.
-func TestVersions(t *testing.T) {
+// Chart and program are released together, so they have the same version.
+func TestChartHasTheVersionOfTheProgram(t *testing.T) {
 	version := func(file, pattern string) string {
 		text, err := os.ReadFile(filepath.Join(chart.Repository, file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := regexp.MustCompile(pattern).FindSubmatch(text)
-		if found == nil {
+		match := regexp.MustCompile(pattern).FindSubmatch(text)
+		if match == nil {
 			t.Fatalf("%s has no %s", file, pattern)
 		}
-		return string(found[1])
+		return string(match[1])
 	}
 	program := version("Cargo.toml", `(?m)^version = "(.+)"$`)
 	for _, pattern := range []string{`(?m)^version: (\S+)$`, `(?m)^appVersion: "(\S+)"$`} {
@@ -320,7 +327,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// The kustomization works in another namespace, set by an overlay or by its own line.
+// The kustomization works in another namespace, which an overlay or the kustomization itself sets.
 func TestKustomizationInAnotherNamespace(t *testing.T) {
 	edited := t.TempDir()
 	if err := os.CopyFS(edited, os.DirFS("../../manifests")); err != nil {
@@ -336,7 +343,7 @@ func TestKustomizationInAnotherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{"testdata/namespace", "testdata/namespace-cert-manager", edited} {
-		items := checked(t, renderedFrom(t, folder))
+		items := checked(t, kustomized(t, folder))
 		for _, fault := range faults(items) {
 			t.Errorf("%s: %s", folder, fault)
 		}

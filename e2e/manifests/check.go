@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// check returns the items with their faults, and one more item for each kind that is missing.
+// check adds the faults of each item, and returns the items with one more for each missing kind.
 func check(items []*item) []*item {
-	s := set(items)
+	s := itemSet(items)
 	seen := map[string]bool{}
 	for _, it := range items {
 		if it.object == nil {
@@ -26,7 +26,7 @@ func check(items []*item) []*item {
 		}
 		key := it.id + " in " + it.object.GetNamespace()
 		if seen[key] {
-			it.fault("is there twice")
+			it.faultf("occurs twice")
 		}
 		seen[key] = true
 		s.checkNamespace(it)
@@ -45,7 +45,7 @@ func check(items []*item) []*item {
 			s.checkCertificate(it, o)
 		case *certmanager.Issuer:
 			if ca := o.Spec.CA; ca != nil && s.certificateOf(o.Namespace, ca.SecretName) == nil {
-				it.fault("no Certificate makes the Secret %s", ca.SecretName)
+				it.faultf("no Certificate makes the Secret %s", ca.SecretName)
 			}
 		case *monitoring.PodMonitor:
 			s.checkPodMonitor(it, o)
@@ -58,30 +58,33 @@ func check(items []*item) []*item {
 	return append(items, s.missing()...)
 }
 
-// set has all objects that were read. Objects with faults are included, so that one typo is not reported many times.
-type set []*item
+// itemSet holds every item of the input, including items with faults. Otherwise one typo would be reported many times.
+type itemSet []*item
 
-func all[T metav1.Object](s set) []T {
-	var found []T
+// all returns the objects of type T.
+func all[T metav1.Object](s itemSet) []T {
+	var objects []T
 	for _, it := range s {
 		if o, ok := it.object.(T); ok {
-			found = append(found, o)
+			objects = append(objects, o)
 		}
 	}
-	return found
+	return objects
 }
 
-func find[T metav1.Object](s set, namespace, name string) (T, bool) {
+// find returns the object of type T with this namespace and name, and whether it exists.
+func find[T metav1.Object](s itemSet, namespace, name string) (T, bool) {
 	for _, o := range all[T](s) {
 		if o.GetNamespace() == namespace && o.GetName() == name {
 			return o, true
 		}
 	}
-	var none T
-	return none, false
+	var zero T
+	return zero, false
 }
 
-func (s set) missing() []*item {
+// missing returns an item with a fault for each required kind that has no object.
+func (s itemSet) missing() []*item {
 	counts := map[string]int{
 		"MutatingWebhookConfiguration": len(all[*admissionregistration.MutatingWebhookConfiguration](s)),
 		"Service":                      len(all[*core.Service](s)),
@@ -92,25 +95,27 @@ func (s set) missing() []*item {
 	var missing []*item
 	for kind, count := range counts {
 		if count == 0 {
-			missing = append(missing, &item{id: kind, faults: []string{"there is none"}})
+			missing = append(missing, &item{id: kind, faults: []string{"is missing"}})
 		}
 	}
 	slices.SortFunc(missing, func(a, b *item) int { return strings.Compare(a.id, b.id) })
 	return missing
 }
 
-func (s set) checkNamespace(it *item) {
+// checkNamespace reports a namespaced object whose namespace is missing, and a namespace of a cluster-scoped object.
+func (s itemSet) checkNamespace(it *item) {
 	switch it.object.(type) {
 	case *core.Namespace, *admissionregistration.MutatingWebhookConfiguration, *admissionregistration.ValidatingAdmissionPolicy,
 		*admissionregistration.ValidatingAdmissionPolicyBinding, *flowcontrol.FlowSchema, *rbac.ClusterRole, *rbac.ClusterRoleBinding:
 		if ns := it.object.GetNamespace(); ns != "" {
-			it.fault("has a namespace (%s), but its kind has none", ns)
+			it.faultf("has the namespace %s, but its kind is cluster-scoped", ns)
 		}
-	case *rbac.Role, *rbac.RoleBinding: // in the namespaces whose pull secrets are read
+	case *rbac.Role, *rbac.RoleBinding:
+		// They may be in any namespace whose pull secrets are read.
 	default:
 		ns := it.object.GetNamespace()
 		if _, ok := find[*core.Namespace](s, "", ns); !ok {
-			it.fault("its namespace %q is not among the objects", ns)
+			it.faultf("its namespace %q is not among the objects", ns)
 		}
 	}
 }

@@ -25,13 +25,12 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-// rendered runs kustomize, whose input the cache of test results does not see. So run these tests with -count=1.
-func rendered(t *testing.T) string {
-	t.Helper()
-	return renderedFrom(t, "../../manifests")
-}
+// defaultManifests is the folder of the kustomization without components.
+const defaultManifests = "../../manifests"
 
-func renderedFrom(t *testing.T, folder string) string {
+// kustomized renders a folder with kustomize. The cache of test results does not see the files that kustomize reads, so run these
+// tests with -count=1.
+func kustomized(t *testing.T, folder string) string {
 	t.Helper()
 	out, err := exec.Command("go", "tool", "kustomize", "build", folder).Output()
 	if err != nil {
@@ -40,6 +39,7 @@ func renderedFrom(t *testing.T, folder string) string {
 	return string(out)
 }
 
+// checked decodes and checks manifests.
 func checked(t *testing.T, manifests string) []*item {
 	t.Helper()
 	items, err := decode(strings.NewReader(manifests))
@@ -49,19 +49,25 @@ func checked(t *testing.T, manifests string) []*item {
 	return check(items)
 }
 
+// passing renders a folder, reports the faults in its manifests, and returns the manifests.
+func passing(t *testing.T, folder string) string {
+	t.Helper()
+	manifests := kustomized(t, folder)
+	for _, fault := range faults(checked(t, manifests)) {
+		t.Errorf("%s: %s", folder, fault)
+	}
+	return manifests
+}
+
 func TestManifestsPass(t *testing.T) {
-	for _, folder := range []string{"../../manifests", "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/podtemplates", "testdata/discovery", "testdata/warm"} {
-		for _, it := range checked(t, renderedFrom(t, folder)) {
-			for _, fault := range it.faults {
-				t.Errorf("%s: %s: %s", folder, it.id, fault)
-			}
-		}
+	for _, folder := range []string{defaultManifests, "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/podtemplates", "testdata/discovery", "testdata/warm"} {
+		passing(t, folder)
 	}
 }
 
-// With a certificate from elsewhere, the manifests grant no rights for certificates, and mount no token.
+// With a certificate from elsewhere, the manifests grant no rights and mount no token.
 func TestExternalCertificatesNeedNoRights(t *testing.T) {
-	manifests := renderedFrom(t, "testdata/cert-manager")
+	manifests := kustomized(t, "testdata/cert-manager")
 	if strings.Contains(manifests, "kind: Role") || strings.Contains(manifests, "kind: ClusterRole") ||
 		strings.Contains(manifests, "automountServiceAccountToken: true") {
 		t.Error(manifests)
@@ -69,87 +75,74 @@ func TestExternalCertificatesNeedNoRights(t *testing.T) {
 }
 
 func TestPassesWithPullSecrets(t *testing.T) {
-	manifests := renderedFrom(t, "testdata/pull-secrets")
-	for _, it := range checked(t, manifests) {
-		for _, fault := range it.faults {
-			t.Errorf("%s: %s", it.id, fault)
-		}
-	}
+	manifests := passing(t, "testdata/pull-secrets")
 	for _, expected := range []string{"automountServiceAccountToken: true", "port: 6443"} {
 		if !strings.Contains(manifests, expected) {
-			t.Errorf("no %q", expected)
+			t.Errorf("the manifests do not contain %q", expected)
 		}
 	}
 }
 
 func TestPassesWithNodeTaints(t *testing.T) {
-	for _, it := range checked(t, renderedFrom(t, "testdata/node-taints")) {
-		for _, fault := range it.faults {
-			t.Errorf("%s: %s", it.id, fault)
-		}
-	}
+	passing(t, "testdata/node-taints")
 }
 
 func TestPassesWithController(t *testing.T) {
-	manifests := renderedFrom(t, "testdata/controller")
-	for _, it := range checked(t, manifests) {
-		for _, fault := range it.faults {
-			t.Errorf("%s: %s", it.id, fault)
-		}
-	}
+	manifests := passing(t, "testdata/controller")
 	for _, expected := range []string{"system:serviceaccount:tolerarch:tolerarch-controller'", "- controller\n"} {
 		if !strings.Contains(manifests, expected) {
-			t.Errorf("no %q", expected)
+			t.Errorf("the manifests do not contain %q", expected)
 		}
 	}
 }
 
-// Webhook and controller decide alike, so both follow and read the same objects.
-func TestControllerDecidesAsTheWebhook(t *testing.T) {
+// Webhook and controller must decide alike, so both have the same settings and rights for what they read.
+func TestControllerReadsWhatTheWebhookReads(t *testing.T) {
 	for _, c := range []struct{ overlay, variable, binding string }{
 		{"controller-discovery", "TOLERARCH_DISCOVER__NODE_POOLS", "tolerarch-discovery"},
 		{"controller-pull-secrets", "TOLERARCH_CREDENTIALS__PULL_SECRETS", "tolerarch-pull-secrets"},
 	} {
-		configured, accounts := []string{}, []string{}
-		may := func(name string, subjects []rbac.Subject) {
+		deployments, accounts := []string{}, []string{}
+		addAccounts := func(binding string, subjects []rbac.Subject) {
+			if binding != c.binding {
+				return
+			}
 			for _, subject := range subjects {
-				if name == c.binding {
-					accounts = append(accounts, subject.Name)
-				}
+				accounts = append(accounts, subject.Name)
 			}
 		}
-		for _, it := range checked(t, renderedFrom(t, "testdata/"+c.overlay)) {
+		for _, it := range checked(t, kustomized(t, "testdata/"+c.overlay)) {
 			for _, fault := range it.faults {
 				t.Errorf("%s: %s: %s", c.overlay, it.id, fault)
 			}
 			switch o := it.object.(type) {
 			case *apps.Deployment:
 				if slices.Contains(o.Spec.Template.Spec.Containers[0].Env, core.EnvVar{Name: c.variable, Value: "true"}) {
-					configured = append(configured, o.Name)
+					deployments = append(deployments, o.Name)
 				}
 			case *rbac.ClusterRoleBinding:
-				may(o.Name, o.Subjects)
+				addAccounts(o.Name, o.Subjects)
 			case *rbac.RoleBinding:
-				may(o.Name, o.Subjects)
+				addAccounts(o.Name, o.Subjects)
 			}
 		}
-		slices.Sort(configured)
+		slices.Sort(deployments)
 		both := []string{"tolerarch", "tolerarch-controller"}
-		if !slices.Equal(configured, both) || !slices.Equal(accounts, both) {
-			t.Errorf("%s: %v are told to, %v may", c.overlay, configured, accounts)
+		if !slices.Equal(deployments, both) || !slices.Equal(accounts, both) {
+			t.Errorf("%s: Deployments with the variable: %v, accounts with the role: %v", c.overlay, deployments, accounts)
 		}
 	}
 }
 
-// The components for kustomize are written by hand, and have the same content as the chart's templates.
-func TestTemplatesOfKustomizeAreTheChart(t *testing.T) {
+// The components daemonsets and podtemplates are written by hand, and must have the same content as the chart.
+func TestHandwrittenComponentsMatchTheChart(t *testing.T) {
 	for component, key := range map[string]string{"daemonsets": "daemonSets", "podtemplates": "podTemplates"} {
 		fromChart, err := chart.Template("tolerarch", "tolerarch", "--set", "config."+key+"=true")
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries := map[string]admissionregistration.MutatingWebhook{}
-		for from, manifests := range map[string]string{"chart": fromChart, "component": renderedFrom(t, "testdata/"+component)} {
+		webhooks := map[string]admissionregistration.MutatingWebhook{}
+		for source, manifests := range map[string]string{"chart": fromChart, "component": kustomized(t, "testdata/"+component)} {
 			for _, it := range checked(t, manifests) {
 				c, ok := it.object.(*admissionregistration.MutatingWebhookConfiguration)
 				if !ok {
@@ -157,19 +150,19 @@ func TestTemplatesOfKustomizeAreTheChart(t *testing.T) {
 				}
 				for _, w := range c.Webhooks {
 					if w.Name == component+".tolerarch.io" {
-						entries[from] = w
+						webhooks[source] = w
 					}
 				}
 			}
 		}
-		if len(entries) != 2 || !reflect.DeepEqual(entries["chart"], entries["component"]) {
-			t.Errorf("%s: %+v", component, entries)
+		if len(webhooks) != 2 || !reflect.DeepEqual(webhooks["chart"], webhooks["component"]) {
+			t.Errorf("%s: %+v", component, webhooks)
 		}
 	}
 }
 
-// Discovery has rights to read what is switched on, and no others.
-func TestRightsToDiscover(t *testing.T) {
+// Discovery has rights to read the resources that are switched on, and no others.
+func TestDiscoveryRightsFollowTheConfig(t *testing.T) {
 	for set, want := range map[string][]string{
 		"config.mode=enforce":             nil,
 		"config.discover.nodes=true":      {"nodes"},
@@ -181,51 +174,51 @@ func TestRightsToDiscover(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		items := installed(t, rendering, "platform")
+		items := checkedInstallation(t, rendering, "platform")
 		for _, fault := range faults(items) {
 			t.Errorf("%s: %s", set, fault)
 		}
 		role, ok := find[*rbac.ClusterRole](items, "", "arm-tolerarch-discovery")
 		if ok != (want != nil) {
-			t.Errorf("%s: %v", set, role)
+			t.Errorf("%s: has the ClusterRole: %t", set, ok)
 		}
-		var found []string
+		var resources []string
 		if ok {
 			for _, rule := range role.Rules {
-				found = append(found, rule.Resources...)
+				resources = append(resources, rule.Resources...)
 			}
 		}
-		if !slices.Equal(found, want) {
-			t.Errorf("%s: %q", set, found)
+		if !slices.Equal(resources, want) {
+			t.Errorf("%s: %q, not %q", set, resources, want)
 		}
 	}
 }
 
-// The right to list Pods is granted only if the warm start is on.
-func TestRightsToWarm(t *testing.T) {
-	for _, on := range []bool{false, true} {
-		rendering, err := chart.Template("arm", "platform", "--set", fmt.Sprintf("config.cache.warm.fromPods=%t", on))
+// The program may list Pods only if the warm start is on.
+func TestWarmStartRightsFollowTheConfig(t *testing.T) {
+	for _, isOn := range []bool{false, true} {
+		rendering, err := chart.Template("arm", "platform", "--set", fmt.Sprintf("config.cache.warm.fromPods=%t", isOn))
 		if err != nil {
 			t.Fatal(err)
 		}
-		items := installed(t, rendering, "platform")
+		items := checkedInstallation(t, rendering, "platform")
 		for _, fault := range faults(items) {
-			t.Errorf("%t: %s", on, fault)
+			t.Errorf("%t: %s", isOn, fault)
 		}
-		if _, found := find[*rbac.ClusterRole](items, "", "arm-tolerarch-warm"); found != on {
-			t.Errorf("%t: %t", on, found)
+		if _, ok := find[*rbac.ClusterRole](items, "", "arm-tolerarch-warm"); ok != isOn {
+			t.Errorf("cache.warm.fromPods is %t, has the ClusterRole: %t", isOn, ok)
 		}
 	}
 }
 
-// The only right is to get Secrets in the namespace to which the manifest is applied.
-func TestRightsToPullSecrets(t *testing.T) {
+// The manifest of the rights to pull secrets only allows to get Secrets, in the namespace to which it is applied.
+func TestRightsToPullSecretsAreMinimal(t *testing.T) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(rbac.AddToScheme(scheme))
 	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme,
 		json.SerializerOptions{Yaml: true, Strict: true})
 	var roles, bindings int
-	for _, document := range strings.Split(renderedFrom(t, "../../manifests/pull-secrets/rights"), "\n---\n") {
+	for _, document := range strings.Split(kustomized(t, defaultManifests+"/pull-secrets/rights"), "\n---\n") {
 		object, _, err := decoder.Decode([]byte(document), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -239,7 +232,7 @@ func TestRightsToPullSecrets(t *testing.T) {
 			}
 		case *rbac.RoleBinding:
 			bindings++
-			account, ok := find[*core.ServiceAccount](checked(t, rendered(t)), o.Subjects[0].Namespace, o.Subjects[0].Name)
+			account, ok := find[*core.ServiceAccount](checked(t, kustomized(t, defaultManifests)), o.Subjects[0].Namespace, o.Subjects[0].Name)
 			if o.Namespace != "" || o.RoleRef.Kind != "Role" || o.RoleRef.Name != "tolerarch-pull-secrets" || len(o.Subjects) != 1 || !ok {
 				t.Errorf("%+v for %v", o, account)
 			}
@@ -252,11 +245,12 @@ func TestRightsToPullSecrets(t *testing.T) {
 	}
 }
 
-// Each case has one fault, which must be reported for the right object.
+// Each case replaces one text in the manifests, which makes one fault of one object.
 func TestFaultsAreReported(t *testing.T) {
 	const webhook, deployment = "MutatingWebhookConfiguration/zz-tolerarch", "Deployment/tolerarch"
-	// Only the manifests with cert-manager have its annotations, and only the others have rights for managed certificates.
-	withCertManager, managed := renderedFrom(t, "testdata/cert-manager")+"---\n", rendered(t)+"---\n"
+	// Each case uses the manifests that contain its text. Those with cert-manager have its annotations, and the others have the rights
+	// for managed certificates.
+	withCertManager, managed := kustomized(t, "testdata/cert-manager")+"---\n", kustomized(t, defaultManifests)+"---\n"
 	for name, c := range map[string]struct{ old, new, id, fault string }{
 		"unknown field": {
 			"  timeoutSeconds: 5\n---", "  timeoutSecond: 5\n---", webhook, `unknown field "webhooks[0].timeoutSecond"`},
@@ -269,7 +263,7 @@ func TestFaultsAreReported(t *testing.T) {
 		"wrong type": {
 			"replicas: 2", "replicas: two", deployment, "cannot unmarshal string"},
 		"unexpected kind": {
-			"kind: PodDisruptionBudget", "kind: PodDisruptionBadger", "PodDisruptionBadger/tolerarch", "no kind that is expected"},
+			"kind: PodDisruptionBudget", "kind: PodDisruptionBadger", "PodDisruptionBadger/tolerarch", "is not expected here"},
 		"rights": {
 			"apiVersion: v1\nkind: Namespace", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: r\n---\napiVersion: v1\nkind: Namespace",
 			"Role/r", "gives rights"},
@@ -283,10 +277,10 @@ func TestFaultsAreReported(t *testing.T) {
 		"webhook for its own namespace": {
 			"      - tolerarch\n      - kube-system\n", "      - kube-system\n", webhook, "namespaceSelector has to be false"},
 		"CEL that does not compile": {
-			"  matchPolicy: Equivalent", "  matchConditions:\n  - name: own\n    expression: object.spec.?os.?name.(\n  matchPolicy: Equivalent",
-			webhook, "matchCondition own"},
-		"condition that API servers cannot evaluate": {
-			"  matchPolicy: Equivalent", "  matchConditions:\n  - name: own\n    expression: has(namespaceObject.metadata)\n  matchPolicy: Equivalent",
+			"  matchPolicy: Equivalent", "  matchConditions:\n  - name: custom\n    expression: object.spec.?os.?name.(\n  matchPolicy: Equivalent",
+			webhook, "matchCondition custom"},
+		"CEL that API servers cannot evaluate": {
+			"  matchPolicy: Equivalent", "  matchConditions:\n  - name: custom\n    expression: has(namespaceObject.metadata)\n  matchPolicy: Equivalent",
 			webhook, "namespaceObject"},
 		"fixed user": {
 			"runAsNonRoot: true", "runAsNonRoot: true\n        runAsUser: 65532", deployment, "runAsUser has to be"},
@@ -294,45 +288,45 @@ func TestFaultsAreReported(t *testing.T) {
 			"tolerarch/tolerarch-tls", "tolerarch/tls", webhook, `there is no Certificate "tolerarch/tls"`},
 		"missing SAN": {
 			"  - tolerarch.tolerarch.svc\n", "", webhook, "has no dnsName tolerarch.tolerarch.svc"},
-		"service in front of nothing": {
+		"Service that selects no Pods": {
 			"  selector:\n    app.kubernetes.io/component: webhook", "  selector:\n    app.kubernetes.io/component: web",
 			"Service/tolerarch", "selects the Pods of no Deployment"},
 		"targetPort without a port": {
 			"targetPort: webhook", "targetPort: https", "Service/tolerarch", "targetPort https of port 443"},
-		"secret that nothing makes": {
+		"Secret that no Certificate makes": {
 			"          secretName: tolerarch-tls", "          secretName: tolerarch", deployment, "no Certificate makes the Secret"},
-		"config file that is not there": {
-			"/etc/tolerarch/config/config.yaml", "/etc/tolerarch/config.yaml", deployment, "no ConfigMap brings the file"},
-		"file that would not follow changes": {
+		"missing config file": {
+			"/etc/tolerarch/config/config.yaml", "/etc/tolerarch/config.yaml", deployment, "no ConfigMap provides the file"},
+		"file mounted by subPath": {
 			"mountPath: /etc/tolerarch/tls", "mountPath: /etc/tolerarch/tls\n          subPath: tls", deployment, "subPath"},
 		"service links": {
 			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
 		"token that is not needed": {
 			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "if and only if it uses the API"},
-		"spread that nodes without a zone make void": {
+		"soft spread over zones": {
 			"topologyKey: kubernetes.io/hostname", "topologyKey: topology.kubernetes.io/zone", deployment,
-			"none counts on nodes without the label topology.kubernetes.io/zone"},
-		"spread of others": {
+			"no constraint applies to nodes without the label topology.kubernetes.io/zone"},
+		"spread constraint for other Pods": {
 			"      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: webhook", "      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: web", deployment,
 			"does not select the Pods"},
-		"probe that ends before it is answered": {
+		"short timeout of the readiness probe": {
 			"periodSeconds: 2\n          timeoutSeconds: 5", "periodSeconds: 2\n          timeoutSeconds: 1", deployment, "readiness probe needs timeoutSeconds"},
 		"writable root": {
 			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
 		"closed port": {
-			"    - port: 8443\n", "    - port: 9443\n", "NetworkPolicy/tolerarch", "does not admit the port webhook (8443)"},
-		"caBundle that two want to write": {
+			"    - port: 8443\n", "    - port: 9443\n", "NetworkPolicy/tolerarch", "does not allow the port webhook (8443)"},
+		"annotation of cert-manager with managed certificates": {
 			"    admissions.enforcer/disabled: \"true\"\n  labels", "    cert-manager.io/inject-ca-from: a/b\n  labels", webhook, "tls.mode is managed"},
 		"right to another Secret": {
 			"  resourceNames:\n  - tolerarch-certificates\n  - tolerarch-serving\n", "", "Role/tolerarch-certificates", "gives other rights"},
 		"webhook with a right to its certificate": {
 			"  name: tolerarch-certificates\n  namespace: tolerarch\nrules:", "  name: tolerarch-serving\n  namespace: tolerarch\nrules:", "Role/tolerarch-serving", "gives rights, and tolerarch needs none"},
-		"certificate that a Pod does not wait for": {
-			"          secretName: tolerarch-serving\n", "          optional: true\n          secretName: tolerarch-serving\n", deployment, "have to be waited for"},
-		"certificate that is not mounted": {
-			"          secretName: tolerarch-serving\n", "          secretName: tolerarch-other\n", deployment, "does not mount tolerarch-serving"},
-		"no way to the Kubernetes API": {
-			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", "NetworkPolicy/tolerarch", "egress has to lead to the Kubernetes API"},
+		"optional Secret of the serving certificate": {
+			"          secretName: tolerarch-serving\n", "          optional: true\n          secretName: tolerarch-serving\n", deployment, "has to wait for tls.crt and tls.key"},
+		"serving certificate that is not mounted": {
+			"          secretName: tolerarch-serving\n", "          secretName: tolerarch-other\n", deployment, "does not mount the Secret tolerarch-serving"},
+		"token without egress to the Kubernetes API": {
+			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", "NetworkPolicy/tolerarch", "egress has to allow the Kubernetes API"},
 		"webhook that has the issuer's rights": {
 			"  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch-certificates\n", "  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch\n", "RoleBinding/tolerarch-certificates", "to the account tolerarch"},
 		"right to all webhooks": {
@@ -351,16 +345,12 @@ func TestFaultsAreReported(t *testing.T) {
 			if broken == manifests {
 				t.Fatalf("the manifests do not contain %q any more", c.old)
 			}
-			var faults []string
-			for _, it := range checked(t, broken) {
-				for _, fault := range it.faults {
-					faults = append(faults, it.id+": "+fault)
-				}
+			got := faults(checked(t, broken))
+			isExpected := func(fault string) bool {
+				return strings.HasPrefix(fault, c.id+": ") && strings.Contains(fault, c.fault)
 			}
-			if !slices.ContainsFunc(faults, func(f string) bool {
-				return strings.HasPrefix(f, c.id+": ") && strings.Contains(f, c.fault)
-			}) {
-				t.Errorf("no fault of %s with %q in %q", c.id, c.fault, faults)
+			if !slices.ContainsFunc(got, isExpected) {
+				t.Errorf("no fault of %s with %q in %q", c.id, c.fault, got)
 			}
 		})
 	}
@@ -377,10 +367,10 @@ func TestMissingKindsAreReported(t *testing.T) {
 	}
 }
 
-// The conditions of webhook.skipInApiServer are evaluated by the API server's code, on Pods as they are at their creation.
+// The API server's code evaluates the conditions of webhook.skipInApiServer, on Pods as they are when they are created.
 func TestMatchConditions(t *testing.T) {
 	yes := true
-	owner := func(kind string, controller *bool) metav1.ObjectMeta {
+	ownedBy := func(kind string, controller *bool) metav1.ObjectMeta {
 		return metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: kind, Controller: controller}}}
 	}
 	annotated := func(key, value string) metav1.ObjectMeta {
@@ -399,7 +389,7 @@ func TestMatchConditions(t *testing.T) {
 	}
 	var conditions []cel.ExpressionAccessor
 	for _, c := range webhook.MatchConditions {
-		if c.Name == "not-of-the-backup-tool" { // a condition of a user, after those of the chart
+		if c.Name == "not-of-the-backup-tool" { // the first condition of the feature's values, after those of the chart
 			break
 		}
 		condition := matchconditions.MatchCondition(c)
@@ -410,13 +400,13 @@ func TestMatchConditions(t *testing.T) {
 		webhook.FailurePolicy, "webhook", "admit", webhook.Name)
 
 	for name, c := range map[string]struct {
-		pod     core.Pod
-		skipped string // name of the condition that skips the Pod; empty if the webhook is called
+		pod       core.Pod
+		skippedBy string // name of the condition; empty if the webhook is called
 	}{
 		"plain":                        {core.Pod{}, ""},
-		"of a ReplicaSet":              {core.Pod{ObjectMeta: owner("ReplicaSet", &yes)}, ""},
-		"owned, but not controlled":    {core.Pod{ObjectMeta: owner("DaemonSet", nil)}, ""},
-		"of a DaemonSet":               {core.Pod{ObjectMeta: owner("DaemonSet", &yes)}, "not-of-a-daemonset"},
+		"of a ReplicaSet":              {core.Pod{ObjectMeta: ownedBy("ReplicaSet", &yes)}, ""},
+		"owned, but not controlled":    {core.Pod{ObjectMeta: ownedBy("DaemonSet", nil)}, ""},
+		"of a DaemonSet":               {core.Pod{ObjectMeta: ownedBy("DaemonSet", &yes)}, "not-of-a-daemonset"},
 		"assigned":                     {core.Pod{Spec: core.PodSpec{NodeName: "n"}}, "not-assigned-to-a-node"},
 		"mirror":                       {core.Pod{ObjectMeta: annotated("kubernetes.io/config.mirror", "x")}, "not-a-mirror-pod"},
 		"linux":                        {core.Pod{Spec: linux}, ""},
@@ -431,9 +421,9 @@ func TestMatchConditions(t *testing.T) {
 				core.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, nil)
 			result := matcher.Match(context.Background(),
 				&admission.VersionedAttributes{Attributes: attributes, VersionedObject: admission.NewLazyObject(&c.pod), VersionedKind: kind}, nil, nil)
-			if result.Error != nil || result.Matches != (c.skipped == "") || result.FailedConditionName != c.skipped {
+			if result.Error != nil || result.Matches != (c.skippedBy == "") || result.FailedConditionName != c.skippedBy {
 				t.Errorf("matches %t, skipped by %q, error %v; want skipped by %q",
-					result.Matches, result.FailedConditionName, result.Error, c.skipped)
+					result.Matches, result.FailedConditionName, result.Error, c.skippedBy)
 			}
 		})
 	}

@@ -11,19 +11,20 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// oldestKubernetes is the oldest version on which the manifests must work. CEL of later versions is a fault.
+// oldestKubernetes is the oldest version on which the manifests must work. CEL that only later versions accept is a fault.
 var oldestKubernetes = version.MajorMinor(1, 30)
 
 var celOptions = cel.OptionalVariableDeclarations{HasAuthorizer: true}
 
+// celEnvironment returns the CEL environment of oldestKubernetes.
 func celEnvironment() *environment.EnvSet { return environment.MustBaseEnvSet(oldestKubernetes) }
 
-// compileErrors compiles the conditions by the API server's code, as the API server does when it stores the object.
+// compileErrors compiles the match conditions with the API server's code, as API servers do when they store the object.
 func compileErrors(w admissionregistration.MutatingWebhook) []error {
 	compiler := cel.NewCompiler(celEnvironment())
 	var errs []error
 	for _, c := range w.MatchConditions {
-		// The expression compiles, but fails for every Pod. With failurePolicy Ignore the webhook would never be called.
+		// Such an expression compiles, but fails for every Pod. With failurePolicy Ignore, the webhook would never be called.
 		if strings.Contains(c.Expression, "namespaceObject") {
 			errs = append(errs, fmt.Errorf("matchCondition %s: API servers do not set namespaceObject for webhooks", c.Name))
 		}

@@ -25,18 +25,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// item is a document of the input, or a required kind that is missing.
+// item is one document of the input, or a placeholder for a required kind that is missing.
 type item struct {
 	id     string
 	object metav1.Object // nil if the document could not be decoded
 	faults []string
 }
 
-func (it *item) fault(format string, args ...any) {
+// faultf adds a fault.
+func (it *item) faultf(format string, args ...any) {
 	it.faults = append(it.faults, fmt.Sprintf(format, args...))
 }
 
-// newDecoder returns a decoder for the kinds that tolerarch may consist of, and for no others.
+// newDecoder returns a strict decoder that accepts only the kinds that the manifests may contain.
 func newDecoder() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -65,7 +66,7 @@ func decode(r io.Reader) ([]*item, error) {
 		if len(bytes.TrimSpace(document)) == 0 {
 			continue
 		}
-		items = append(items, decodeOne(decoder, document, len(items)+1))
+		items = append(items, decodeDocument(decoder, document, len(items)+1))
 	}
 	if len(items) == 0 {
 		return nil, errors.New("no documents on standard input")
@@ -73,7 +74,7 @@ func decode(r io.Reader) ([]*item, error) {
 	return items, nil
 }
 
-func decodeOne(decoder runtime.Decoder, document []byte, number int) *item {
+func decodeDocument(decoder runtime.Decoder, document []byte, number int) *item {
 	it := &item{id: fmt.Sprintf("document %d", number)}
 	var meta metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal(document, &meta); err == nil && meta.Kind != "" {
@@ -85,11 +86,11 @@ func decodeOne(decoder runtime.Decoder, document []byte, number int) *item {
 	case err == nil:
 	case runtime.IsNotRegisteredError(err):
 		gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
-		it.fault("%s in %s is no kind that is expected here", gvk.Kind, gvk.GroupVersion())
+		it.faultf("the kind %s in %s is not expected here", gvk.Kind, gvk.GroupVersion())
 		return it
 	default:
-		// A strict decoding error still returns the object, so that its references are checked, too.
-		it.fault("%v", err)
+		// With a strict decoding error, the decoder still returns the object. So its references are checked as well.
+		it.faultf("%v", err)
 	}
 	if object != nil {
 		it.object, _ = object.(metav1.Object)

@@ -13,34 +13,34 @@ import (
 )
 
 var (
-	fenced  = regexp.MustCompile("(?s)```.*?```")
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	notSlug = regexp.MustCompile("[^a-z0-9 _-]")
-	isFile  = regexp.MustCompile(`\.(json|rs|yaml)$`)
-	values  = regexp.MustCompile("(?s)<!-- tolerarch's configuration -->\n```yaml\n(.*?)```")
-	dotted  = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?:`|: |=)")
+	fencedBlock = regexp.MustCompile("(?s)```.*?```")
+	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading     = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notInSlug   = regexp.MustCompile("[^a-z0-9 _-]")
+	fileName    = regexp.MustCompile(`\.(json|rs|yaml)$`)
+	valuesBlock = regexp.MustCompile("(?s)<!-- tolerarch's configuration -->\n```yaml\n(.*?)```")
+	dottedKey   = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?:`|: |=)")
 )
 
-// pages returns all pages of the repository by their paths, without fenced blocks.
+// pages returns the text of all pages of the repository by their paths, without fenced blocks.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	found := map[string]string{}
+	texts := map[string]string{}
 	for _, file := range repositoryFiles(t) {
 		if filepath.Ext(file) == ".md" {
-			found[file] = fenced.ReplaceAllString(readFile(t, file), "")
+			texts[file] = fencedBlock.ReplaceAllString(readFile(t, file), "")
 		}
 	}
-	if len(found) < 10 {
-		t.Fatal(found)
+	if len(texts) < 10 {
+		t.Fatal(texts)
 	}
-	return found
+	return texts
 }
 
 // repositoryFiles returns the paths of all files in the repository, without build output.
 func repositoryFiles(t *testing.T) []string {
 	t.Helper()
-	var found []string
+	var files []string
 	err := filepath.WalkDir(chart.Repository, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -53,27 +53,28 @@ func repositoryFiles(t *testing.T) []string {
 			return nil
 		}
 		file, err := filepath.Rel(chart.Repository, path)
-		found = append(found, file)
+		files = append(files, file)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return found
+	return files
 }
 
 // slugs returns the anchors of a page's headings, as GitHub makes them.
 func slugs(page string) map[string]bool {
-	found := map[string]bool{}
+	anchors := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(page, -1) {
 		text := link.ReplaceAllString(match[1], "")
-		found[strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(text), ""), " ", "-")] = true
+		slug := notInSlug.ReplaceAllString(strings.ToLower(text), "")
+		anchors[strings.ReplaceAll(slug, " ", "-")] = true
 	}
-	return found
+	return anchors
 }
 
-// Relative links lead to existing files and headings, and the README links every page beside it and in docs. Other hosts get no
-// requests.
+// Relative links lead to existing files and headings, and the README links every page beside it and in docs. Links to other hosts are
+// not checked.
 func TestLinks(t *testing.T) {
 	pages := pages(t)
 	for page, text := range pages {
@@ -87,7 +88,7 @@ func TestLinks(t *testing.T) {
 				path = filepath.Join(filepath.Dir(page), target)
 			}
 			if _, err := os.Stat(filepath.Join(chart.Repository, path)); err != nil {
-				t.Errorf("%s: %s is not there", page, match[1])
+				t.Errorf("%s: %s does not exist", page, match[1])
 			} else if anchor != "" && !slugs(pages[path])[anchor] {
 				t.Errorf("%s: %s: no such heading", page, match[1])
 			}
@@ -108,7 +109,7 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// Chart values in pages for users of other tools render.
+// The chart renders with the values that the pages for users of other tools contain.
 func TestValuesInPagesRender(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(chart.Repository, "docs/from/*.md"))
 	if err != nil || len(files) < 7 {
@@ -119,32 +120,32 @@ func TestValuesInPagesRender(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		blocks := values.FindAllSubmatch(page, -1)
+		blocks := valuesBlock.FindAllSubmatch(page, -1)
 		if len(blocks) == 0 {
-			t.Errorf("%s shows no values", file)
+			t.Errorf("%s has no block with values", file)
 		}
 		for _, block := range blocks {
-			shown := filepath.Join(t.TempDir(), "values.yaml")
-			if err := os.WriteFile(shown, block[1], 0o600); err != nil {
+			valuesFile := filepath.Join(t.TempDir(), "values.yaml")
+			if err := os.WriteFile(valuesFile, block[1], 0o600); err != nil {
 				t.Fatal(err)
 			}
-			rendering, err := chart.Template("tolerarch", "tolerarch", "--values", shown)
+			rendering, err := chart.Template("tolerarch", "tolerarch", "--values", valuesFile)
 			if err != nil {
 				t.Errorf("%s: %v\n%s", file, err, block[1])
 				continue
 			}
-			installed(t, rendering, "tolerarch")
+			checkedInstallation(t, rendering, "tolerarch")
 		}
 	}
 }
 
-// Words in pages that look like a chart value or a configuration key are one.
+// Each word in a page that looks like a chart value or a configuration key is one.
 func TestKeysInPagesExist(t *testing.T) {
 	var values, config map[string]any
-	for file, into := range map[string]*map[string]any{
+	for file, schema := range map[string]*map[string]any{
 		chart.Directory + "/values.schema.json": &values, "manifests/config.schema.json": &config,
 	} {
-		if err := json.Unmarshal([]byte(readFile(t, file)), into); err != nil {
+		if err := json.Unmarshal([]byte(readFile(t, file)), schema); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,35 +155,35 @@ func TestKeysInPagesExist(t *testing.T) {
 		if page == "CHANGELOG.md" {
 			continue
 		}
-		for _, match := range dotted.FindAllStringSubmatch(text, -1) {
-			if isFile.MatchString(match[1]) {
+		for _, match := range dottedKey.FindAllStringSubmatch(text, -1) {
+			if fileName.MatchString(match[1]) {
 				continue
 			}
-			inValues, isValue := resolve(values, match[1])
-			inConfig, isKey := resolve(config, match[1])
-			if (isValue || isKey) && !inValues && !inConfig {
+			isValue, looksLikeValue := resolve(values, match[1])
+			isKey, looksLikeKey := resolve(config, match[1])
+			if (looksLikeValue || looksLikeKey) && !isValue && !isKey {
 				t.Errorf("%s: there is no %s", page, match[1])
 			}
 			checked++
 		}
 	}
 	if checked < 50 {
-		t.Errorf("%d keys", checked)
+		t.Errorf("only %d keys", checked)
 	}
 }
 
-// resolve returns whether a schema has a path, and whether it has the path's first key.
-func resolve(schema map[string]any, path string) (found, begins bool) {
+// resolve returns whether a schema has a path, and whether it has the first key of the path.
+func resolve(schema map[string]any, path string) (hasPath, hasFirstKey bool) {
 	for _, key := range strings.Split(path, ".") {
 		properties, ok := schema["properties"].(map[string]any)
 		if !ok {
-			// The items of a map or a list.
-			return begins, begins
+			// A schema does not name the keys below a map or a list.
+			return hasFirstKey, hasFirstKey
 		}
 		if schema, ok = properties[key].(map[string]any); !ok {
-			return false, begins
+			return false, hasFirstKey
 		}
-		begins = true
+		hasFirstKey = true
 	}
-	return true, begins
+	return true, hasFirstKey
 }

@@ -25,6 +25,7 @@ func main() {
 	}
 }
 
+// report prints the result of each item, and returns how many items have faults.
 func report(w io.Writer, items []*item) (failed int) {
 	for _, it := range items {
 		if len(it.faults) == 0 {

@@ -19,7 +19,7 @@ import (
 
 const rulesFile = chart.Directory + "/rules/tolerarch.yaml"
 
-// promtool runs Prometheus' checker, from Debian's package prometheus.
+// promtool runs Prometheus' promtool, which Debian's package prometheus contains.
 func promtool(t *testing.T, arguments ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil && os.Getenv("CI") == "" {
@@ -30,6 +30,7 @@ func promtool(t *testing.T, arguments ...string) {
 	}
 }
 
+// readFile returns a file of the repository.
 func readFile(t *testing.T, path ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{chart.Repository}, path...)...))
@@ -39,6 +40,7 @@ func readFile(t *testing.T, path ...string) string {
 	return string(text)
 }
 
+// decodeFile decodes a YAML file of the repository.
 func decodeFile[T any](t *testing.T, path ...string) T {
 	t.Helper()
 	var value T
@@ -48,6 +50,7 @@ func decodeFile[T any](t *testing.T, path ...string) T {
 	return value
 }
 
+// alerts returns the alert rules of the chart.
 func alerts(t *testing.T) []monitoring.Rule {
 	t.Helper()
 	rules := decodeFile[monitoring.PrometheusRuleSpec](t, rulesFile).Groups[0].Rules
@@ -57,12 +60,12 @@ func alerts(t *testing.T) []monitoring.Rule {
 	return rules
 }
 
-func TestRules(t *testing.T) {
+func TestAlertRulesPassPromtool(t *testing.T) {
 	promtool(t, "check", "rules", filepath.Join(chart.Repository, rulesFile))
 	promtool(t, "test", "rules", "testdata/alerts.yaml")
 }
 
-// Each alert fires and clears in a test, and has a page.
+// Each alert fires and clears in a test of promtool, and has a runbook.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
 	type alertTest struct {
 		AlertName string `json:"alertname"`
@@ -84,7 +87,7 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 			}
 		}
 	}
-	var pages []string
+	var runbooks []string
 	for _, rule := range alerts(t) {
 		if !fires[rule.Alert] || !clears[rule.Alert] {
 			t.Errorf("%s: fires %t, clears %t", rule.Alert, fires[rule.Alert], clears[rule.Alert])
@@ -96,21 +99,23 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 		if !strings.HasPrefix(readFile(t, page), "# "+rule.Alert+"\n") {
 			t.Errorf("%s has another title", page)
 		}
-		pages = append(pages, filepath.Join(chart.Repository, page))
+		runbooks = append(runbooks, filepath.Join(chart.Repository, page))
 	}
-	found, _ := filepath.Glob(filepath.Join(chart.Repository, "docs/runbooks/*.md"))
-	if slices.Sort(pages); !slices.Equal(found, pages) {
-		t.Errorf("%q are there, %q are linked", found, pages)
+	files, _ := filepath.Glob(filepath.Join(chart.Repository, "docs/runbooks/*.md"))
+	slices.Sort(runbooks)
+	if !slices.Equal(files, runbooks) {
+		t.Errorf("docs/runbooks has %q, and the alerts link %q", files, runbooks)
 	}
 }
 
-type query struct{ panel, expression string }
+// query is an expression in PromQL, with the title of its panel or the name of its alert.
+type query struct{ source, expression string }
 
 // queries returns the queries of the dashboards.
 func queries(t *testing.T) []query {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "dashboards/*.json"))
-	var found []query
+	var all []query
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -133,24 +138,24 @@ func queries(t *testing.T) []query {
 			}
 			ids[panel.ID] = true
 			for _, target := range panel.Targets {
-				found = append(found, query{panel.Title, target.Expr})
+				all = append(all, query{panel.Title, target.Expr})
 			}
 		}
 	}
-	if len(found) == 0 {
+	if len(all) == 0 {
 		t.Fatal("no queries")
 	}
-	return found
+	return all
 }
 
-// Every query of the dashboards parses, and finds series if everything is scraped.
-func TestDashboardsShowSomething(t *testing.T) {
+// Every query of the dashboards parses, and finds series among those of a cluster in which Prometheus scrapes everything.
+func TestDashboardQueriesFindSeries(t *testing.T) {
 	var samples []any
 	for _, q := range queries(t) {
 		// Grafana fills in these variables.
 		expression := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", ".*").Replace(q.expression)
 		if strings.Contains(expression, "$") {
-			t.Errorf("%s: a variable that is not known: %s", q.panel, q.expression)
+			t.Errorf("%s: unknown variable: %s", q.source, q.expression)
 		}
 		samples = append(samples, map[string]any{
 			"expr":        fmt.Sprintf("count(%s) > bool 0", expression),
@@ -176,10 +181,10 @@ func TestDashboardsShowSomething(t *testing.T) {
 	promtool(t, "test", "rules", file)
 }
 
-// Rules and dashboards name only existing metrics: those of API servers, those of every process, and those of tolerarch in the
-// documented table, with which a test compares the program.
+// Rules and dashboards name only existing metrics: those of API servers, those of every process, and tolerarch's metrics in
+// docs/metrics.md. Another test compares this page with the program.
 func TestMetricsExist(t *testing.T) {
-	exist := map[string]bool{
+	metrics := map[string]bool{
 		"apiserver_admission_webhook_admission_duration_seconds": true,
 		"apiserver_admission_webhook_fail_open_count":            true,
 		"apiserver_admission_webhook_request_total":              true,
@@ -188,22 +193,22 @@ func TestMetricsExist(t *testing.T) {
 		"process_resident_memory_bytes":                          true,
 	}
 	for _, name := range regexp.MustCompile("`(tolerarch_[a-z_]+)`").FindAllStringSubmatch(readFile(t, "docs/metrics.md"), -1) {
-		exist[name[1]] = true
+		metrics[name[1]] = true
 	}
-	expressions := queries(t)
+	all := queries(t)
 	for _, rule := range alerts(t) {
-		expressions = append(expressions, query{rule.Alert, rule.Expr.String()})
+		all = append(all, query{rule.Alert, rule.Expr.String()})
 	}
-	for _, q := range expressions {
+	for _, q := range all {
 		for _, name := range regexp.MustCompile(`\b(tolerarch|apiserver|process)_[a-z_]+\b`).FindAllString(q.expression, -1) {
-			if !exist[strings.TrimSuffix(name, "_bucket")] {
-				t.Errorf("%s: there is no metric %s", q.panel, name)
+			if !metrics[strings.TrimSuffix(name, "_bucket")] {
+				t.Errorf("%s: there is no metric %s", q.source, name)
 			}
 		}
 	}
-	for _, line := range decodeFile[[]struct{ Series string }](t, "e2e/manifests/testdata/series.yaml") {
-		name, _, _ := strings.Cut(line.Series, "{")
-		if !exist[strings.TrimSuffix(name, "_bucket")] {
+	for _, input := range decodeFile[[]struct{ Series string }](t, "e2e/manifests/testdata/series.yaml") {
+		name, _, _ := strings.Cut(input.Series, "{")
+		if !metrics[strings.TrimSuffix(name, "_bucket")] {
 			t.Errorf("there is no metric %s", name)
 		}
 	}

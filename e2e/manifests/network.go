@@ -11,41 +11,42 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func (s set) deploymentsBehind(service *core.Service) []*apps.Deployment {
-	var behind []*apps.Deployment
+// deploymentsBehind returns the Deployments whose Pods the Service selects.
+func (s itemSet) deploymentsBehind(service *core.Service) []*apps.Deployment {
+	var deployments []*apps.Deployment
 	selector := labels.SelectorFromSet(service.Spec.Selector)
 	for _, d := range all[*apps.Deployment](s) {
 		if d.Namespace == service.Namespace && len(service.Spec.Selector) > 0 &&
 			selector.Matches(labels.Set(d.Spec.Template.Labels)) {
-			behind = append(behind, d)
+			deployments = append(deployments, d)
 		}
 	}
-	return behind
+	return deployments
 }
 
-func (s set) checkService(it *item, service *core.Service) {
-	behind := s.deploymentsBehind(service)
-	if len(behind) == 0 {
-		it.fault("selects the Pods of no Deployment")
+func (s itemSet) checkService(it *item, service *core.Service) {
+	deployments := s.deploymentsBehind(service)
+	if len(deployments) == 0 {
+		it.faultf("selects the Pods of no Deployment")
 	}
-	for _, d := range behind {
+	for _, d := range deployments {
 		for _, p := range service.Spec.Ports {
 			target := p.TargetPort
 			if target == (intstr.IntOrString{}) {
 				target = intstr.FromInt32(p.Port)
 			}
 			if !hasPort(d.Spec.Template.Spec, target) {
-				it.fault("targetPort %s of port %d is no port of the Deployment %s", target.String(), p.Port, d.Name)
+				it.faultf("targetPort %s of port %d is not a port of the Deployment %s", target.String(), p.Port, d.Name)
 			}
 		}
 	}
 }
 
-// checkSelects checks objects that select the webhook's Pods.
-func (s set) checkSelects(it *item, namespace string, labelSelector *metav1.LabelSelector) []*apps.Deployment {
+// checkSelects returns the Deployments whose Pods the selector of an object matches, and reports a selector that matches none.
+func (s itemSet) checkSelects(it *item, namespace string, labelSelector *metav1.LabelSelector) []*apps.Deployment {
 	selector, err := metav1.LabelSelectorAsSelector(labelSelector)
 	if err != nil {
-		it.fault("selector: %v", err)
+		it.faultf("selector: %v", err)
 		return nil
 	}
 	var selected []*apps.Deployment
@@ -55,46 +56,60 @@ func (s set) checkSelects(it *item, namespace string, labelSelector *metav1.Labe
 		}
 	}
 	if len(selected) == 0 {
-		it.fault("selects the Pods of no Deployment")
+		it.faultf("selects the Pods of no Deployment")
 	}
 	return selected
 }
 
-func (s set) checkNetworkPolicy(it *item, np *networking.NetworkPolicy) {
-	admitted := func(p core.ContainerPort) bool {
-		for _, rule := range np.Spec.Ingress {
-			if len(rule.Ports) == 0 {
+func (s itemSet) checkNetworkPolicy(it *item, np *networking.NetworkPolicy) {
+	allowsAPI := allowsEgressToAPI(np)
+	for _, d := range s.checkSelects(it, np.Namespace, &np.Spec.PodSelector) {
+		pod := d.Spec.Template.Spec
+		serves := slices.Contains(pod.Containers[0].Args, "serve")
+		if serves && isTrue(pod.AutomountServiceAccountToken) != allowsAPI {
+			it.faultf("egress has to allow the Kubernetes API if and only if the Deployment %s mounts a token", d.Name)
+		}
+		for _, c := range pod.Containers {
+			for _, p := range c.Ports {
+				if !allowsIngress(np, p) {
+					it.faultf("ingress does not allow the port %s (%d) of the Deployment %s", p.Name, p.ContainerPort, d.Name)
+				}
+			}
+		}
+	}
+}
+
+// allowsIngress returns whether an ingress rule allows the port.
+func allowsIngress(np *networking.NetworkPolicy, p core.ContainerPort) bool {
+	for _, rule := range np.Spec.Ingress {
+		if len(rule.Ports) == 0 {
+			return true
+		}
+		for _, allowed := range rule.Ports {
+			if allowed.Port == nil || *allowed.Port == intstr.FromInt32(p.ContainerPort) || *allowed.Port == intstr.FromString(p.Name) {
 				return true
 			}
-			for _, open := range rule.Ports {
-				if open.Port == nil || *open.Port == intstr.FromInt32(p.ContainerPort) || *open.Port == intstr.FromString(p.Name) {
-					return true
-				}
-			}
 		}
-		return false
 	}
-	// If API servers listen on 443, a second rule beside that for registries allows it.
-	leads, secure := false, 0
+	return false
+}
+
+// allowsEgressToAPI returns whether egress rules allow the ports on which API servers listen, 6443 and 443. One rule for 443 is for
+// registries, so only a second one is for API servers.
+func allowsEgressToAPI(np *networking.NetworkPolicy) bool {
+	rulesFor443 := 0
 	for _, rule := range np.Spec.Egress {
-		for _, open := range rule.Ports {
-			leads = leads || open.Port != nil && *open.Port == intstr.FromInt32(6443)
-			if open.Port != nil && *open.Port == intstr.FromInt32(443) {
-				secure++
+		for _, allowed := range rule.Ports {
+			if allowed.Port == nil {
+				continue
+			}
+			if *allowed.Port == intstr.FromInt32(6443) {
+				return true
+			}
+			if *allowed.Port == intstr.FromInt32(443) {
+				rulesFor443++
 			}
 		}
 	}
-	for _, d := range s.checkSelects(it, np.Namespace, &np.Spec.PodSelector) {
-		serves := slices.Contains(d.Spec.Template.Spec.Containers[0].Args, "serve")
-		if serves && isTrue(d.Spec.Template.Spec.AutomountServiceAccountToken) != (leads || secure > 1) {
-			it.fault("egress has to lead to the Kubernetes API if and only if the Deployment %s mounts a token", d.Name)
-		}
-		for _, c := range d.Spec.Template.Spec.Containers {
-			for _, p := range c.Ports {
-				if !admitted(p) {
-					it.fault("ingress does not admit the port %s (%d) of the Deployment %s", p.Name, p.ContainerPort, d.Name)
-				}
-			}
-		}
-	}
+	return rulesFor443 > 1
 }

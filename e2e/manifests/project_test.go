@@ -14,11 +14,11 @@ import (
 )
 
 var (
-	command   = regexp.MustCompile("`tolerarch ([^`]+)`")
-	ownPage   = regexp.MustCompile(`https://github\.com/tolerarch/tolerarch/blob/main/([^\s)#]+)(?:#([a-z0-9-]+))?`)
-	needs     = regexp.MustCompile(`(?i)needs Kubernetes (\d+\.\d+) or later`)
-	rustImage = regexp.MustCompile(`\brust:(\d+\.\d+(?:\.\d+)?)-`)
-	from      = regexp.MustCompile(`(?m)^FROM (?:--\S+ )?(\S+)`)
+	command          = regexp.MustCompile("`tolerarch ([^`]+)`")
+	repositoryLink   = regexp.MustCompile(`https://github\.com/tolerarch/tolerarch/blob/main/([^\s)#]+)(?:#([a-z0-9-]+))?`)
+	neededKubernetes = regexp.MustCompile(`(?i)needs Kubernetes (\d+\.\d+) or later`)
+	rustImage        = regexp.MustCompile(`\brust:(\d+\.\d+(?:\.\d+)?)-`)
+	fromLine         = regexp.MustCompile(`(?m)^FROM (?:--\S+ )?(\S+)`)
 )
 
 // matching returns the paths of the files in the repository that match a pattern.
@@ -39,7 +39,8 @@ func matching(t *testing.T, pattern string) []string {
 	return files
 }
 
-// Commands and flags in forms, SCOPE and SUPPORT also occur in the documentation. Tests of the program parse the commands there.
+// The documentation contains every command and flag of the issue forms, SCOPE.md and SUPPORT.md. Tests of the program parse the
+// commands in the documentation.
 func TestCommandsInFormsExist(t *testing.T) {
 	var documentation strings.Builder
 	for _, page := range append(matching(t, "docs/*.md"), "README.md") {
@@ -51,27 +52,27 @@ func TestCommandsInFormsExist(t *testing.T) {
 		for _, match := range command.FindAllStringSubmatch(readFile(t, file), -1) {
 			words := strings.Fields(match[1])
 			if !strings.Contains(documentation.String(), "tolerarch "+words[0]) {
-				t.Errorf("%s: no page has `tolerarch %s`", file, words[0])
+				t.Errorf("%s: no page contains `tolerarch %s`", file, words[0])
 			}
 			for _, word := range words[1:] {
 				if strings.HasPrefix(word, "-") && !strings.Contains(documentation.String(), word) {
-					t.Errorf("%s: no page has the flag %s", file, word)
+					t.Errorf("%s: no page contains the flag %s", file, word)
 				}
 			}
 			checked++
 		}
 	}
 	if checked < 10 {
-		t.Errorf("%d commands", checked)
+		t.Errorf("only %d commands", checked)
 	}
 }
 
-// Absolute links in forms and in pages on Artifact Hub lead to existing pages and headings of the repository.
+// Absolute links to the repository in GitHub's forms and in Chart.yaml lead to existing pages and headings.
 func TestAbsoluteLinks(t *testing.T) {
 	pages := pages(t)
 	files := append(matching(t, ".github/ISSUE_TEMPLATE/*.yml"), ".github/PULL_REQUEST_TEMPLATE.md", chart.Directory+"/Chart.yaml")
 	for _, file := range files {
-		for _, match := range ownPage.FindAllStringSubmatch(readFile(t, file), -1) {
+		for _, match := range repositoryLink.FindAllStringSubmatch(readFile(t, file), -1) {
 			text, ok := pages[match[1]]
 			if !ok {
 				t.Errorf("%s: there is no %s", file, match[1])
@@ -82,8 +83,8 @@ func TestAbsoluteLinks(t *testing.T) {
 	}
 }
 
-// Artifact Hub's annotations name the image that the chart installs, and say whether the version is a prerelease.
-func TestArtifactHub(t *testing.T) {
+// The annotations for Artifact Hub name the image that the chart installs, and whether the version is a prerelease.
+func TestArtifactHubAnnotationsMatchTheChart(t *testing.T) {
 	var metadata struct {
 		AppVersion  string
 		Annotations map[string]string
@@ -91,8 +92,8 @@ func TestArtifactHub(t *testing.T) {
 	var values struct {
 		Image struct{ Registry, Repository string }
 	}
-	for file, into := range map[string]any{"Chart.yaml": &metadata, "values.yaml": &values} {
-		if err := yaml.Unmarshal([]byte(readFile(t, chart.Directory, file)), into); err != nil {
+	for file, value := range map[string]any{"Chart.yaml": &metadata, "values.yaml": &values} {
+		if err := yaml.Unmarshal([]byte(readFile(t, chart.Directory, file)), value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,8 +107,8 @@ func TestArtifactHub(t *testing.T) {
 	want := values.Image.Registry + "/" + values.Image.Repository + ":" + metadata.AppVersion
 	if len(images) != 1 || images[0].Image != want {
 		t.Errorf("%v, not %s", images, want)
-	} else if built := "platforms=" + strings.Join(images[0].Platforms, ","); !strings.Contains(readFile(t, "release/image"), built+"\n") {
-		t.Errorf("release/image does not have %s", built)
+	} else if platforms := "platforms=" + strings.Join(images[0].Platforms, ","); !strings.Contains(readFile(t, "release/image"), platforms+"\n") {
+		t.Errorf("release/image does not contain %s", platforms)
 	}
 	prerelease := strconv.FormatBool(strings.Contains(metadata.AppVersion, "-"))
 	if got := metadata.Annotations["artifacthub.io/prerelease"]; got != prerelease {
@@ -119,19 +120,19 @@ func TestArtifactHub(t *testing.T) {
 	}
 }
 
-// Pages that say which Kubernetes is needed name the oldest that the chart accepts.
+// Pages that say which Kubernetes is needed name the oldest version that the chart accepts.
 func TestOldestKubernetesInPages(t *testing.T) {
-	named := 0
+	checked := 0
 	for page, text := range pages(t) {
-		for _, match := range needs.FindAllStringSubmatch(text, -1) {
+		for _, match := range neededKubernetes.FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(readFile(t, chart.Directory, "Chart.yaml"), `kubeVersion: ">=`+match[1]+`.0-0"`) {
 				t.Errorf("%s names Kubernetes %s", page, match[1])
 			}
-			named++
+			checked++
 		}
 	}
-	if named < 2 {
-		t.Errorf("%d pages", named)
+	if checked < 2 {
+		t.Errorf("only %d versions", checked)
 	}
 }
 
@@ -149,14 +150,14 @@ func TestDependabotFollowsAllDependencies(t *testing.T) {
 	}
 	followed := map[string][]string{}
 	for _, update := range dependabot.Updates {
-		directories := append(update.Directories, update.Directory)
-		followed[update.PackageEcosystem] = append(followed[update.PackageEcosystem], slices.DeleteFunc(directories, func(name string) bool { return name == "" })...)
+		directories := slices.DeleteFunc(append(update.Directories, update.Directory), func(name string) bool { return name == "" })
+		followed[update.PackageEcosystem] = append(followed[update.PackageEcosystem], directories...)
 	}
-	there := map[string][]string{"github-actions": {"/"}}
+	wanted := map[string][]string{"github-actions": {"/"}}
 	add := func(ecosystem, file string) {
 		directory := filepath.Join("/", filepath.Dir(file))
-		if !slices.Contains(there[ecosystem], directory) {
-			there[ecosystem] = append(there[ecosystem], directory)
+		if !slices.Contains(wanted[ecosystem], directory) {
+			wanted[ecosystem] = append(wanted[ecosystem], directory)
 		}
 	}
 	for _, file := range repositoryFiles(t) {
@@ -171,21 +172,22 @@ func TestDependabotFollowsAllDependencies(t *testing.T) {
 			add("docker", file)
 		}
 	}
-	for ecosystem, directories := range there {
+	for ecosystem, directories := range wanted {
 		slices.Sort(directories)
 		slices.Sort(followed[ecosystem])
 		if !slices.Equal(directories, followed[ecosystem]) {
 			t.Errorf("%s is in %v, and dependabot.yml has %v", ecosystem, directories, followed[ecosystem])
 		}
 	}
-	if len(there) != len(followed) {
-		t.Errorf("%v, and dependabot.yml has %v", there, followed)
+	if len(wanted) != len(followed) {
+		t.Errorf("the repository needs %v, and dependabot.yml has %v", wanted, followed)
 	}
 }
 
-// pullsImages returns whether a Dockerfile names images of a container registry. Stages and images of kind/offline do not count.
+// pullsImages returns whether a Dockerfile names an image with a tag or digest, and so in a registry. Names of stages and of images
+// that kind/offline builds have neither.
 func pullsImages(dockerfile string) bool {
-	for _, match := range from.FindAllStringSubmatch(dockerfile, -1) {
+	for _, match := range fromLine.FindAllStringSubmatch(dockerfile, -1) {
 		if strings.Contains(match[1], ":") {
 			return true
 		}
@@ -193,22 +195,22 @@ func pullsImages(dockerfile string) bool {
 	return false
 }
 
-// Image and workflows use the toolchain of rust-toolchain.toml.
-func TestOneToolchain(t *testing.T) {
+// The Dockerfile and the workflows use the Rust version of rust-toolchain.toml.
+func TestImagesHaveTheRustVersionOfTheToolchain(t *testing.T) {
 	channel := regexp.MustCompile(`(?m)^channel = "(.+)"$`).FindStringSubmatch(readFile(t, "rust-toolchain.toml"))
 	if channel == nil {
 		t.Fatal("rust-toolchain.toml has no channel")
 	}
-	named := 0
+	checked := 0
 	for _, file := range append(matching(t, ".github/workflows/*.yaml"), "Dockerfile") {
 		for _, match := range rustImage.FindAllStringSubmatch(readFile(t, file), -1) {
 			if match[1] != channel[1] && !strings.HasPrefix(channel[1], match[1]+".") {
 				t.Errorf("%s has Rust %s, not %s", file, match[1], channel[1])
 			}
-			named++
+			checked++
 		}
 	}
-	if named < 3 {
-		t.Errorf("%d images", named)
+	if checked < 3 {
+		t.Errorf("only %d images", checked)
 	}
 }

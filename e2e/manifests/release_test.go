@@ -12,8 +12,9 @@ import (
 	"tolerarch.io/e2e/manifests/chart"
 )
 
-// krew's manifest names the archives of a release with their sums. Those for Linux come from release/image.
-func TestKrewManifest(t *testing.T) {
+// krew's manifest names each archive of a release with its SHA-256. The workflow makes those for macOS, and release/image those for
+// Linux.
+func TestKrewManifestNamesEveryArchive(t *testing.T) {
 	archives := t.TempDir()
 	workflow := readFile(t, ".github/workflows/release.yaml")
 	for _, platform := range []string{"darwin_amd64", "darwin_arm64"} {
@@ -47,8 +48,8 @@ func TestKrewManifest(t *testing.T) {
 	}
 	for _, p := range manifest.Spec.Platforms {
 		want := "https://example.com/a/b/releases/download/v1.2.3/tolerarch_1.2.3_" + p.Selector.MatchLabels["os"] + "_" + p.Selector.MatchLabels["arch"] + ".tar.gz"
-		const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-		if p.URI != want || p.Sha256 != abc {
+		const sha256OfABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+		if p.URI != want || p.Sha256 != sha256OfABC {
 			t.Errorf("%+v", p)
 		}
 	}

@@ -18,9 +18,8 @@ const controlPlane = "e2e/scenarios/controlplane/"
 // versionsTable is the table of the README that names the versions on which the scenarios run.
 var versionsTable = regexp.MustCompile(`(?m)^\| Kubernetes \| Karpenter \|.*\n(?:\|.*\n)*`)
 
-// The README's table has the versions of the module files. `.ci/run` and `.ci/full versions` build the control plane and Karpenter from
-// these files.
-// `UPDATE=1 go test -run TestVersionsOfReadme .` writes the table.
+// The README's table has the versions of the module files from which `.ci/run` and `.ci/full versions` build the control plane and
+// Karpenter. `UPDATE=1 go test -run TestVersionsOfReadme .` writes the table.
 func TestVersionsOfReadme(t *testing.T) {
 	var table strings.Builder
 	row := func(kubernetes, karpenter, tested string) {
@@ -28,10 +27,10 @@ func TestVersionsOfReadme(t *testing.T) {
 	}
 	row("Kubernetes", "Karpenter", "tested")
 	row("---", "---", "---")
-	row(required(t, "go.mod", "k8s.io/kubernetes"), required(t, "go.mod", "sigs.k8s.io/karpenter"), "for every change, and before every release")
-	olderKarpenter := required(t, moduleFiles(t, "karpenter")[0], "sigs.k8s.io/karpenter")
+	row(requiredVersion(t, "go.mod", "k8s.io/kubernetes"), requiredVersion(t, "go.mod", "sigs.k8s.io/karpenter"), "for every change, and before every release")
+	olderKarpenter := requiredVersion(t, moduleFiles(t, "karpenter")[0], "sigs.k8s.io/karpenter")
 	for _, file := range moduleFiles(t, "kubernetes") {
-		row(required(t, file, "k8s.io/kubernetes"), olderKarpenter, "before every release")
+		row(requiredVersion(t, file, "k8s.io/kubernetes"), olderKarpenter, "before every release")
 	}
 
 	readme := readFile(t, "README.md")
@@ -51,16 +50,16 @@ func TestVersionsOfReadme(t *testing.T) {
 }
 
 // The oldest Kubernetes with a module file is the oldest that the chart accepts.
-func TestOldestKubernetesIsChecked(t *testing.T) {
+func TestOldestModuleFileMatchesTheChart(t *testing.T) {
 	files := moduleFiles(t, "kubernetes")
 	oldest := strings.TrimSuffix(strings.TrimPrefix(files[len(files)-1], "kubernetes-"), ".mod")
 	if !strings.Contains(readFile(t, "manifests/helm/tolerarch/Chart.yaml"), fmt.Sprintf(`kubeVersion: ">=%s.0-0"`, oldest)) {
-		t.Errorf("the chart accepts another oldest Kubernetes than %s", files[len(files)-1])
+		t.Errorf("the oldest Kubernetes that the chart accepts is not that of %s", files[len(files)-1])
 	}
 }
 
-// moduleFiles returns the names of the module files of older versions, such as kubernetes-1.36.mod, the newest first. The test fails
-// if a file requires another minor version than that in its name.
+// moduleFiles returns the names of the module files of older versions, such as kubernetes-1.36.mod, newest first. It reports a file that
+// requires another minor version than its name says.
 func moduleFiles(t *testing.T, program string) []string {
 	paths, err := filepath.Glob(filepath.Join(chart.Repository, controlPlane, program+"-*.mod"))
 	if err != nil || len(paths) == 0 {
@@ -79,7 +78,7 @@ func moduleFiles(t *testing.T, program string) []string {
 		minors[file] = number
 		files = append(files, file)
 		module := map[string]string{"kubernetes": "k8s.io/kubernetes", "karpenter": "sigs.k8s.io/karpenter"}[program]
-		if version := required(t, file, module); !strings.HasPrefix(version, name+".") {
+		if version := requiredVersion(t, file, module); !strings.HasPrefix(version, name+".") {
 			t.Errorf("%s requires %s %s", file, module, version)
 		}
 	}
@@ -87,12 +86,12 @@ func moduleFiles(t *testing.T, program string) []string {
 	return files
 }
 
-// required returns the version of a module that a module file requires, without its leading v.
-func required(t *testing.T, file, module string) string {
+// requiredVersion returns the version of a module that a module file requires, without its leading v.
+func requiredVersion(t *testing.T, file, module string) string {
 	line := regexp.MustCompile(`(?m)^(?:\t|require )` + regexp.QuoteMeta(module) + ` v(\S+)`)
 	match := line.FindStringSubmatch(readFile(t, controlPlane+file))
 	if match == nil {
-		t.Fatalf("%s requires no %s", file, module)
+		t.Fatalf("%s does not require %s", file, module)
 	}
 	return match[1]
 }
