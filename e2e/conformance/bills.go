@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -14,89 +15,98 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Bill is a line of the cases: an object of the cluster, a price, or an expected sum over Pods.
+// A Bill is an object of the cluster, a price, or an expected sum over Pods. All lines of the cases together are one cluster.
 type Bill struct {
-	Pod   *v1.Pod `json:"pod,omitempty"`
-	Node  *Billed `json:"node,omitempty"`
-	Image *Image  `json:"image,omitempty"`
-	Price *Hour   `json:"price,omitempty"`
-	Sum   *Sum    `json:"sum,omitempty"`
+	Pod   *v1.Pod      `json:"pod,omitempty"`
+	Node  *BilledNode  `json:"node,omitempty"`
+	Image *BilledImage `json:"image,omitempty"`
+	Price *HourlyPrice `json:"price,omitempty"`
+	Sum   *Sum         `json:"sum,omitempty"`
 }
 
-// Billed is a node with its capacity.
-type Billed struct {
+// A BilledNode is a node with its capacity.
+type BilledNode struct {
 	Name         string          `json:"name"`
 	Architecture string          `json:"architecture"`
 	Capacity     v1.ResourceList `json:"capacity"`
 }
 
-// Image is a repository with the architectures of its image. It has none if the registry lacks the image.
-type Image struct {
+// A BilledImage is a repository with the architectures of its image. It has none if the registry lacks the image.
+type BilledImage struct {
 	Name          string   `json:"name"`
 	Architectures []string `json:"architectures"`
 }
 
-// Hour has the prices of an hour.
-type Hour struct {
+// An HourlyPrice is the price of a CPU and of a GiB of memory for an hour.
+type HourlyPrice struct {
 	Architecture string `json:"architecture"`
 	VCPU         string `json:"vcpu"`
 	GiB          string `json:"gib"`
 }
 
-// Sum is a sum over all Pods, or over those of a namespace or workload. Money is in millionths a month, CPU in thousandths of
-// a core.
+// A Sum is a sum over all Pods, or over the Pods of a namespace or workload. Costs are in millionths of the currency a month, and CPU in
+// thousandths of a core.
 type Sum struct {
-	Of        string           `json:"of"`
-	Today     *big.Int         `json:"today"`
-	After     *big.Int         `json:"after"`
-	Kept      *big.Int         `json:"kept"`
-	Uncounted int64            `json:"uncounted"`
-	Eligible  int64            `json:"eligible"`
-	On        map[string]int64 `json:"on"`
-	Waiting   int64            `json:"waiting"`
-	Since     int64            `json:"since"`
-	Bound     int64            `json:"bound"`
-	Nodes     *big.Int         `json:"nodes,omitempty"`
+	// Namespace, or namespace/kind/name of a workload. Empty for all Pods.
+	Of string `json:"of"`
+	// Costs today, and costs if each eligible Pod ran on the cheapest architecture.
+	Today *big.Int `json:"today"`
+	After *big.Int `json:"after"`
+	// Savings that are lost because an image lacks an architecture or is unknown.
+	Kept *big.Int `json:"kept"`
+	// Number of Pods without costs today, because they have no node or their node's architecture has no price.
+	Uncounted int64 `json:"uncounted"`
+	// CPU of eligible Pods, in all and by the architecture of their nodes.
+	Eligible int64            `json:"eligible"`
+	On       map[string]int64 `json:"on"`
+	// CPU of eligible Pods without tolerations, created before and after the webhook.
+	Waiting int64 `json:"waiting"`
+	Since   int64 `json:"since"`
+	// CPU of Pods that would be eligible, but allow only one of the two architectures.
+	Bound int64 `json:"bound"`
+	// Costs of all nodes.
+	Nodes *big.Int `json:"nodes,omitempty"`
 }
 
-// installed is the time at which the webhook of the cluster was created.
-var installed = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+// webhookCreation is the time at which the webhook of the cluster was created.
+var webhookCreation = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-var hours = []Hour{
+var hourlyPrices = []HourlyPrice{
 	{Architecture: "amd64", VCPU: "0.0413", GiB: "0.005177"},
 	// More expensive for Pods that request much memory and little CPU.
 	{Architecture: "arm64", VCPU: "0.033100001", GiB: "0.0071"},
 }
 
-var repositories = []Image{
+var billedImages = []BilledImage{
 	{Name: "both", Architectures: []string{"amd64", "arm64"}},
 	{Name: "more", Architectures: []string{"amd64", "arm64", "s390x"}},
 	{Name: "old", Architectures: []string{"amd64"}},
 	{Name: "gone"},
 }
 
+// bills returns the lines of one cluster: prices, images, nodes, random Pods, and the sums.
 func bills(r *rand.Rand, random int) []Bill {
 	var all []Bill
-	for _, hour := range hours {
-		all = append(all, Bill{Price: &hour})
+	for _, price := range hourlyPrices {
+		all = append(all, Bill{Price: &price})
 	}
-	for _, image := range repositories {
+	for _, image := range billedImages {
 		all = append(all, Bill{Image: &image})
 	}
 	architectures := map[string]string{}
-	nodes := new(big.Int)
+	nodeCosts := new(big.Int)
 	for i, architecture := range []string{"amd64", "amd64", "arm64", "s390x", "amd64", "arm64"} {
-		node := Billed{
+		node := BilledNode{
 			Name:         fmt.Sprintf("node-%d", i),
 			Architecture: architecture,
 			Capacity: v1.ResourceList{
-				v1.ResourceCPU:    resource.MustParse(one(r, "640", "191910m", "1024")),
-				v1.ResourceMemory: resource.MustParse(one(r, "2Ti", "1984036800Ki", "4T")),
+				v1.ResourceCPU:    resource.MustParse(pick(r, "640", "191910m", "1024")),
+				v1.ResourceMemory: resource.MustParse(pick(r, "2Ti", "1984036800Ki", "4T")),
 			},
 		}
 		architectures[node.Name] = architecture
-		if cost := price(architecture, node.Capacity); cost != nil {
-			nodes.Add(nodes, cost)
+		if cost := monthlyCost(architecture, node.Capacity); cost != nil {
+			nodeCosts.Add(nodeCosts, cost)
 		}
 		all = append(all, Bill{Node: &node})
 	}
@@ -107,40 +117,92 @@ func bills(r *rand.Rand, random int) []Bill {
 		if pod.Status.Phase == v1.PodSucceeded {
 			continue
 		}
-		for _, of := range []string{"", pod.Namespace, pod.Namespace + "/" + workload} {
-			sum := sums[of]
+		for _, name := range []string{"", pod.Namespace, pod.Namespace + "/" + workload} {
+			sum := sums[name]
 			if sum == nil {
-				sum = &Sum{Of: of, Today: new(big.Int), After: new(big.Int), Kept: new(big.Int), On: map[string]int64{}}
-				sums[of] = sum
+				sum = &Sum{Of: name, Today: new(big.Int), After: new(big.Int), Kept: new(big.Int), On: map[string]int64{}}
+				sums[name] = sum
 			}
 			sum.add(pod, architectures[pod.Spec.NodeName])
 		}
 	}
-	sums[""].Nodes = nodes
-	var names []string
-	for of := range sums {
-		names = append(names, of)
-	}
-	slices.Sort(names)
-	for _, of := range names {
-		all = append(all, Bill{Sum: sums[of]})
+	sums[""].Nodes = nodeCosts
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		all = append(all, Bill{Sum: sums[name]})
 	}
 	return all
 }
 
+// add adds a Pod on a node of this architecture.
 func (s *Sum) add(pod *v1.Pod, architecture string) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	millis := requests.Cpu().MilliValue()
-	skipped := pod.Namespace == "off" || pod.Labels["tolerarch.io/mode"] == "off"
-	for _, owner := range pod.OwnerReferences {
-		skipped = skipped || owner.Kind == "DaemonSet"
+	isOptedOut := isOptedOut(pod)
+	isBlocked := isBlocked(pod)
+	allowed := allowedArchitectures(pod)
+	if !isOptedOut && !isBlocked {
+		s.addCPU(pod, architecture, requests.Cpu().MilliValue(), len(allowed) == 2)
 	}
-	lacks, unknown := false, false
-	for _, container := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
-		lacks = lacks || container.Image == "old"
-		unknown = unknown || container.Image == "gone"
+	today := monthlyCost(architecture, requests)
+	if today == nil {
+		s.Uncounted++
+		return
 	}
-	// Platforms of the only pool that the Pod itself allows. A Pod that allows only one of them stays where it is.
+	s.Today.Add(s.Today, today)
+	cheapest := today
+	// A Pod that allows only one architecture stays where it is.
+	if len(allowed) == 2 {
+		for _, name := range allowed {
+			if cost := monthlyCost(name, requests); cost.Cmp(cheapest) < 0 {
+				cheapest = cost
+			}
+		}
+	}
+	switch {
+	case isOptedOut:
+		s.After.Add(s.After, today)
+	case isBlocked:
+		s.After.Add(s.After, today)
+		s.Kept.Add(s.Kept, new(big.Int).Sub(today, cheapest))
+	default:
+		s.After.Add(s.After, cheapest)
+	}
+}
+
+// addCPU adds the CPU of a Pod whose images run on both architectures of the pool.
+func (s *Sum) addCPU(pod *v1.Pod, architecture string, millis int64, isEligible bool) {
+	if !isEligible {
+		s.Bound += millis
+		return
+	}
+	s.Eligible += millis
+	s.On[architecture] += millis
+	if len(pod.Spec.Tolerations) > 0 {
+		return
+	}
+	if pod.CreationTimestamp.Time.After(webhookCreation) {
+		s.Since += millis
+	} else {
+		s.Waiting += millis
+	}
+}
+
+// isOptedOut returns whether tolerarch ignores the Pod: by its namespace, by its label, or as part of a DaemonSet.
+func isOptedOut(pod *v1.Pod) bool {
+	if pod.Namespace == "off" || pod.Labels["tolerarch.io/mode"] == "off" {
+		return true
+	}
+	return slices.ContainsFunc(pod.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "DaemonSet" })
+}
+
+// isBlocked returns whether an image lacks an architecture of the pool, or its platforms are unknown.
+func isBlocked(pod *v1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(container v1.Container) bool {
+		return container.Image == "old" || container.Image == "gone"
+	})
+}
+
+// allowedArchitectures returns the architectures of the only pool that the Pod's node selector and affinity allow.
+func allowedArchitectures(pod *v1.Pod) []string {
 	var allowed []string
 	for _, name := range []string{"amd64", "arm64"} {
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.io/arch": name}}}
@@ -148,46 +210,13 @@ func (s *Sum) add(pod *v1.Pod, architecture string) {
 			allowed = append(allowed, name)
 		}
 	}
-	if !skipped && !lacks && !unknown {
-		if len(allowed) == 2 {
-			s.Eligible += millis
-			s.On[architecture] += millis
-			if len(pod.Spec.Tolerations) == 0 && pod.CreationTimestamp.Time.After(installed) {
-				s.Since += millis
-			} else if len(pod.Spec.Tolerations) == 0 {
-				s.Waiting += millis
-			}
-		} else {
-			s.Bound += millis
-		}
-	}
-	today := price(architecture, requests)
-	if today == nil {
-		s.Uncounted++
-		return
-	}
-	s.Today.Add(s.Today, today)
-	least := today
-	for _, name := range allowed {
-		if cost := price(name, requests); len(allowed) == 2 && cost.Cmp(least) < 0 {
-			least = cost
-		}
-	}
-	switch {
-	case skipped:
-		s.After.Add(s.After, today)
-	case lacks || unknown:
-		s.After.Add(s.After, today)
-		s.Kept.Add(s.Kept, new(big.Int).Sub(today, least))
-	default:
-		s.After.Add(s.After, least)
-	}
+	return allowed
 }
 
-// price returns the cost of requests in a month of 730 hours, in millionths, or nil without a price.
-func price(architecture string, requests v1.ResourceList) *big.Int {
-	for _, hour := range hours {
-		if hour.Architecture != architecture {
+// monthlyCost returns the cost of requests in a month of 730 hours, in millionths, or nil if the architecture has no price.
+func monthlyCost(architecture string, requests v1.ResourceList) *big.Int {
+	for _, price := range hourlyPrices {
+		if price.Architecture != architecture {
 			continue
 		}
 		rat := func(text string) *big.Rat {
@@ -199,8 +228,8 @@ func price(architecture string, requests v1.ResourceList) *big.Int {
 		}
 		vcpus := big.NewRat(requests.Cpu().MilliValue(), 1000)
 		gibs := big.NewRat(requests.Memory().Value(), 1<<30)
-		cost := vcpus.Mul(vcpus, rat(hour.VCPU))
-		cost.Add(cost, gibs.Mul(gibs, rat(hour.GiB)))
+		cost := vcpus.Mul(vcpus, rat(price.VCPU))
+		cost.Add(cost, gibs.Mul(gibs, rat(price.GiB)))
 		cost.Mul(cost, big.NewRat(730*1_000_000, 1))
 		cost.Add(cost, big.NewRat(1, 2))
 		return new(big.Int).Quo(cost.Num(), cost.Denom())
@@ -208,23 +237,23 @@ func price(architecture string, requests v1.ResourceList) *big.Int {
 	return nil
 }
 
-// billedPod returns a Pod, with kind and name of its workload.
+// billedPod returns a random Pod, and its workload as kind/name.
 func billedPod(r *rand.Rand, i int) (*v1.Pod, string) {
 	container := func(name string) v1.Container {
 		requests := v1.ResourceList{}
 		if chance(r, 85) {
-			requests[v1.ResourceCPU] = resource.MustParse(one(r, "250m", "0.1", "1", "1500m", "333m", "7", "100u", "0"))
+			requests[v1.ResourceCPU] = resource.MustParse(pick(r, "250m", "0.1", "1", "1500m", "333m", "7", "100u", "0"))
 		}
 		if chance(r, 85) {
-			requests[v1.ResourceMemory] = resource.MustParse(one(r, "64Mi", "128M", "1Gi", "1500Ki", "12Gi", "0.5Gi", "1e9", "7"))
+			requests[v1.ResourceMemory] = resource.MustParse(pick(r, "64Mi", "128M", "1Gi", "1500Ki", "12Gi", "0.5Gi", "1e9", "7"))
 		}
-		image := one(r, "both", "both", "both", "both", "more", "more", "old", "gone")
+		image := pick(r, "both", "both", "both", "both", "more", "more", "old", "gone")
 		return v1.Container{Name: name, Image: image, Resources: v1.ResourceRequirements{Requests: requests}}
 	}
 	pod := &v1.Pod{}
 	pod.Name = fmt.Sprintf("pod-%d", i)
-	pod.Namespace = one(r, "shop", "shop", "data", "ops", "off")
-	pod.CreationTimestamp = metav1.NewTime(installed.Add(time.Duration(r.IntN(200)-100) * time.Hour))
+	pod.Namespace = pick(r, "shop", "shop", "data", "ops", "off")
+	pod.CreationTimestamp = metav1.NewTime(webhookCreation.Add(time.Duration(r.IntN(200)-100) * time.Hour))
 	for n := range 1 + r.IntN(3) {
 		pod.Spec.Containers = append(pod.Spec.Containers, container(fmt.Sprintf("c%d", n)))
 	}
@@ -242,7 +271,7 @@ func billedPod(r *rand.Rand, i int) (*v1.Pod, string) {
 		pod.Spec.NodeName = fmt.Sprintf("node-%d", r.IntN(6))
 	}
 	if chance(r, 15) {
-		pod.Spec.NodeSelector = map[string]string{"kubernetes.io/arch": one(r, "amd64", "amd64", "arm64")}
+		pod.Spec.NodeSelector = map[string]string{"kubernetes.io/arch": pick(r, "amd64", "amd64", "arm64")}
 	}
 	if chance(r, 30) {
 		pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
@@ -253,11 +282,11 @@ func billedPod(r *rand.Rand, i int) (*v1.Pod, string) {
 	if chance(r, 5) {
 		pod.Status.Phase = v1.PodSucceeded
 	}
-	kind := one(r, "StatefulSet", "StatefulSet", "StatefulSet", "DaemonSet", "Pod")
+	kind := pick(r, "StatefulSet", "StatefulSet", "StatefulSet", "DaemonSet", "Pod")
 	if kind == "Pod" {
 		return pod, "Pod/" + pod.Name
 	}
-	name := one(r, "web", "db", "mail", "agent")
+	name := pick(r, "web", "db", "mail", "agent")
 	yes := true
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, Controller: &yes}}
 	return pod, kind + "/" + name

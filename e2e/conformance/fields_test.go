@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-var update = flag.Bool("update", false, "write fields.txt anew")
+var update = flag.Bool("update", false, "rewrite fields.txt")
 
-// readTypes are the types whose fields decide about a Pod, or about what reaches the webhook.
+// readTypes are the types with fields on which a decision, or a request to the webhook, may depend.
 var readTypes = []reflect.Type{
 	reflect.TypeFor[admissionv1.AdmissionRequest](), reflect.TypeFor[admissionv1.AdmissionResponse](),
 	reflect.TypeFor[registrationv1.MutatingWebhook](), reflect.TypeFor[registrationv1.RuleWithOperations](),
@@ -41,66 +41,67 @@ var readTypes = []reflect.Type{
 	reflect.TypeFor[corev1.NodeSpec](), reflect.TypeFor[corev1.NodeStatus](),
 }
 
-// readValues are string types that a decision reads, and that have a fixed set of values.
+// readValues are string types with a fixed set of values on which a decision may depend.
 var readValues = []string{
 	"ContainerRestartPolicy", "NodeSelectorOperator", "PullPolicy", "TaintEffect", "TolerationOperator",
 }
 
-// TestNewFieldsAreReviewed fails when a newer version of k8s.io/api has new fields. A maintainer decides for each field whether it
-// matters for a decision, and then adds a test or documentation. After that, `go test -run Reviewed . -update` writes fields.txt.
+// TestNewFieldsAreReviewed fails if the version of k8s.io/api has other fields or values than fields.txt. A maintainer then decides for
+// each whether it matters for a decision, and adds a test or documentation. After that, `go test -run Reviewed . -update` rewrites
+// fields.txt.
 func TestNewFieldsAreReviewed(t *testing.T) {
 	const file = "fields.txt"
-	var found []string
-	for _, one := range readTypes {
-		for _, name := range fieldNames(one) {
-			found = append(found, strings.TrimPrefix(one.PkgPath(), "k8s.io/api/")+" "+one.Name()+" "+name)
+	var current []string
+	for _, readType := range readTypes {
+		for _, name := range fieldNames(readType) {
+			current = append(current, strings.TrimPrefix(readType.PkgPath(), "k8s.io/api/")+" "+readType.Name()+" "+name)
 		}
 	}
-	found = append(found, values(t)...)
-	found = append(found, templates()...)
-	slices.Sort(found)
+	current = append(current, constants(t)...)
+	current = append(current, templates()...)
+	slices.Sort(current)
 	if *update {
-		must(os.WriteFile(file, []byte(strings.Join(found, "\n")+"\n"), 0o644))
+		must(os.WriteFile(file, []byte(strings.Join(current, "\n")+"\n"), 0o644))
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := strings.Split(strings.TrimSpace(string(text)), "\n")
-	for _, one := range found {
-		if !slices.Contains(known, one) {
-			t.Errorf("new: %s", one)
+	reviewed := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for _, line := range current {
+		if !slices.Contains(reviewed, line) {
+			t.Errorf("new: %s", line)
 		}
 	}
-	for _, one := range known {
-		if !slices.Contains(found, one) {
-			t.Errorf("gone: %s", one)
+	for _, line := range reviewed {
+		if !slices.Contains(current, line) {
+			t.Errorf("removed: %s", line)
 		}
 	}
 	if t.Failed() {
-		t.Log("see what each means for a decision, and run: go test -run LookedThrough . -update")
+		t.Log("decide what each means for a decision, then run: go test -run Reviewed . -update")
 	}
 }
 
-// The policy names every field of a node's spec but the taints, as the controller may change only taints.
+// The policy names every field of a node's spec apart from the taints, because the controller may change only taints.
 func TestNodeTaintsPolicyNamesEveryField(t *testing.T) {
 	policy, err := os.ReadFile("../../manifests/node-taints/nodetaints.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range fieldNames(reflect.TypeFor[corev1.NodeSpec]()) {
-		stays := "object.?spec.?" + name + " == oldObject.?spec.?" + name + "\n"
-		if name != "taints" && !strings.Contains(string(policy), stays) {
+		unchanged := "object.?spec.?" + name + " == oldObject.?spec.?" + name + "\n"
+		if name != "taints" && !strings.Contains(string(policy), unchanged) {
 			t.Errorf("the controller could change spec.%s of nodes", name)
 		}
 	}
 }
 
 // fieldNames returns the JSON names of a struct's fields, including those of embedded structs.
-func fieldNames(of reflect.Type) []string {
+func fieldNames(structType reflect.Type) []string {
 	var names []string
-	for i := range of.NumField() {
-		field := of.Field(i)
+	for i := range structType.NumField() {
+		field := structType.Field(i)
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" {
 			names = append(names, fieldNames(field.Type)...)
@@ -111,8 +112,8 @@ func fieldNames(of reflect.Type) []string {
 	return names
 }
 
-// values returns the constants of the types in readValues.
-func values(t *testing.T) []string {
+// constants returns the constants of the types in readValues.
+func constants(t *testing.T) []string {
 	core, err := build.Import("k8s.io/api/core/v1", ".", build.FindOnly)
 	if err != nil {
 		t.Fatal(err)
@@ -121,51 +122,51 @@ func values(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	var lines []string
 	ast.Inspect(source, func(node ast.Node) bool {
 		constant, ok := node.(*ast.ValueSpec)
 		if !ok {
 			return true
 		}
-		of, ok := constant.Type.(*ast.Ident)
-		if !ok || !slices.Contains(readValues, of.Name) {
+		constantType, ok := constant.Type.(*ast.Ident)
+		if !ok || !slices.Contains(readValues, constantType.Name) {
 			return true
 		}
 		for _, value := range constant.Values {
 			text, err := strconv.Unquote(value.(*ast.BasicLit).Value)
 			must(err)
-			found = append(found, "core/v1 "+of.Name+" = "+text)
+			lines = append(lines, "core/v1 "+constantType.Name+" = "+text)
 		}
 		return true
 	})
-	return found
+	return lines
 }
 
-// templates returns the fields of Kubernetes' built-in kinds that hold the spec of a Pod.
+// templates returns the fields of Kubernetes' built-in kinds that contain the spec of a Pod.
 func templates() []string {
-	var found []string
-	var walk func(kind string, of reflect.Type, path string, within []reflect.Type)
-	walk = func(kind string, of reflect.Type, path string, within []reflect.Type) {
-		for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, of.Kind()) {
-			of = of.Elem()
+	var lines []string
+	var walk func(kind string, fieldType reflect.Type, path string, parents []reflect.Type)
+	walk = func(kind string, fieldType reflect.Type, path string, parents []reflect.Type) {
+		for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, fieldType.Kind()) {
+			fieldType = fieldType.Elem()
 		}
-		if of == reflect.TypeFor[corev1.PodSpec]() {
-			found = append(found, "template "+kind+" "+path)
+		if fieldType == reflect.TypeFor[corev1.PodSpec]() {
+			lines = append(lines, "template "+kind+" "+path)
 			return
 		}
-		if of.Kind() != reflect.Struct || slices.Contains(within, of) {
+		if fieldType.Kind() != reflect.Struct || slices.Contains(parents, fieldType) {
 			return
 		}
-		for i := range of.NumField() {
-			field := of.Field(i)
+		for i := range fieldType.NumField() {
+			field := fieldType.Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			walk(kind, field.Type, path+"."+name, append(within, of))
+			walk(kind, field.Type, path+"."+name, append(parents, fieldType))
 		}
 	}
-	for kind, of := range scheme.Scheme.AllKnownTypes() {
+	for kind, kindType := range scheme.Scheme.AllKnownTypes() {
 		if kind.Version != "__internal" && !strings.HasSuffix(kind.Kind, "List") {
-			walk(kind.GroupVersion().String()+" "+kind.Kind, of, "", nil)
+			walk(kind.GroupVersion().String()+" "+kind.Kind, kindType, "", nil)
 		}
 	}
-	return found
+	return lines
 }

@@ -9,14 +9,15 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Fitted is the spec of a Pod and labels of a node, with whether the scheduler and the DaemonSet controller would choose the
-// node.
+// A Fitted is the spec of a Pod and the labels of a node, with whether the node selector and the required node affinity allow the node.
+// The scheduler and the DaemonSet controller use the same function.
 type Fitted struct {
 	Spec   json.RawMessage   `json:"spec"`
 	Labels map[string]string `json:"labels"`
 	Fits   bool              `json:"fits"`
 }
 
+// fitted returns a case with the answer of component-helpers.
 func fitted(spec v1.PodSpec, labels map[string]string) Fitted {
 	text, err := json.Marshal(spec)
 	must(err)
@@ -27,14 +28,14 @@ func fitted(spec v1.PodSpec, labels map[string]string) Fitted {
 	return Fitted{Spec: text, Labels: labels, Fits: fits && err == nil}
 }
 
-// fits returns Pods that the API server accepts, with labels of nodes.
+// fits returns random specs that the API server accepts, with labels of nodes.
 func fits(r *rand.Rand, random int) []Fitted {
 	keys := []string{"kubernetes.io/arch", "beta.kubernetes.io/arch", "zone", "cores", "gpu"}
 	values := []string{"amd64", "arm64", "a", "", "8", "16"}
-	some := func(most int) []string {
+	someValues := func(maximum int) []string {
 		var list []string
-		for range 1 + r.IntN(most) {
-			list = append(list, one(r, values...))
+		for range 1 + r.IntN(maximum) {
+			list = append(list, pick(r, values...))
 		}
 		return list
 	}
@@ -43,26 +44,26 @@ func fits(r *rand.Rand, random int) []Fitted {
 		labels := map[string]string{}
 		for _, key := range keys {
 			if chance(r, 60) {
-				labels[key] = one(r, values...)
+				labels[key] = pick(r, values...)
 			}
 		}
 		var spec v1.PodSpec
 		if chance(r, 40) {
-			spec.NodeSelector = map[string]string{one(r, keys...): one(r, values...)}
+			spec.NodeSelector = map[string]string{pick(r, keys...): pick(r, values...)}
 		}
 		if chance(r, 85) {
 			var terms []v1.NodeSelectorTerm
 			for range r.IntN(4) {
 				var term v1.NodeSelectorTerm
 				for range r.IntN(3) {
-					requirement := v1.NodeSelectorRequirement{Key: one(r, keys...)}
-					requirement.Operator = one(r, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
+					requirement := v1.NodeSelectorRequirement{Key: pick(r, keys...)}
+					requirement.Operator = pick(r, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
 						v1.NodeSelectorOpDoesNotExist, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt)
 					switch requirement.Operator {
 					case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
-						requirement.Values = some(3)
+						requirement.Values = someValues(3)
 					case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
-						requirement.Values = []string{one(r, "7", "8", "0", "9223372036854775807")}
+						requirement.Values = []string{pick(r, "7", "8", "0", "9223372036854775807")}
 					}
 					term.MatchExpressions = append(term.MatchExpressions, requirement)
 				}

@@ -13,78 +13,81 @@ import (
 	"sync"
 )
 
-// A Head is the answer of a server on the wire, with status and headers as Go's client reads them.
+// A Head is a raw HTTP response, with the status, headers and body that Go's client reads from it.
 type Head struct {
-	// In base64, as it may not be UTF-8.
+	// Answer is the raw response, in base64 as it may not be UTF-8.
 	Answer string `json:"answer"`
-	// Absent if the client refuses the answer.
+	// Absent if the client refuses the response.
 	Status int `json:"status,omitempty"`
-	// Names in lower case with values, for the headers that matter to a client of registries.
+	// Headers that matter to a client of registries, as "name: value" with the name in lower case.
 	Headers []string `json:"headers,omitempty"`
-	Body    string   `json:"body,omitempty"`
+	// Body in base64.
+	Body string `json:"body,omitempty"`
 }
 
-var headers = []string{
+// readHeaders are the headers that matter to a client of registries.
+var readHeaders = []string{
 	"Content-Type", "Docker-Content-Digest", "Location", "Ratelimit-Limit", "Ratelimit-Remaining", "Retry-After", "Www-Authenticate",
 }
 
-// answer is a connection that sends an answer after the request, and then ends.
-type answer struct {
+// responder is a connection that sends a response after the request, and then ends.
+type responder struct {
 	net.Conn
-	bytes  *bytes.Reader
-	asked  chan struct{}
-	closed chan struct{}
-	once   *sync.Once
+	response  *bytes.Reader
+	requested chan struct{} // closed at the first write
+	closed    chan struct{}
+	once      *sync.Once
 }
 
-func (a answer) Read(into []byte) (int, error) {
+func (c responder) Read(into []byte) (int, error) {
 	select {
-	case <-a.asked:
-		return a.bytes.Read(into)
-	case <-a.closed:
+	case <-c.requested:
+		return c.response.Read(into)
+	case <-c.closed:
 		return 0, io.EOF
 	}
 }
 
-func (a answer) Write(request []byte) (int, error) {
+func (c responder) Write(request []byte) (int, error) {
 	select {
-	case <-a.asked:
+	case <-c.requested:
 	default:
-		close(a.asked)
+		close(c.requested)
 	}
 	return len(request), nil
 }
 
-func (a answer) Close() error {
-	a.once.Do(func() { close(a.closed) })
+func (c responder) Close() error {
+	c.once.Do(func() { close(c.closed) })
 	return nil
 }
 
+// head returns a case with the answer of Go's client.
 func head(wire string) Head {
-	made := Head{Answer: base64.StdEncoding.EncodeToString([]byte(wire))}
+	result := Head{Answer: base64.StdEncoding.EncodeToString([]byte(wire))}
 	dial := func(context.Context, string, string) (net.Conn, error) {
-		read := bytes.NewReader([]byte(wire))
-		return answer{bytes: read, asked: make(chan struct{}), closed: make(chan struct{}), once: &sync.Once{}}, nil
+		response := bytes.NewReader([]byte(wire))
+		return responder{response: response, requested: make(chan struct{}), closed: make(chan struct{}), once: &sync.Once{}}, nil
 	}
-	// Like containerd, which requests no encoding that the client would decode.
+	// containerd disables compression as well. So the client decodes no body.
 	transport := &http.Transport{DialContext: dial, DisableCompression: true, DisableKeepAlives: true}
 	request, err := http.NewRequest("GET", "http://a.b/v2/", nil)
 	must(err)
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return made
+		return result
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return made
+		return result
 	}
-	made.Status, made.Body = response.StatusCode, base64.StdEncoding.EncodeToString(body)
-	for _, name := range headers {
+	result.Status, result.Body = response.StatusCode, base64.StdEncoding.EncodeToString(body)
+	for _, name := range readHeaders {
 		for _, value := range response.Header[name] {
-			made.Headers = append(made.Headers, strings.ToLower(name)+": "+value)
+			result.Headers = append(result.Headers, strings.ToLower(name)+": "+value)
 		}
 	}
-	return made
+	return result
 }
 
 func heads(r *rand.Rand, random int) []Head {
@@ -133,43 +136,44 @@ func heads(r *rand.Rand, random int) []Head {
 		cases = append(cases, head("HTTP/1.1 200 OK\r\n"+lines+"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), head("HTTP/1.0 200 OK\r\n"+lines+"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"))
 	}
 	for range random {
-		cases = append(cases, head(randomAnswer(r)))
+		cases = append(cases, head(randomResponse(r)))
 	}
 	return cases
 }
 
-func randomAnswer(r *rand.Rand) string {
-	end := func() string { return one(r, "\r\n", "\r\n", "\r\n", "\r\n", "\n") }
-	blank := func() string { return one(r, "", "", " ", " ", "  ", "\t") }
-	status := one(r, 200, 200, 200, 201, 307, 401, 403, 404, 429, 500, 503)
-	wire := fmt.Sprintf("HTTP/1.%d %d%s%s", one(r, 1, 1, 1, 0), status, one(r, " OK", " ", "", " N\xf6", " a b"), end())
+// randomResponse returns a raw response with usual and unusual spelling.
+func randomResponse(r *rand.Rand) string {
+	end := func() string { return pick(r, "\r\n", "\r\n", "\r\n", "\r\n", "\n") }
+	blank := func() string { return pick(r, "", "", " ", " ", "  ", "\t") }
+	status := pick(r, 200, 200, 200, 201, 307, 401, 403, 404, 429, 500, 503)
+	wire := fmt.Sprintf("HTTP/1.%d %d%s%s", pick(r, 1, 1, 1, 0), status, pick(r, " OK", " ", "", " N\xf6", " a b"), end())
 	if chance(r, 10) {
 		wire = "HTTP/1.1 103 x\r\nContent-Type: x/y\r\n\r\n" + wire
 	}
 	name := func() string {
-		own := one(r, append(headers, "X-More", "Server", "Vary")...)
-		return one(r, own, own, strings.ToLower(own), strings.ToUpper(own))
+		usual := pick(r, append(readHeaders, "X-More", "Server", "Vary")...)
+		return pick(r, usual, usual, strings.ToLower(usual), strings.ToUpper(usual))
 	}
 	for range r.IntN(6) {
-		value := one(r, "", "a/b", "a/b; charset=utf-8", "sha256:0", "\"x\"", "7", "\xe4", "Bearer realm=\"https://a.b/t\",service=\"s\"", "a , b", "/other")
+		value := pick(r, "", "a/b", "a/b; charset=utf-8", "sha256:0", "\"x\"", "7", "\xe4", "Bearer realm=\"https://a.b/t\",service=\"s\"", "a , b", "/other")
 		if chance(r, 15) {
-			value += end() + one(r, " ", "\t", "  ") + one(r, "c", "", "d: e", "\"f\"")
+			value += end() + pick(r, " ", "\t", "  ") + pick(r, "c", "", "d: e", "\"f\"")
 		}
 		wire += name() + ":" + blank() + value + blank() + end()
 	}
 	if chance(r, 5) {
-		wire += one(r, "X y: z", "X: \x02", "X", "X-\xe4: y") + end()
+		wire += pick(r, "X y: z", "X: \x02", "X", "X-\xe4: y") + end()
 	}
-	body := one(r, "", "{}", "{\"token\":\"t\"}")
+	body := pick(r, "", "{}", "{\"token\":\"t\"}")
 	switch r.IntN(4) {
 	case 0:
 		return wire + end() + body
 	case 1:
-		wire += one(r, "Transfer-Encoding", "transfer-encoding") + ":" + blank() + one(r, "chunked", "Chunked") + blank() + end() + end()
+		wire += pick(r, "Transfer-Encoding", "transfer-encoding") + ":" + blank() + pick(r, "chunked", "Chunked") + blank() + end() + end()
 		if body != "" {
-			wire += fmt.Sprintf("%x%s\r\n%s\r\n", len(body), one(r, "", ";a", ";a=b", " "), body)
+			wire += fmt.Sprintf("%x%s\r\n%s\r\n", len(body), pick(r, "", ";a", ";a=b", " "), body)
 		}
-		return wire + "0\r\n" + one(r, "", "X-Trailer: y\r\n") + "\r\n"
+		return wire + "0\r\n" + pick(r, "", "X-Trailer: y\r\n") + "\r\n"
 	default:
 		return wire + fmt.Sprintf("Content-Length:%s%d", blank(), len(body)) + end() + end() + body
 	}

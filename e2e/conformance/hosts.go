@@ -21,48 +21,49 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 )
 
-// Hosts is the hosts.toml of a registry, with the URLs at which containerd looks for the image team/app.
+// A Hosts is the hosts.toml of a registry, with the URLs at which containerd looks for the image team/app.
 type Hosts struct {
 	Host string `json:"host"`
 	TOML string `json:"toml"`
-	// URLs for the tag v1 in order, each with the headers of the file whose names begin with x-.
+	// URLs for the tag v1 in order, each followed by the headers of the request that begin with x-.
 	Tag []string `json:"tag"`
-	// URLs for a digest, which is written as v1. Absent if they are the same.
+	// URLs for a digest, with v1 in place of the digest. Absent if they are the same as for the tag.
 	Digest []string `json:"digest,omitempty"`
 }
 
-// A recorder is a network without TLS, where no registry has the image.
-type recorder struct{ asked []string }
+// urlRecorder records the URLs of requests, each followed by its headers that begin with x-. Servers have no TLS and not the image.
+type urlRecorder struct{ urls []string }
 
-func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
-	var sent []string
+func (r *urlRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	var headers []string
 	for name, values := range request.Header {
 		if name = strings.ToLower(name); strings.HasPrefix(name, "x-") && len(values) > 0 {
-			sent = append(sent, " "+name+"="+strings.Join(values, ","))
+			headers = append(headers, " "+name+"="+strings.Join(values, ","))
 		}
 	}
-	slices.Sort(sent)
-	r.asked = append(r.asked, request.URL.String()+strings.Join(sent, ""))
+	slices.Sort(headers)
+	r.urls = append(r.urls, request.URL.String()+strings.Join(headers, ""))
 	if request.URL.Scheme == "https" {
 		return nil, tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake", RecordHeader: [5]byte([]byte("HTTP/"))}
 	}
 	return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: request}, nil
 }
 
-func asks(directory, image string) []string {
-	recorder := &recorder{asked: []string{}}
+// requestedURLs returns the URLs of containerd's requests for an image with the hosts.toml in this directory.
+func requestedURLs(directory, image string) []string {
+	recorder := &urlRecorder{urls: []string{}}
 	ctx := context.Background()
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, config.HostOptions{
 		HostDir:      func(string) (string, error) { return directory, nil },
 		UpdateClient: func(client *http.Client) error { client.Transport = recorder; return nil },
 	})})
-	// Every host answers 404, so that all hosts get a request.
+	// Every host answers with 404, so that the next one gets a request.
 	_, _, _ = resolver.Resolve(ctx, image)
-	asked := slices.DeleteFunc(recorder.asked, func(url string) bool { return strings.Contains(url, "/blobs/") })
-	for place := range asked {
-		asked[place] = strings.Replace(asked[place], sha256, "v1", 1)
+	urls := slices.DeleteFunc(recorder.urls, func(url string) bool { return strings.Contains(url, "/blobs/") })
+	for i := range urls {
+		urls[i] = strings.Replace(urls[i], sha256, "v1", 1)
 	}
-	return asked
+	return urls
 }
 
 func hosts(r *rand.Rand, random int) []Hosts {
@@ -73,8 +74,8 @@ func hosts(r *rand.Rand, random int) []Hosts {
 	host := func(host, text string) Hosts {
 		must(os.WriteFile(filepath.Join(directory, "hosts.toml"), []byte(text), 0o600))
 		image := host + "/team/app"
-		result := Hosts{Host: host, TOML: text, Tag: asks(directory, image+":v1")}
-		result.Digest = asks(directory, image+"@"+sha256)
+		result := Hosts{Host: host, TOML: text, Tag: requestedURLs(directory, image+":v1")}
+		result.Digest = requestedURLs(directory, image+"@"+sha256)
 		if slices.Equal(result.Digest, result.Tag) {
 			result.Digest = nil
 		}
@@ -111,35 +112,42 @@ func hosts(r *rand.Rand, random int) []Hosts {
 		host("a.b", "server = ''\n"), host("a.b", "server = ''\nskip_verify = true\nheader = {x-a = '1'}\ncapabilities = ['push']\n"),
 	)
 	for range random {
-		var text strings.Builder
-		section := func() {
-			for _, line := range []string{
-				"capabilities = " + one(r, "['pull']", "['resolve']", "['pull', 'resolve']", "['push', 'pull', 'resolve']"),
-				"override_path = " + one(r, "true", "false"), "skip_verify = " + one(r, "true", "false"), "ca = 'ca.pem'",
-				"header = {x-" + one(r, "a", "b") + " = " + one(r, "'1'", "['1', '2']", "[]", "''") + "}",
-			} {
-				if chance(r, 25) {
-					text.WriteString(line + "\n")
-				}
-			}
-		}
-		if chance(r, 60) {
-			fmt.Fprintf(&text, "server = '%s'\n", someServer(r))
-		}
-		section()
-		seen := map[string]bool{}
-		for range r.IntN(4) {
-			if server := someServer(r); !seen[server] {
-				seen[server] = true
-				fmt.Fprintf(&text, "[host.'%s']\n", server)
-				section()
-			}
-		}
-		cases = append(cases, host(one(r, "docker.io", "a.b", "a.b:5000"), text.String()))
+		text := randomHostsTOML(r)
+		cases = append(cases, host(pick(r, "docker.io", "a.b", "a.b:5000"), text))
 	}
 	return cases
 }
 
+// randomHostsTOML returns a hosts.toml with up to three hosts.
+func randomHostsTOML(r *rand.Rand) string {
+	var text strings.Builder
+	writeSettings := func() {
+		for _, line := range []string{
+			"capabilities = " + pick(r, "['pull']", "['resolve']", "['pull', 'resolve']", "['push', 'pull', 'resolve']"),
+			"override_path = " + pick(r, "true", "false"), "skip_verify = " + pick(r, "true", "false"), "ca = 'ca.pem'",
+			"header = {x-" + pick(r, "a", "b") + " = " + pick(r, "'1'", "['1', '2']", "[]", "''") + "}",
+		} {
+			if chance(r, 25) {
+				text.WriteString(line + "\n")
+			}
+		}
+	}
+	if chance(r, 60) {
+		fmt.Fprintf(&text, "server = '%s'\n", randomServer(r))
+	}
+	writeSettings()
+	seen := map[string]bool{}
+	for range r.IntN(4) {
+		if server := randomServer(r); !seen[server] {
+			seen[server] = true
+			fmt.Fprintf(&text, "[host.'%s']\n", server)
+			writeSettings()
+		}
+	}
+	return text.String()
+}
+
+// servers are URLs of servers as users write them, and URLs that parsers read differently.
 var servers = []string{
 	"https://c.d", "https://c.d/", "http://c.d", "http://c.d:80", "http://c.d:5000", "https://c.d/v2", "https://c.d/v2/", "https://c.d/p", "https://c.d/p/",
 	"https://c.d/v2/p", "http://c.d/p/v2", "c.d:5000/p", "c.d", "c.d/", "C.D", "https://c.d//p", "https://c.d/p//q", "https://c.d/p/../q",
@@ -150,15 +158,15 @@ var servers = []string{
 	"https://", "https://c_d/p", "localhost:5000", "http://localhost:5000", "https://c.d/v2//",
 }
 
-func someServer(r *rand.Rand) string {
-	server := one(r, "https://", "https://", "http://", "") + one(r, "c.d", "e.f:5000", "g.h:80", "i.j:443")
+func randomServer(r *rand.Rand) string {
+	server := pick(r, "https://", "https://", "http://", "") + pick(r, "c.d", "e.f:5000", "g.h:80", "i.j:443")
 	for range r.IntN(3) {
-		server += "/" + one(r, "p", "q", "v2", "", "..", "%2F", "x.y", "%41", "")
+		server += "/" + pick(r, "p", "q", "v2", "", "..", "%2F", "x.y", "%41", "")
 	}
 	return server
 }
 
-// authority returns a certificate authority that has signed nothing.
+// authority returns the certificate of an authority in PEM.
 func authority() []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 	must(err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
@@ -16,30 +17,31 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// An Index is an image for several platforms, with the nodes that pull an image of their own architecture from it.
+// An Index is the index of an image, or a single image, with the platforms of the nodes that run it in their own architecture.
 type Index struct {
 	Entries []Entry `json:"entries"`
-	// Whether this is a single image without an index.
+	// Whether the only entry is an image without an index.
 	Single bool `json:"single,omitempty"`
-	// Media types by the registry and by the document itself, if they are not the usual ones.
-	Types *Types   `json:"types,omitempty"`
-	Runs  []string `json:"runs"`
+	// Media types, if they are not the usual ones.
+	Types *Types `json:"types,omitempty"`
+	// Platforms of nodes.
+	Runs []string `json:"runs"`
 }
 
 // An Entry is a single image, or a nested index if it has entries.
 type Entry struct {
-	// Members of its descriptor beside digest, size and the usual media type.
+	// Members of its descriptor, apart from the digest, the size and the usual media type.
 	Descriptor map[string]any `json:"descriptor,omitempty"`
-	// Platform in the image's config, if the descriptor has none.
+	// Platform in the image's config. If absent, the config has the platform of the descriptor.
 	Config *Platform `json:"config,omitempty"`
-	// Media type of its config, if that is not an image's.
+	// Media type of its config, if it is not the config of an image.
 	ConfigType string `json:"configType,omitempty"`
 	// Artifact type in its manifest.
 	ArtifactType string  `json:"artifactType,omitempty"`
 	Entries      []Entry `json:"entries,omitzero"`
 }
 
-// A Platform has the members of a platform in documents.
+// A Platform is a platform in a descriptor or a config.
 type Platform struct {
 	OS           string   `json:"os"`
 	Architecture string   `json:"architecture"`
@@ -48,13 +50,13 @@ type Platform struct {
 	OSFeatures   []string `json:"os.features,omitempty"`
 }
 
-// nodes are the platforms of nodes that tolerarch supports, as containerd names them there.
-var nodes = []string{
+// nodePlatforms are the platforms of nodes that tolerarch supports, by containerd's names.
+var nodePlatforms = []string{
 	"linux/amd64", "linux/arm64/v8", "linux/arm/v5", "linux/arm/v6", "linux/arm/v7", "linux/386", "linux/loong64", "linux/mips64le",
 	"linux/ppc64le", "linux/riscv64", "linux/s390x", "linux/mips64",
 }
 
-// A store holds content by its digest.
+// A store contains documents by their digests.
 type store map[digest.Digest][]byte
 
 type blob struct{ *bytes.Reader }
@@ -62,21 +64,28 @@ type blob struct{ *bytes.Reader }
 func (blob) Close() error { return nil }
 
 func (s store) ReaderAt(_ context.Context, descriptor ocispec.Descriptor) (content.ReaderAt, error) {
-	found, ok := s[descriptor.Digest]
+	text, ok := s[descriptor.Digest]
 	if !ok {
 		return nil, errdefs.ErrNotFound
 	}
-	return blob{bytes.NewReader(found)}, nil
+	return blob{bytes.NewReader(text)}, nil
 }
 
+// put adds a document as JSON.
 func (s store) put(mediaType string, document any) ocispec.Descriptor {
 	text, err := json.Marshal(document)
 	must(err)
+	return s.putText(mediaType, text)
+}
+
+// putText adds a document.
+func (s store) putText(mediaType string, text []byte) ocispec.Descriptor {
 	hash := digest.FromBytes(text)
 	s[hash] = text
 	return ocispec.Descriptor{MediaType: mediaType, Digest: hash, Size: int64(len(text))}
 }
 
+// image adds the documents of an entry.
 func (s store) image(entry Entry) ocispec.Descriptor {
 	if entry.Entries != nil {
 		return s.index(entry.Entries)
@@ -95,27 +104,26 @@ func (s store) image(entry Entry) ocispec.Descriptor {
 	return s.put(ocispec.MediaTypeImageManifest, manifest)
 }
 
+// index adds an index with these entries.
 func (s store) index(entries []Entry) ocispec.Descriptor {
 	manifests := []any{}
 	for _, entry := range entries {
 		descriptor := s.image(entry)
-		whole := map[string]any{"mediaType": descriptor.MediaType, "digest": descriptor.Digest, "size": descriptor.Size}
-		for key, value := range entry.Descriptor {
-			whole[key] = value
-		}
-		manifests = append(manifests, whole)
+		members := map[string]any{"mediaType": descriptor.MediaType, "digest": descriptor.Digest, "size": descriptor.Size}
+		maps.Copy(members, entry.Descriptor)
+		manifests = append(manifests, members)
 	}
 	return s.put(ocispec.MediaTypeImageIndex, map[string]any{
 		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": manifests,
 	})
 }
 
-// runs returns whether a node gets an image of its own architecture. amd64 nodes also accept 386, and arm64 nodes arm, which
-// do not count here.
+// runs returns whether a node runs the image in its own architecture. containerd on amd64 also accepts 386, and on arm64 also arm, but
+// these do not count here.
 func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	ctx, matcher := context.Background(), platforms.Only(node)
-	fetched := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(s), matcher), matcher, 1)
-	if images.Dispatch(ctx, fetched, nil, image) != nil {
+	pulled := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(s), matcher), matcher, 1)
+	if images.Dispatch(ctx, pulled, nil, image) != nil {
 		return false
 	}
 	manifest, err := images.Manifest(ctx, s, image, matcher)
@@ -130,25 +138,26 @@ func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	if err != nil {
 		return false
 	}
-	own := platforms.Normalize(platform)
-	return own.OS == node.OS && own.Architecture == node.Architecture
+	platform = platforms.Normalize(platform)
+	return platform.OS == node.OS && platform.Architecture == node.Architecture
 }
 
+// index returns a case for an index with these entries.
 func index(entries ...Entry) Index {
-	all := Index{Entries: append([]Entry{}, entries...)}
+	result := Index{Entries: append([]Entry{}, entries...)}
 	content := store{}
-	all.Runs = content.nodes(content.index(entries))
-	return all
+	result.Runs = content.nodes(content.index(entries))
+	return result
 }
 
-// single returns an image without an index.
+// single returns a case for an image without an index.
 func single(entry Entry) Index {
 	content := store{}
 	return Index{Entries: []Entry{entry}, Single: true, Runs: content.nodes(content.image(entry))}
 }
 
-// typed returns the same document with these media types.
-func (i Index) typed(types Types) Index {
+// withTypes returns the case with other media types of its document.
+func (i Index) withTypes(types Types) Index {
 	content := store{}
 	descriptor := content.index(i.Entries)
 	if i.Single {
@@ -161,17 +170,18 @@ func (i Index) typed(types Types) Index {
 	return Index{Entries: i.Entries, Single: i.Single, Types: &types, Runs: content.nodes(descriptor)}
 }
 
+// nodes returns the platforms of the nodes that run the image.
 func (s store) nodes(image ocispec.Descriptor) []string {
-	runs := []string{}
-	for _, name := range nodes {
+	names := []string{}
+	for _, name := range nodePlatforms {
 		if s.runs(image, platforms.MustParse(name)) {
-			runs = append(runs, name)
+			names = append(names, name)
 		}
 	}
-	return runs
+	return names
 }
 
-// image returns an entry for this platform.
+// image returns an entry with this platform in its descriptor.
 func image(platform Platform) Entry {
 	return Entry{Descriptor: map[string]any{"platform": platform}}
 }
@@ -180,7 +190,7 @@ func linux(architecture, variant string) Platform {
 	return Platform{OS: "linux", Architecture: architecture, Variant: variant}
 }
 
-// bare returns the entry without a platform in its descriptor.
+// bare returns the entry without its descriptor's members. The platform of an image is then in its config.
 func (e Entry) bare() Entry {
 	if platform, ok := e.Descriptor["platform"].(Platform); ok && e.Entries == nil {
 		return Entry{Config: &platform, ConfigType: e.ConfigType, ArtifactType: e.ArtifactType}
@@ -188,7 +198,7 @@ func (e Entry) bare() Entry {
 	return Entry{Entries: e.Entries}
 }
 
-// with returns the entry with one member of its descriptor changed.
+// with returns the entry with a member of its descriptor added or replaced.
 func (e Entry) with(key string, value any) Entry {
 	descriptor := maps.Clone(e.Descriptor)
 	if descriptor == nil {
@@ -199,15 +209,17 @@ func (e Entry) with(key string, value any) Entry {
 	return e
 }
 
-// says returns the same image with another platform in its descriptor.
-func (e Entry) says(platform any) Entry {
+// withPlatform returns the image with another platform in its descriptor than in its config.
+func (e Entry) withPlatform(platform any) Entry {
 	return e.bare().with("platform", platform)
 }
 
+// nested returns an index as an entry.
 func nested(entries ...Entry) Entry {
 	return Entry{Entries: append([]Entry{}, entries...)}
 }
 
+// attestation returns BuildKit's attestation.
 func attestation() Entry {
 	return image(Platform{OS: "unknown", Architecture: "unknown"}).with("annotations", map[string]string{
 		"vnd.docker.reference.type": "attestation-manifest",
@@ -216,9 +228,9 @@ func attestation() Entry {
 
 func indexes(r *rand.Rand, random int) []Index {
 	amd64, arm64 := image(linux("amd64", "")), image(linux("arm64", ""))
-	features := func(of Platform, features ...string) Entry {
-		of.OSFeatures = features
-		return image(of)
+	features := func(platform Platform, features ...string) Entry {
+		platform.OSFeatures = features
+		return image(platform)
 	}
 	cases := []Index{
 		index(amd64, arm64), index(arm64, amd64), index(amd64), index(), index(amd64, attestation(), arm64, attestation()),
@@ -257,8 +269,8 @@ func indexes(r *rand.Rand, random int) []Index {
 		index(amd64.with("mediaType", ""), arm64), index(amd64.with("mediaType", "application/vnd.docker.distribution.manifest.v2+json"), arm64),
 		index(amd64.with("annotations", map[string]string{"vnd.docker.reference.type": "attestation-manifest"}), amd64, arm64),
 		index(amd64.with("annotations", map[string]string{"vnd.docker.reference.type": "other"}), arm64),
-		index(amd64.says(nil), arm64), index(arm64.says(map[string]any{}), amd64), index(amd64.says(map[string]any{"os": "linux"})),
-		index(amd64.says(map[string]any{"architecture": "amd64"}), arm64),
+		index(amd64.withPlatform(nil), arm64), index(arm64.withPlatform(map[string]any{}), amd64), index(amd64.withPlatform(map[string]any{"os": "linux"})),
+		index(amd64.withPlatform(map[string]any{"architecture": "amd64"}), arm64),
 		index(image(Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.20348.1"}), amd64, arm64), index(image(Platform{OS: "windows", Architecture: "amd64"})),
 		index(image(Platform{OS: "darwin", Architecture: "arm64"}), amd64), index(image(Platform{OS: "wasip1", Architecture: "wasm"}), amd64, arm64),
 		index(image(Platform{OS: "unknown", Architecture: "amd64"}), amd64), index(image(linux("unknown", "")), arm64),
@@ -266,50 +278,50 @@ func indexes(r *rand.Rand, random int) []Index {
 		index(image(linux("mips64le", "")), image(linux("mips64", "")), image(linux("loong64", "")), image(linux("riscv64", "rva23u64"))),
 		index(image(linux("s390x", "z13")), image(linux("ppc64le", "power9"))), index(image(linux("loongarch64", "")), image(linux("mipsel", ""))),
 	}
-	cases = append(append(cases, written()...), typed()...)
+	cases = slices.Concat(cases, indexesOfTools(), indexesOfAllTypes())
 	for range random {
-		cases = append(cases, index(someEntries(r, 0)...))
+		cases = append(cases, index(randomEntries(r, 0)...))
 	}
 	return cases
 }
 
-func someEntries(r *rand.Rand, depth int) []Entry {
+func randomEntries(r *rand.Rand, depth int) []Entry {
 	entries := []Entry{}
 	for range 1 + r.IntN(4) {
-		entries = append(entries, someEntry(r, depth))
+		entries = append(entries, randomEntry(r, depth))
 	}
 	return entries
 }
 
-func someEntry(r *rand.Rand, depth int) Entry {
+func randomEntry(r *rand.Rand, depth int) Entry {
 	platform := linux("amd64", "")
 	switch {
 	case chance(r, 40):
-		platform = linux("arm64", one(r, "", "", "v8", "8", "v8.0", "v8.1", "v9"))
+		platform = linux("arm64", pick(r, "", "", "v8", "8", "v8.0", "v8.1", "v9"))
 	case chance(r, 30):
-		platform = linux(one(r, "x86_64", "aarch64", "386", "i386", "s390x", "AMD64"), "")
+		platform = linux(pick(r, "x86_64", "aarch64", "386", "i386", "s390x", "AMD64"), "")
 	case chance(r, 30):
-		platform = linux("arm", one(r, "", "v5", "v6", "v7", "v8", "7"))
+		platform = linux("arm", pick(r, "", "v5", "v6", "v7", "v8", "7"))
 	case chance(r, 30):
-		platform.Variant = one(r, "v1", "v2", "v3")
+		platform.Variant = pick(r, "v1", "v2", "v3")
 	case chance(r, 20):
-		platform.OS = one(r, "windows", "Linux", "", "freebsd")
+		platform.OS = pick(r, "windows", "Linux", "", "freebsd")
 	}
 	if chance(r, 7) {
-		platform.OSFeatures = []string{one(r, "erofs", "sse4", "")}
+		platform.OSFeatures = []string{pick(r, "erofs", "sse4", "")}
 	}
 	if chance(r, 10) {
 		return attestation()
 	}
 	entry := image(platform)
 	if depth < 2 && chance(r, 20) {
-		entry = nested(someEntries(r, depth+1)...).with("platform", platform)
+		entry = nested(randomEntries(r, depth+1)...).with("platform", platform)
 	}
 	switch {
 	case chance(r, 30):
 		entry = entry.bare()
 	case chance(r, 15):
-		entry = entry.with("artifactType", one(r, artifact, ocispec.MediaTypeImageConfig, images.MediaTypeDockerSchema2Config))
+		entry = entry.with("artifactType", pick(r, artifact, ocispec.MediaTypeImageConfig, images.MediaTypeDockerSchema2Config))
 	case chance(r, 7):
 		entry = entry.artifact(artifact)
 	case chance(r, 5):

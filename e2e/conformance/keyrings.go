@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,25 +12,28 @@ import (
 	"k8s.io/kubernetes/pkg/credentialprovider"
 )
 
-// A Pattern is an entry of matchImages and an image's name without tag and digest, with whether kubelet calls the plugin.
+// A Pattern is an entry of matchImages and the name of an image without tag and digest, with whether kubelet calls the plugin for it.
 type Pattern struct {
 	Pattern string `json:"pattern"`
 	Image   string `json:"image"`
 	Matches bool   `json:"matches,omitempty"`
 }
 
+// pattern returns a case with the answer of kubelet.
 func pattern(text, image string) Pattern {
 	matches, err := credentialprovider.URLsMatchStr(text, image)
 	return Pattern{Pattern: text, Image: image, Matches: matches && err == nil}
 }
 
-var names = []string{
+// imageNames are names of images without tag and digest.
+var imageNames = []string{
 	"docker.io/library/nginx", "docker.io/team/app", "quay.io/team/app", "quay.io/teamwork/app", "quay.io:443/team/app",
 	"123.dkr.ecr.eu-west-1.amazonaws.com/team/app", "a.b.registry.example.com/x", "registry.example.com:5000/team/app/more",
 	"localhost:5000/app", "[::1]:5000/app", "mixed.case.com/app", "Mixed.Case.com/app", "10.0.0.1:5000/v1/app", "a.b/v2/app",
 }
 
-var keys = []string{
+// registryKeys are keys of credentials and patterns as users write them, and some that parsers read differently.
+var registryKeys = []string{
 	"docker.io", "docker.io/library", "index.docker.io", "index.docker.io/v1/", "https://index.docker.io/v1/", "https://index.docker.io/v1",
 	"https://index.docker.io/v2/", "registry-1.docker.io", "quay.io", "quay.io/", "quay.io/team", "quay.io/team/", "quay.io/team/app",
 	"quay.io/v1/team", "https://quay.io", "http://quay.io/v2/team", "HTTPS://quay.io", "Quay.io", "quay.io:443", "https://quay.io:443/team",
@@ -46,9 +50,9 @@ var keys = []string{
 
 func patterns(r *rand.Rand, random int) []Pattern {
 	var cases []Pattern
-	// Credential helpers and mirrors are looked up by the host alone.
-	images := append([]string{"quay.io", "docker.io", "registry.example.com:5000"}, names...)
-	for number, key := range keys {
+	// For credential helpers and mirrors, the name is only a host.
+	images := append([]string{"quay.io", "docker.io", "registry.example.com:5000"}, imageNames...)
+	for number, key := range registryKeys {
 		cases = append(cases, pattern(key, images[number%len(images)]))
 		if host, _, _ := strings.Cut(key, "/"); !strings.Contains(key, "://") {
 			for _, image := range images {
@@ -61,27 +65,28 @@ func patterns(r *rand.Rand, random int) []Pattern {
 	parts := []string{"*", "?", "a", "b", "ab", "[ab]", "[^a]", "[a-c]", "[b-a]", "[]a]", "[a", "\\a", "\\", "a*", "*b", "a*b*", "**", "[a-]", "[\\]]", "A", ""}
 	words := []string{"a", "b", "ab", "abab", "c", "ba", "aab", "abb", "-a", "A"}
 	for range random {
-		text, image := one(r, parts...)+one(r, append([]string{""}, parts...)...), one(r, words...)
+		text, image := pick(r, parts...)+pick(r, append([]string{""}, parts...)...), pick(r, words...)
 		for range r.IntN(3) {
-			text, image = text+"."+one(r, parts...), image+"."+one(r, words...)
+			text, image = text+"."+pick(r, parts...), image+"."+pick(r, words...)
 		}
-		image += one(r, "", "", ":80", ":81")
-		text += one(r, "", "", ":80", ":", ":8*")
-		cases = append(cases, pattern(text+one(r, "", "", "/t", "/team", "/team/", "/*"), image+one(r, "/team/x", "/t/x", "/x")))
+		image += pick(r, "", "", ":80", ":81")
+		text += pick(r, "", "", ":80", ":", ":8*")
+		cases = append(cases, pattern(text+pick(r, "", "", "/t", "/team", "/team/", "/*"), image+pick(r, "/team/x", "/t/x", "/x")))
 	}
 	return cases
 }
 
-// A Keyring is the `.dockerconfigjson` of pull secrets and an image's name, with the credentials that kubelet tries.
+// A Keyring is the `.dockerconfigjson` of pull secrets and the name of an image, with the credentials that kubelet tries.
 type Keyring struct {
 	Configs []string `json:"configs"`
 	Image   string   `json:"image"`
-	// user:password in the order of the tries. Entries with neither are left out, as they have no effect.
+	// Credentials as user:password, in the order in which kubelet tries them. Those without both are left out, as they have no effect.
 	Found []string `json:"found,omitempty"`
-	// Whether kubelet refuses one of the secrets, and so all of them.
+	// Whether kubelet refuses one of the secrets, so that it uses none.
 	Refused bool `json:"refused,omitempty"`
 }
 
+// keyring returns a case with the answer of kubelet.
 func keyring(image string, configs ...string) Keyring {
 	result := Keyring{Configs: configs, Image: image}
 	var ring credentialprovider.BasicDockerKeyring
@@ -91,37 +96,40 @@ func keyring(image string, configs ...string) Keyring {
 			result.Refused = true
 			return result
 		}
-		// One by one, as a map has no order.
-		for _, key := range sorted(decoded.Auths) {
-			ring.Add(nil, credentialprovider.DockerConfig{key: decoded.Auths[key]})
-		}
+		addSorted(&ring, decoded.Auths)
 	}
-	found, _ := ring.Lookup(image)
-	for _, entry := range found {
-		if entry.Username != "" || entry.Password != "" {
-			result.Found = append(result.Found, entry.Username+":"+entry.Password)
-		}
-	}
+	result.Found = lookup(&ring, image)
 	return result
 }
 
-func sorted(auths credentialprovider.DockerConfig) []string {
-	var keys []string
-	for key := range auths {
-		keys = append(keys, key)
+// addSorted adds the entries one by one by their keys, because the order within a map is random.
+func addSorted(ring *credentialprovider.BasicDockerKeyring, auths credentialprovider.DockerConfig) {
+	for _, key := range slices.Sorted(maps.Keys(auths)) {
+		ring.Add(nil, credentialprovider.DockerConfig{key: auths[key]})
 	}
-	slices.Sort(keys)
-	return keys
 }
 
-func text(value string) string {
+// lookup returns the credentials for an image as user:password, in the order in which kubelet tries them.
+func lookup(ring *credentialprovider.BasicDockerKeyring, image string) []string {
+	var credentials []string
+	entries, _ := ring.Lookup(image)
+	for _, entry := range entries {
+		if entry.Username != "" || entry.Password != "" {
+			credentials = append(credentials, entry.Username+":"+entry.Password)
+		}
+	}
+	return credentials
+}
+
+// jsonString returns a text as a string of JSON.
+func jsonString(value string) string {
 	quoted, err := json.Marshal(value)
 	must(err)
 	return string(quoted)
 }
 
 func keyrings(r *rand.Rand, random int) []Keyring {
-	auth := func(plain string) string { return base64.StdEncoding.EncodeToString([]byte(plain)) }
+	auth := base64Of
 	raw := func(plain string) string { return base64.RawStdEncoding.EncodeToString([]byte(plain)) }
 	var cases []Keyring
 	for number, entry := range []string{
@@ -156,34 +164,42 @@ func keyrings(r *rand.Rand, random int) []Keyring {
 	} {
 		cases = append(cases, keyring("quay.io/team/app", config))
 	}
-	for _, key := range keys {
-		for _, image := range []string{"quay.io/team/app", "docker.io/library/nginx", one(r, names...)} {
-			if made := keyring(image, `{"auths":{`+text(key)+`:`+good+`}}`); len(made.Found) > 0 || image[0] == 'q' {
-				cases = append(cases, made)
+	for _, key := range registryKeys {
+		for _, image := range []string{"quay.io/team/app", "docker.io/library/nginx", pick(r, imageNames...)} {
+			result := keyring(image, `{"auths":{`+jsonString(key)+`:`+good+`}}`)
+			if len(result.Found) > 0 || image[0] == 'q' {
+				cases = append(cases, result)
 			}
 		}
 	}
 	for range random {
-		image := one(r, names...)
-		var configs []string
-		for range 1 + r.IntN(2) {
-			var entries []string
-			seen := map[string]bool{}
-			for number := range 1 + r.IntN(4) {
-				key := one(r, keys...)
-				if host, _, _ := strings.Cut(image, "/"); chance(r, 40) {
-					key = one(r, "", "https://") + host + one(r, "", "/", "/v1/", "/v2/", "/team", "/library/nginx", "/team/app")
-				}
-				if seen[key] {
-					continue
-				}
-				seen[key] = true
-				plain := fmt.Sprintf("u%d%d:p", len(configs), number)
-				entries = append(entries, text(key)+`:{"auth":"`+one(r, auth, raw)(plain)+`"}`)
-			}
-			configs = append(configs, `{"auths":{`+strings.Join(entries, ",")+`}}`)
-		}
-		cases = append(cases, keyring(image, configs...))
+		cases = append(cases, randomKeyring(r))
 	}
 	return cases
+}
+
+// randomKeyring returns a case with one or two pull secrets. Many of their keys belong to the image's registry.
+func randomKeyring(r *rand.Rand) Keyring {
+	image := pick(r, imageNames...)
+	host, _, _ := strings.Cut(image, "/")
+	encodings := []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding}
+	var configs []string
+	for range 1 + r.IntN(2) {
+		var entries []string
+		seen := map[string]bool{}
+		for number := range 1 + r.IntN(4) {
+			key := pick(r, registryKeys...)
+			if chance(r, 40) {
+				key = pick(r, "", "https://") + host + pick(r, "", "/", "/v1/", "/v2/", "/team", "/library/nginx", "/team/app")
+			}
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			plain := fmt.Sprintf("u%d%d:p", len(configs), number)
+			entries = append(entries, jsonString(key)+`:{"auth":"`+pick(r, encodings...).EncodeToString([]byte(plain))+`"}`)
+		}
+		configs = append(configs, `{"auths":{`+strings.Join(entries, ",")+`}}`)
+	}
+	return keyring(image, configs...)
 }

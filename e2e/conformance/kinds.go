@@ -14,7 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// A Served has the kinds that an API server serves, and the path that kubectl would request for each name of a kind.
+// A Served is what an API server serves, with the resource that kubectl finds by each of several names.
 type Served struct {
 	Groups []ServedGroup `json:"groups"`
 	Names  []NamedKind   `json:"names"`
@@ -27,6 +27,7 @@ type ServedGroup struct {
 	Versions  []ServedResources `json:"versions"`
 }
 
+// ServedResources are the resources of one version.
 type ServedResources struct {
 	Version   string           `json:"version"`
 	Resources []ServedResource `json:"resources"`
@@ -40,7 +41,7 @@ type ServedResource struct {
 	ShortNames []string `json:"shortNames,omitempty"`
 }
 
-// A NamedKind is a name with the resource it stands for, such as "v1alpha1/gadgets.example.com", or nothing.
+// A NamedKind is a name with the resource that kubectl finds by it, such as "v1alpha1/gadgets.example.com", or none.
 type NamedKind struct {
 	Name string `json:"name"`
 	Is   string `json:"is,omitempty"`
@@ -49,59 +50,61 @@ type NamedKind struct {
 func kinds(r *rand.Rand, random int) []Served {
 	var all []Served
 	for range 101 + random/20 {
-		all = append(all, served(r))
+		all = append(all, randomServed(r))
 	}
 	return all
 }
 
-func served(r *rand.Rand) Served {
+func randomServed(r *rand.Rand) Served {
 	groups := []string{"apps", "apps.example.com", "batch", "batch.volcano.sh", "example.com", "example.com.au", "io"}
 	r.Shuffle(len(groups), func(a, b int) { groups[a], groups[b] = groups[b], groups[a] })
-	of := Served{Groups: []ServedGroup{group(r, "", []string{"v1"})}}
+	server := Served{Groups: []ServedGroup{randomGroup(r, "", []string{"v1"})}}
 	for _, name := range groups[:1+r.IntN(3)] {
 		versions := []string{"v1", "v1beta1", "v1alpha1", "v2"}
 		r.Shuffle(len(versions), func(a, b int) { versions[a], versions[b] = versions[b], versions[a] })
-		of.Groups = append(of.Groups, group(r, name, versions[:1+r.IntN(2)]))
+		server.Groups = append(server.Groups, randomGroup(r, name, versions[:1+r.IntN(2)]))
 	}
-	mapper := mapperOf(of.Groups)
-	for _, name := range namesOf(r, of.Groups) {
-		of.Names = append(of.Names, NamedKind{name, mappingFor(mapper, name)})
+	mapper := mapperOf(server.Groups)
+	for _, name := range randomNames(r, server.Groups) {
+		server.Names = append(server.Names, NamedKind{name, mappingFor(mapper, name)})
 	}
-	return of
+	return server
 }
 
-var words = []string{"web", "job", "thing", "my-part", "gadget", "wd", "gd"}
+// singularNames are singular names of resources.
+var singularNames = []string{"web", "job", "thing", "my-part", "gadget", "wd", "gd"}
 
-func group(r *rand.Rand, name string, versions []string) ServedGroup {
-	made := ServedGroup{Name: name, Preferred: one(r, versions...)}
+func randomGroup(r *rand.Rand, name string, versions []string) ServedGroup {
+	group := ServedGroup{Name: name, Preferred: pick(r, versions...)}
 	for _, version := range versions {
-		taken := map[string]bool{}
-		of := ServedResources{Version: version, Resources: []ServedResource{}}
+		isUsed := map[string]bool{}
+		served := ServedResources{Version: version, Resources: []ServedResource{}}
 		for range r.IntN(3) + 1 {
-			singular := one(r, words...)
-			if taken[singular] {
+			singular := pick(r, singularNames...)
+			if isUsed[singular] {
 				continue
 			}
-			taken[singular] = true
+			isUsed[singular] = true
 			kind := strings.ToUpper(singular[:1]) + strings.ReplaceAll(singular[1:], "-p", "P")
 			resource := ServedResource{Name: singular + "s", Singular: singular, Kind: kind}
 			if chance(r, 15) {
 				resource.Singular = ""
 			}
 			for range r.IntN(3) {
-				resource.ShortNames = append(resource.ShortNames, one(r, "wd", "gd", "th", "webs", "j"))
+				resource.ShortNames = append(resource.ShortNames, pick(r, "wd", "gd", "th", "webs", "j"))
 			}
-			of.Resources = append(of.Resources, resource)
+			served.Resources = append(served.Resources, resource)
 			if chance(r, 30) {
-				of.Resources = append(of.Resources, ServedResource{Name: singular + "s/scale", Kind: "Scale"})
+				served.Resources = append(served.Resources, ServedResource{Name: singular + "s/scale", Kind: "Scale"})
 			}
 		}
-		made.Versions = append(made.Versions, of)
+		group.Versions = append(group.Versions, served)
 	}
-	return made
+	return group
 }
 
-func namesOf(r *rand.Rand, groups []ServedGroup) []string {
+// randomNames returns names by which a user may mean a resource, complete and abbreviated.
+func randomNames(r *rand.Rand, groups []ServedGroup) []string {
 	var names []string
 	for range 14 {
 		group := groups[r.IntN(len(groups))]
@@ -110,7 +113,7 @@ func namesOf(r *rand.Rand, groups []ServedGroup) []string {
 			group = groups[r.IntN(len(groups))]
 		}
 		resource := version.Resources[0]
-		word := one(r, append([]string{resource.Name, resource.Kind, strings.ToLower(resource.Kind), one(r, words...), "th", "j"}, resource.ShortNames...)...)
+		word := pick(r, append([]string{resource.Name, resource.Kind, strings.ToLower(resource.Kind), pick(r, singularNames...), "th", "j"}, resource.ShortNames...)...)
 		name := word
 		switch r.IntN(6) {
 		case 0, 1:
@@ -119,9 +122,9 @@ func namesOf(r *rand.Rand, groups []ServedGroup) []string {
 		case 3:
 			name += "." + group.Name[:r.IntN(len(group.Name)+1)]
 		default:
-			name += "." + one(r, version.Version, version.Version, "v1", "v3") + "." + group.Name
+			name += "." + pick(r, version.Version, version.Version, "v1", "v3") + "." + group.Name
 		}
-		// A name with an empty part, or with a dot after a cut group, is refused before a request is sent.
+		// Before it sends a request, tolerarch refuses a name with an empty part or with a dot after a shortened group.
 		if !strings.Contains(name, "..") && (!strings.HasSuffix(name, ".") || strings.Count(name, ".") == 2) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -129,28 +132,35 @@ func namesOf(r *rand.Rand, groups []ServedGroup) []string {
 	return names
 }
 
+// mapperOf returns the mapper that kubectl would use with these groups.
 func mapperOf(groups []ServedGroup) meta.RESTMapper {
-	var mapped []*restmapper.APIGroupResources
+	var groupResources []*restmapper.APIGroupResources
 	server := &fake.FakeDiscovery{Fake: &clienttesting.Fake{}}
 	for _, group := range groups {
-		of := &restmapper.APIGroupResources{VersionedResources: map[string][]metav1.APIResource{}}
-		of.Group = metav1.APIGroup{Name: group.Name, PreferredVersion: metav1.GroupVersionForDiscovery{Version: group.Preferred}}
+		resources := &restmapper.APIGroupResources{VersionedResources: map[string][]metav1.APIResource{}}
+		resources.Group = metav1.APIGroup{Name: group.Name, PreferredVersion: metav1.GroupVersionForDiscovery{Version: group.Preferred}}
 		for _, version := range group.Versions {
-			named := schema.GroupVersion{Group: group.Name, Version: version.Version}.String()
-			of.Group.Versions = append(of.Group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: named, Version: version.Version})
-			list := &metav1.APIResourceList{GroupVersion: named}
-			for _, one := range version.Resources {
-				list.APIResources = append(list.APIResources, metav1.APIResource{Name: one.Name, SingularName: one.Singular, Kind: one.Kind, ShortNames: one.ShortNames, Namespaced: true})
+			groupVersion := schema.GroupVersion{Group: group.Name, Version: version.Version}.String()
+			resources.Group.Versions = append(resources.Group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: groupVersion, Version: version.Version})
+			list := &metav1.APIResourceList{GroupVersion: groupVersion}
+			for _, resource := range version.Resources {
+				list.APIResources = append(list.APIResources, metav1.APIResource{
+					Name:         resource.Name,
+					SingularName: resource.Singular,
+					Kind:         resource.Kind,
+					ShortNames:   resource.ShortNames,
+					Namespaced:   true,
+				})
 			}
-			of.VersionedResources[version.Version] = list.APIResources
+			resources.VersionedResources[version.Version] = list.APIResources
 			server.Resources = append(server.Resources, list)
 		}
-		mapped = append(mapped, of)
+		groupResources = append(groupResources, resources)
 	}
-	return restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(mapped), server, nil)
+	return restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groupResources), server, nil)
 }
 
-// mappingFor is a copy of the function of this name in cli-runtime, which is not exported.
+// mappingFor copies the unexported function of this name in cli-runtime.
 func mappingFor(mapper meta.RESTMapper, name string) string {
 	full, short := schema.ParseResourceArg(name)
 	var kind schema.GroupVersionKind
@@ -167,8 +177,8 @@ func mappingFor(mapper meta.RESTMapper, name string) string {
 	} else {
 		fullKind, shortKind := schema.ParseKindArg(name)
 		if fullKind == nil {
-			of := shortKind.WithVersion("")
-			fullKind = &of
+			withoutVersion := shortKind.WithVersion("")
+			fullKind = &withoutVersion
 		}
 		mapping, err = mapper.RESTMapping(fullKind.GroupKind(), fullKind.Version)
 		if err != nil {
@@ -178,6 +188,6 @@ func mappingFor(mapper meta.RESTMapper, name string) string {
 	if err != nil {
 		return ""
 	}
-	of := mapping.Resource
-	return fmt.Sprintf("%s/%s.%s", of.Version, of.Resource, of.Group)
+	resource := mapping.Resource
+	return fmt.Sprintf("%s/%s.%s", resource.Version, resource.Resource, resource.Group)
 }

@@ -1,6 +1,5 @@
-// Command conformance writes cases with the answers of the libraries that nodes use: containerd, distribution/reference,
-// kubelet's keyring, Docker's files and helpers, the cluster-autoscaler's priorities, and Go's TLS, HTTP, JSON and YAML.
-// Unit tests of tolerarch read the cases and compare.
+// Command conformance writes cases with the answers of the libraries that nodes, kubectl and the cluster-autoscaler use, and of
+// Kubernetes' own packages. Unit tests of tolerarch compare their answers with these.
 package main
 
 import (
@@ -32,9 +31,9 @@ func main() {
 	}
 }
 
-// generate returns the files by their names. The same seed gives the same bytes.
+// generate returns the content of the files by their names. The same seed gives the same bytes.
 func generate(seed uint64, random int) map[string][]byte {
-	// Both log what they ignore, which is most of these cases.
+	// The libraries of many cases log what they ignore.
 	logrus.SetOutput(io.Discard)
 	klog.SetLogger(klog.Logger{})
 	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
@@ -67,10 +66,10 @@ func lines[T any](cases []T) []byte {
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	separator := "[\n"
-	for _, next := range cases {
+	for _, item := range cases {
 		text.WriteString(separator)
-		must(encoder.Encode(next))
-		// Encode writes a line feed at the end, which belongs after the comma.
+		must(encoder.Encode(item))
+		// Encode ends with a line feed, but the comma comes first.
 		text.Truncate(text.Len() - 1)
 		separator = ",\n"
 	}
@@ -78,12 +77,12 @@ func lines[T any](cases []T) []byte {
 	return text.Bytes()
 }
 
-// one returns one of these values at random.
-func one[T any](r *rand.Rand, of ...T) T {
-	return of[r.IntN(len(of))]
+// pick returns one of the values at random.
+func pick[T any](r *rand.Rand, values ...T) T {
+	return values[r.IntN(len(values))]
 }
 
-// chance returns true with this probability.
+// chance returns true with a probability in percent.
 func chance(r *rand.Rand, percent int) bool {
 	return r.IntN(100) < percent
 }

@@ -14,7 +14,7 @@ func TestCommittedCasesMatchUpstream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(committed, expected) {
-			t.Errorf("cases/%s is not what upstream says; go run . writes it anew", name)
+			t.Errorf("cases/%s differs from upstream's answers; `go run .` rewrites it", name)
 		}
 	}
 }

@@ -11,23 +11,25 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
-// Priorities is the text of the cluster-autoscaler's ConfigMap of priorities, with names of node groups and the result of its
-// expander.
+// Priorities are the text in the cluster-autoscaler's ConfigMap of priorities and names of node groups, with the groups that its expander
+// chooses.
 type Priorities struct {
 	Text    string   `json:"text"`
 	Groups  []string `json:"groups"`
 	Refused bool     `json:"is_refused,omitempty"`
-	// Whether two keys mean the same priority but are different keys to go-yaml. One of them counts at random.
+	// Whether two keys mean the same priority, but are different keys for go-yaml. Which of them counts is random.
 	Random bool `json:"is_random,omitempty"`
-	// For each group the highest priority of a matching pattern. Absent below -1, where the expander begins.
+	// For each group, the highest priority of a pattern that matches. Null if none matches, or if it is below -1, with which the expander
+	// starts.
 	Priorities []*int   `json:"priorities,omitempty"`
 	Best       []string `json:"best,omitempty"`
 }
 
+// prioritized returns a case with the answer of sigs.k8s.io/yaml, Go's regexp and the rules of the priority expander.
 func prioritized(text string, groups []string) Priorities {
-	of := Priorities{Text: text, Groups: groups}
+	result := Priorities{Text: text, Groups: groups}
 	refused := Priorities{Text: text, Groups: groups, Refused: true}
-	if hasAlikeKeys(text) {
+	if hasEqualKeys(text) {
 		return Priorities{Text: text, Groups: groups, Random: true}
 	}
 	lists := map[int][]string{}
@@ -46,50 +48,50 @@ func prioritized(text string, groups []string) Priorities {
 	}
 	highest := -1
 	for _, group := range groups {
-		var own *int
+		var groupPriority *int
 		for priority, list := range patterns {
 			for _, pattern := range list {
-				if pattern.FindStringIndex(group) != nil && priority >= -1 && (own == nil || priority > *own) {
-					own = &priority
+				if pattern.FindStringIndex(group) != nil && priority >= -1 && (groupPriority == nil || priority > *groupPriority) {
+					groupPriority = &priority
 				}
 			}
 		}
-		of.Priorities = append(of.Priorities, own)
+		result.Priorities = append(result.Priorities, groupPriority)
 		switch {
-		case own == nil || *own < highest:
-		case *own > highest:
-			highest, of.Best = *own, []string{group}
+		case groupPriority == nil || *groupPriority < highest:
+		case *groupPriority > highest:
+			highest, result.Best = *groupPriority, []string{group}
 		default:
-			of.Best = append(of.Best, group)
+			result.Best = append(result.Best, group)
 		}
 	}
-	if len(of.Best) == 0 {
-		of.Best = groups
+	if len(result.Best) == 0 {
+		result.Best = groups
 	}
-	return of
+	return result
 }
 
-// hasAlikeKeys returns whether different keys are the same as texts, such as 10 and "10".
-func hasAlikeKeys(text string) bool {
-	var whole map[any]any
-	if goyaml.Unmarshal([]byte(text), &whole) != nil {
+// hasEqualKeys returns whether different keys of go-yaml have the same text, such as 10 and "10".
+func hasEqualKeys(text string) bool {
+	var members map[any]any
+	if goyaml.Unmarshal([]byte(text), &members) != nil {
 		return false
 	}
 	seen := map[string]bool{}
-	for key := range whole {
-		alone := fmt.Sprint(key)
+	for key := range members {
+		keyText := fmt.Sprint(key)
 		if float, ok := key.(float64); ok {
-			alone = strconv.FormatFloat(float, 'g', -1, 32)
+			keyText = strconv.FormatFloat(float, 'g', -1, 32)
 		}
-		if seen[alone] {
+		if seen[keyText] {
 			return true
 		}
-		seen[alone] = true
+		seen[keyText] = true
 	}
 	return false
 }
 
-// groupNames are names of node groups as cloud providers form them.
+// groupNames are names of node groups in the forms of cloud providers, and unusual ones.
 var groupNames = []string{
 	"plain", "multi", "eks-arm-multi-3ac5b2f0-1d2e", "eks-amd-plain-9bc5b2f0-7d2e", "my-cluster-multi-arch-ng-1-NodeGroup-1ABCDEF", "aks-arm64pool-12345678-vmss", "aks-nodepool1-12345678-vmss",
 	"https://www.googleapis.com/compute/v1/projects/my-project/zones/europe-west1-b/instanceGroups/gke-c-multi-1a2b3c4d-grp", "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instanceGroups/gke-c-default-pool-1a2b3c4d-grp",
@@ -129,14 +131,14 @@ func priorityCases(r *rand.Rand, random int) []Priorities {
 	for number, pattern := range patternForms {
 		groups := []string{groupNames[number%len(groupNames)], groupNames[(number*7+3)%len(groupNames)]}
 		if compiled, err := regexp.Compile(pattern); err == nil {
-			for place := range groupNames {
-				if name := groupNames[(place+number)%len(groupNames)]; compiled.MatchString(name) {
+			for i := range groupNames {
+				if name := groupNames[(i+number)%len(groupNames)]; compiled.MatchString(name) {
 					groups = append(groups, name)
 					break
 				}
 			}
 		}
-		cases = append(cases, prioritized("1: ["+text(pattern)+"]", groups))
+		cases = append(cases, prioritized("1: ["+jsonString(pattern)+"]", groups))
 	}
 	for range random {
 		cases = append(cases, randomPriorities(r))
@@ -147,56 +149,56 @@ func priorityCases(r *rand.Rand, random int) []Priorities {
 func randomPriorities(r *rand.Rand) Priorities {
 	var text strings.Builder
 	for range 1 + r.IntN(3) {
-		priority := one(r, fmt.Sprint(r.IntN(200)), fmt.Sprint(r.IntN(200)), fmt.Sprint(r.IntN(6)-3), "0x10", "'10'", "10", "1_0", "010", "+5", "1.0", "1e2")
+		priority := pick(r, fmt.Sprint(r.IntN(200)), fmt.Sprint(r.IntN(200)), fmt.Sprint(r.IntN(6)-3), "0x10", "'10'", "10", "1_0", "010", "+5", "1.0", "1e2")
 		if chance(r, 15) {
 			fmt.Fprintf(&text, "%s: [%s, %s]\n", priority, patternText(r), patternText(r))
 			continue
 		}
 		fmt.Fprintf(&text, "%s:\n", priority)
 		for range r.IntN(4) {
-			fmt.Fprintf(&text, "%s %s%s\n", one(r, "  -", "-", "  -", "    -"), patternText(r), one(r, "", "", "", " # c", " "))
+			fmt.Fprintf(&text, "%s %s%s\n", pick(r, "  -", "-", "  -", "    -"), patternText(r), pick(r, "", "", "", " # c", " "))
 		}
 	}
-	whole := text.String()
+	result := text.String()
 	if chance(r, 15) {
-		whole = damaged(r, whole)
+		result = damaged(r, result)
 	}
 	var groups []string
 	for range 1 + r.IntN(4) {
-		groups = append(groups, one(r, groupNames...))
+		groups = append(groups, pick(r, groupNames...))
 	}
-	return prioritized(whole, groups)
+	return prioritized(result, groups)
 }
 
-// patternText returns a pattern, bare or in quotes.
+// patternText returns a random pattern as YAML, with or without quotes.
 func patternText(r *rand.Rand) string {
-	pattern := one(r, patternForms...)
+	pattern := pick(r, patternForms...)
 	if chance(r, 60) {
-		pattern = one(r, patternForms[:12]...)
+		pattern = pick(r, patternForms[:12]...)
 	}
 	switch r.IntN(8) {
 	case 0:
-		pattern = one(r, "^", "(", "(?i)", "[^", "\\Q", ".*", "(?:") + pattern + one(r, "", ")", "]", "\\E", ".*", "$", "{2}")
+		pattern = pick(r, "^", "(", "(?i)", "[^", "\\Q", ".*", "(?:") + pattern + pick(r, "", ")", "]", "\\E", ".*", "$", "{2}")
 	case 1:
-		pattern += one(r, patternForms...)
+		pattern += pick(r, patternForms...)
 	case 2:
 		at := r.IntN(len(pattern) + 1)
-		pattern = strings.ToValidUTF8(pattern[:at]+one(r, "(", ")", "[", "]", "{", "}", "*", "?", "+", "\\", "|", "^", "$", "-", "a", "(?i)", "{3}", "\\d", "[[:alpha:]]")+pattern[at:], "")
+		pattern = strings.ToValidUTF8(pattern[:at]+pick(r, "(", ")", "[", "]", "{", "}", "*", "?", "+", "\\", "|", "^", "$", "-", "a", "(?i)", "{3}", "\\d", "[[:alpha:]]")+pattern[at:], "")
 	}
-	// An invalid pattern makes the whole text invalid.
+	// Most patterns are valid, because one invalid pattern makes the whole text invalid.
 	if _, err := regexp.Compile(pattern); err != nil && chance(r, 85) {
-		pattern = one(r, patternForms[:12]...)
+		pattern = pick(r, patternForms[:12]...)
 	}
 	switch r.IntN(4) {
 	case 0:
 		return "'" + strings.ReplaceAll(pattern, "'", "''") + "'"
 	case 1:
-		return text(pattern)
+		return jsonString(pattern)
 	default:
-		// Bare where YAML allows it, and sometimes where it does not.
+		// Without quotes where YAML allows it, and sometimes where it does not.
 		bare := strings.ReplaceAll(pattern, "\n", " ")
 		if read := yamlText("[" + bare + "]"); read.JSON == "" && chance(r, 85) {
-			return text(pattern)
+			return jsonString(pattern)
 		}
 		return bare
 	}

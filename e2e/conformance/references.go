@@ -13,40 +13,42 @@ import (
 	distribution "github.com/distribution/reference"
 )
 
-// A Reference is the image of a container, with the reference that the node requests from a registry.
+// A Reference is the image of a container, with the reference that a node requests from a registry.
 type Reference struct {
 	Image string `json:"image"`
-	// Absent if the node refuses the name.
+	// Reference that the node requests. Absent if the node refuses the name.
 	Asked string `json:"asked,omitempty"`
-	// Whether its host is neither an address nor a name for Go's resolver, so that no connection is opened.
+	// Whether the host is neither an address nor a name that Go's resolver accepts, so that the node opens no connection.
 	Nowhere bool `json:"nowhere,omitempty"`
 }
 
-func nowhere(asked string) bool {
-	address, _, found := strings.Cut(asked, "/")
-	if !found {
+// isUnresolvable returns whether the host of a reference is neither an address nor a name that Go's resolver looks up.
+func isUnresolvable(reference string) bool {
+	address, _, ok := strings.Cut(reference, "/")
+	if !ok {
 		return false
 	}
 	target := url.URL{Host: address}
 	if _, err := netip.ParseAddr(target.Hostname()); err == nil {
 		return false
 	}
-	queried := false
+	isQueried := false
 	resolver := net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		queried = true
-		return nil, errors.New("no name server is asked here")
+		isQueried = true
+		return nil, errors.New("this resolver has no name server")
 	}}
 	_, err := resolver.LookupHost(context.Background(), target.Hostname())
-	return err != nil && !queried
+	return err != nil && !isQueried
 }
 
-func asked(image string) string {
-	// The CRI plugin does the same.
+// requestedReference returns the reference that a node requests for an image, or an empty text if the node refuses its name.
+func requestedReference(image string) string {
+	// containerd's CRI plugin does the same.
 	named, err := distribution.ParseDockerRef(image)
 	if err != nil {
 		return ""
 	}
-	// The resolver does the same with the result.
+	// containerd's resolver does the same with the result.
 	spec, err := reference.Parse(named.String())
 	if err != nil {
 		return ""
@@ -64,8 +66,22 @@ var (
 )
 
 func references(r *rand.Rand, random int) []Reference {
+	images := fixedImages()
+	for range random {
+		images = append(images, randomImage(r))
+	}
+	cases := make([]Reference, 0, len(images))
+	for _, image := range images {
+		requested := requestedReference(image)
+		cases = append(cases, Reference{Image: image, Asked: requested, Nowhere: isUnresolvable(requested)})
+	}
+	return cases
+}
+
+// fixedImages returns names of images as users write them, and names on which parsers differ.
+func fixedImages() []string {
 	long := func(count int) string { return strings.Repeat("a", count) }
-	images := []string{
+	return []string{
 		"", " ", "nginx", " nginx", "nginx ", "nginx:1", "nginx:", "nginx@", "nginx:1@" + sha256, "nginx@" + sha256,
 		"nginx@" + sha384, "nginx@" + sha512, "nginx@" + sha512[:80], "nginx@md5:" + sha256[7:39],
 		"nginx@" + strings.ToUpper(sha256), "nginx@sha256:" + strings.ToUpper(sha256[7:]), "nginx@x+y.z:" + sha256[7:],
@@ -98,6 +114,9 @@ func references(r *rand.Rand, random int) []Reference {
 		"docker.io/" + long(247), "docker.io/" + long(248), "docker.io/a/" + long(253), "docker.io/a/" + long(254),
 		long(200) + ".b/" + long(54), long(200) + ".b/" + long(255), long(300) + ".b/c", "a_b.c/" + long(249), "a_b.c/" + long(250),
 	}
+}
+
+func randomImage(r *rand.Rand) string {
 	hosts := []string{
 		"", "", "", "library/", "docker.io/", "index.docker.io/", "Docker.io/", "quay.io/", "Quay.io/", "localhost/", "localhost:80/",
 		"a_b.corp/", "a_b.corp:5000/", "REG/", "reg:5000/", "reg/", "1.2.3.4:5000/", "[::1]:5000/", "[::1]/", "a.b:0443/", "a.b:443/",
@@ -110,20 +129,12 @@ func references(r *rand.Rand, random int) []Reference {
 		"", "", "", ":1", ":v1.2", ":latest", ":_", ":.", ":-x", ":", ":a:b", ":A_b-c.d", "@" + sha256, "@" + sha512, ":1@" + sha256,
 		"@" + sha256[:70], ":@" + sha256, "@sha1:" + sha256[7:47],
 	}
-	for range random {
-		image := one(r, hosts...) + one(r, "app", "a", "team", "nginx")
-		for range r.IntN(4) {
-			image += one(r, pieces...)
-			if chance(r, 60) {
-				image += one(r, "app", "a", "b7")
-			}
+	image := pick(r, hosts...) + pick(r, "app", "a", "team", "nginx")
+	for range r.IntN(4) {
+		image += pick(r, pieces...)
+		if chance(r, 60) {
+			image += pick(r, "app", "a", "b7")
 		}
-		images = append(images, image+one(r, ends...))
 	}
-	cases := make([]Reference, 0, len(images))
-	for _, image := range images {
-		asked := asked(image)
-		cases = append(cases, Reference{Image: image, Asked: asked, Nowhere: nowhere(asked)})
-	}
-	return cases
+	return image + pick(r, ends...)
 }

@@ -7,24 +7,24 @@ import (
 	"slices"
 )
 
-// Rewrites is an image and the rewrite rules of a host, with the names that nodes of k3s and RKE2 request there.
+// Rewrites are an image and the rewrite rules of a host, with the repositories that nodes of k3s and RKE2 request from the host.
 type Rewrites struct {
 	Rules      map[string]string `json:"rules"`
 	Repository string            `json:"repository"`
-	// Several if the order of the rules decides, as Go iterates over a map in random order.
+	// Several if it depends on the order of the rules: Go iterates over a map in random order.
 	Names []string `json:"names"`
 }
 
-// rewrite does the same as withRewritesFromHost in core/remotes/docker/resolver.go of github.com/k3s-io/containerd, with each rule
-// as the first one.
+// rewrite does the same as withRewritesFromHost in core/remotes/docker/resolver.go of github.com/k3s-io/containerd, once with each rule
+// as the first.
 func rewrite(repository string, rules map[string]string) Rewrites {
 	names := map[string]bool{}
-	for pattern, replace := range rules {
+	for pattern, template := range rules {
 		expression, err := regexp.Compile(pattern)
 		if err != nil {
 			continue
 		}
-		if name := expression.ReplaceAllString(repository, replace); name != repository {
+		if name := expression.ReplaceAllString(repository, template); name != repository {
 			names[name] = true
 		}
 	}
@@ -42,7 +42,7 @@ func rewrites(r *rand.Rand, random int) []Rewrites {
 		{"^(.*)$", "dockerhub/$1"}, {"(.*)", "dockerhub/$1"}, {"^(?:library|)(.*)", "rke-test/docker.io/$1"}, {"cp/se-data/(.*)", "local/$1"},
 		{"^(.*)$", "dockerhub/${1}"}, {"(.+)", "proxy/${1}"}, {"^(.+)/(.+)$", "$2/$1"}, {"/", "-"}, {"^", "hub/"}, {"$", "/x"}, {"", "x"},
 		{"a", "b"}, {"[^/]+$", "app"}, {"^[a-z0-9]+/", ""}, {"^([^/]+)$", "library/$1"}, {"^(?:library/)?(.*)$", "hub/$1"}, {"library", "$0/$0"},
-		// An invalid expression is ignored, and an invalid template stays as it is.
+		// k3s ignores an invalid expression, and copies an invalid template literally.
 		{"(", "x"}, {"a**", "b"}, {"*", "b"}, {"(.*)", "$1x"}, {"(.*)", "$1_x/$1"}, {"(.*)", "x/$2"}, {"(.*)", "x$$1"}, {"(.*)", "x/$"}, {"(.*)", "x/$01"},
 		{"(.*)", "x/${1"}, {"(.*)", "x/${01}"}, {"(?P<name>.*)", "x/$name"}, {"(.*)", "/x/$1"}, {"(.*)", "x//$1"}, {"(.*)", "../$1"}, {"(.*)", "X/$1"}, {"(.*)", ""},
 		{"a+*", "b"}, {"a*?", "b"}, {"a??", "b"}, {"(a|aa)*", "b"}, {"(a*)+", "b$1"}, {"(|a)*", "b"}, {"(|a)+", "b"}, {"(a*|b)*", "x$1"}, {"x*", "-"}, {"\\b", "-"}, {"\\<a", "b"},
@@ -55,11 +55,11 @@ func rewrites(r *rand.Rand, random int) []Rewrites {
 			cases = append(cases, rewrite(repository, map[string]string{rule[0]: rule[1]}))
 		}
 	}
-	for _, several := range []map[string]string{
+	for _, rules := range []map[string]string{
 		{}, {"^library/(.*)": "hub/$1", "^rancher/(.*)": "ranch/$1"}, {"^library/": "hub/", "^(library)/": "hub/"}, {"a": "b", "a+": "b"}, {"a": "b", "(": "x"},
 	} {
 		for _, repository := range repositories {
-			cases = append(cases, rewrite(repository, several))
+			cases = append(cases, rewrite(repository, rules))
 		}
 	}
 	for range 4 * random {
@@ -67,15 +67,15 @@ func rewrites(r *rand.Rand, random int) []Rewrites {
 		for range 1 + r.IntN(2) {
 			pattern, template := "", ""
 			for range 1 + r.IntN(5) {
-				pattern += one(r, "a", "b", "library", "/", "/", "^", "$", "(.*)", "(.+)", "[^/]+", "([^/]*)", "(?:a|b)", "(a|ab|)", "(a|b)*", "(a*)*", "()", "|", "*", "+", "?", "*?",
+				pattern += pick(r, "a", "b", "library", "/", "/", "^", "$", "(.*)", "(.+)", "[^/]+", "([^/]*)", "(?:a|b)", "(a|ab|)", "(a|b)*", "(a*)*", "()", "|", "*", "+", "?", "*?",
 					"+?", ".", "\\.", "\\d", "\\w+", "\\-", "\\/", "\\b", "[ab]", "[^ab/]", "[a-c_.-]*", "(", ")", "[", "]", "-", "(?:", "{2}", "\\A", "\\z", "(?i)", "&&", "[[:alpha:]]")
 			}
 			for range 1 + r.IntN(3) {
-				template += one(r, "hub/", "x", "/", "$1", "$1", "${1}", "$2", "${2}", "$0", "$1x", "$", "$$", "-", "$10", "${11}", "$x", "_", ".")
+				template += pick(r, "hub/", "x", "/", "$1", "$1", "${1}", "$2", "${2}", "$0", "$1x", "$", "$$", "-", "$10", "${11}", "$x", "_", ".")
 			}
 			rules[pattern] = template
 		}
-		cases = append(cases, rewrite(one(r, repositories...), rules))
+		cases = append(cases, rewrite(pick(r, repositories...), rules))
 	}
 	return cases
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -21,76 +22,76 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// A Field is a member of a Pod or a DaemonSet: a map, or a message with the JSON of an empty one.
+// A Field is a member of a Pod or a DaemonSet that is a map, or a message with the size that it has when empty.
 type Field struct {
 	Field string `json:"field"`
 	Empty int    `json:"empty,omitempty"`
 	Map   bool   `json:"map,omitempty"`
 }
 
+// fields returns the maps and messages in Pods and DaemonSets.
 func fields() []Field {
-	found := map[Field]bool{}
-	var walk func(of reflect.Type)
-	walk = func(of reflect.Type) {
-		for i := range of.NumField() {
-			field := of.Field(i)
+	seen := map[Field]bool{}
+	var walk func(message reflect.Type)
+	walk = func(message reflect.Type) {
+		for i := range message.NumField() {
+			field := message.Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			inner, isMap := field.Type, field.Type.Kind() == reflect.Map
 			for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, inner.Kind()) {
 				inner = inner.Elem()
 			}
-			// An API server stores a status only if a kubelet has set it.
+			// A new object has no status of a kubelet.
 			if name == "status" {
 				continue
 			}
 			if isMap {
-				found[Field{Field: name, Map: true}] = true
+				seen[Field{Field: name, Map: true}] = true
 				continue
 			}
-			encoded, ok := reflect.New(inner).Interface().(interface{ Size() int })
-			if !ok || slices.Contains(scalars, inner) {
+			encodable, ok := reflect.New(inner).Interface().(interface{ Size() int })
+			if !ok || slices.Contains(opaqueMessages, inner) {
 				continue
 			}
-			if one := (Field{Field: name, Empty: encoded.Size()}); name != "" && !found[one] {
-				found[one] = true
-				walk(inner)
-			} else if name == "" {
-				walk(inner)
+			if name != "" {
+				entry := Field{Field: name, Empty: encodable.Size()}
+				if seen[entry] {
+					continue
+				}
+				seen[entry] = true
 			}
+			walk(inner)
 		}
 	}
 	walk(reflect.TypeFor[corev1.Pod]())
 	walk(reflect.TypeFor[appsv1.DaemonSet]())
-	var all []Field
-	for one := range found {
-		all = append(all, one)
-	}
+	all := slices.Collect(maps.Keys(seen))
 	slices.SortFunc(all, func(a, b Field) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return all
 }
 
-// scalars are messages that are strings or numbers in JSON.
-var scalars = []reflect.Type{
+// opaqueMessages are messages whose JSON is not an object with their fields.
+var opaqueMessages = []reflect.Type{
 	reflect.TypeFor[metav1.Time](), reflect.TypeFor[resource.Quantity](), reflect.TypeFor[intstr.IntOrString](), reflect.TypeFor[metav1.FieldsV1](),
 }
 
-// A Stored is the JSON of a Pod, with the bytes of the request by which the API server stores it in etcd: unchanged, and with
-// tolerarch's additions. In the JSON, @items stands for a number of items, @n for the number of an item, and @fill for a number
-// of letters.
+// A Stored is the JSON of a Pod, with the size of the request by which the API server stores the Pod in etcd. In the JSON, @items stands
+// for a number of items, @n for the number of an item, and @fill for a number of letters.
 type Stored struct {
-	Pod    string `json:"pod"`
-	Item   string `json:"item,omitempty"`
-	Times  int    `json:"times,omitempty"`
-	Fill   int    `json:"fill"`
-	Stored int    `json:"stored"` // with fields that the API server sets after webhooks
-	With   int    `json:"with"`
+	Pod   string `json:"pod"`
+	Item  string `json:"item,omitempty"`
+	Times int    `json:"times,omitempty"`
+	Fill  int    `json:"fill"`
+	// Size of the request with the fields that the API server sets after webhooks, and size with tolerarch's additions as well.
+	Stored int `json:"stored"`
+	With   int `json:"with"`
 }
 
 // etcdLimit is the maximum size of a request to etcd (--max-request-bytes).
 const etcdLimit = 3 << 19
 
-// skeletons are Pods with a list or a map, and one item for it.
-var skeletons = []struct{ list, item string }{
+// skeletons are members of a Pod with an empty list or map, and one item of it.
+var skeletons = []struct{ members, item string }{
 	{`"spec":{"containers":[{"name":"c","image":"i","env":[@items]}]}`, `{"name":"A"}`},
 	{`"spec":{"containers":[{"name":"c","image":"i","env":[@items]}]}`, `{"name":"A","value":"b"}`},
 	{`"spec":{"containers":[{"name":"c","image":"i","env":[@items]}]}`, `{"name":"HTTP_PROXY","value":"http://proxy.example.com:3128/?a=b\u0026c=\u003cd\u003e"}`},
@@ -148,13 +149,13 @@ var skeletons = []struct{ list, item string }{
 func storedPods(r *rand.Rand, random int) []Stored {
 	var cases []Stored
 	for number, skeleton := range skeletons {
-		pod := `{"kind":"Pod","apiVersion":"v1",` + skeleton.list + `}`
+		pod := `{"kind":"Pod","apiVersion":"v1",` + skeleton.members + `}`
 		if !strings.Contains(pod, `"metadata":{`) {
 			pod = strings.Replace(pod, `"spec"`, `"metadata":{"annotations":{"f":"@fill"}},"spec"`, 1)
 		} else {
 			pod = strings.Replace(pod, `"metadata":{`, `"metadata":{"annotations":{"f":"@fill"},`, 1)
 		}
-		// A debug build would need half a minute if all were at the limit.
+		// If all were at the limit, the tests would take half a minute in a debug build.
 		size := etcdLimit
 		if number%5 != 0 {
 			size /= 16
@@ -171,58 +172,61 @@ func storedPods(r *rand.Rand, random int) []Stored {
 	return cases
 }
 
-// near returns the case with a number of items such that the request is within 300 bytes of a size.
-func near(r *rand.Rand, size int, one Stored) Stored {
-	few, many := one, one
+// near returns the case with as many items as bring the request within 300 bytes of a size.
+func near(r *rand.Rand, size int, s Stored) Stored {
+	few, many := s, s
 	few.Times, many.Times = 64, 256
 	few, many = few.measured(), many.measured()
-	// size/64 leaves room for lengths that take more bytes.
-	one.Times = (size - few.Stored - size/64) * (many.Times - few.Times) / (many.Stored - few.Stored)
-	one.Times += few.Times
+	// size/64 is a margin, as greater lengths take more bytes.
+	s.Times = (size - few.Stored - size/64) * (many.Times - few.Times) / (many.Stored - few.Stored)
+	s.Times += few.Times
 	wanted := size + r.IntN(601) - 300
-	// The lengths of the filling and of the messages around it take bytes as well.
-	for one.Fill = size / 128; ; {
-		one = one.measured()
-		if one.Stored == wanted || one.Stored == wanted-1 {
-			return one
+	// One step may not be enough: the lengths of the filling and of the messages around it take bytes as well.
+	s.Fill = size / 128
+	for {
+		s = s.measured()
+		if s.Stored == wanted || s.Stored == wanted-1 {
+			return s
 		}
-		if one.Fill += wanted - one.Stored; one.Fill < 0 {
-			one.Times, one.Fill = one.Times-max(one.Times/1000, 1), size/128
+		s.Fill += wanted - s.Stored
+		if s.Fill < 0 {
+			s.Times -= max(s.Times/1000, 1)
+			s.Fill = size / 128
 		}
 	}
 }
 
-// text returns the JSON as it is in a review.
-func (one Stored) text() string {
-	items := make([]string, one.Times)
+// text returns the complete JSON of the Pod.
+func (s Stored) text() string {
+	items := make([]string, s.Times)
 	for i := range items {
-		items[i] = strings.ReplaceAll(one.Item, "@n", fmt.Sprintf("%06d", i))
+		items[i] = strings.ReplaceAll(s.Item, "@n", fmt.Sprintf("%06d", i))
 	}
-	text := strings.Replace(one.Pod, "@items", strings.Join(items, ","), 1)
-	return strings.Replace(text, "@fill", strings.Repeat("x", one.Fill), 1)
+	text := strings.Replace(s.Pod, "@items", strings.Join(items, ","), 1)
+	return strings.Replace(text, "@fill", strings.Repeat("x", s.Fill), 1)
 }
 
 // measured returns the case with the sizes of its requests.
-func (one Stored) measured() Stored {
+func (s Stored) measured() Stored {
 	var pod corev1.Pod
-	must(json.Unmarshal([]byte(one.text()), &pod))
+	must(json.Unmarshal([]byte(s.text()), &pod))
 	// The API server sets these fields after webhooks.
 	pod.Name, pod.Namespace = strings.Repeat("n", 253), strings.Repeat("n", 63)
 	pod.UID = "00000000-0000-0000-0000-000000000000"
 	pod.CreationTimestamp = metav1.NewTime(time.Unix(1<<32, 0))
 	pod.Generation = 1
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBestEffort}
-	one.Stored = request(&pod)
+	s.Stored = requestSize(&pod)
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
 		Key: "tolerarch.io/multi-arch", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 	})
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "tolerarch.io/pools", "multi-arch")
-	one.With = request(&pod)
-	return one
+	s.With = requestSize(&pod)
+	return s
 }
 
-// request returns the size that etcd compares with its limit when an API server creates the Pod.
-func request(pod *corev1.Pod) int {
+// requestSize returns the size of the request that creates the Pod. etcd compares this size with its limit.
+func requestSize(pod *corev1.Pod) int {
 	var object bytes.Buffer
 	must(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pod, &object))
 	key := []byte("/registry/pods/" + pod.Namespace + "/" + pod.Name)
@@ -236,55 +240,56 @@ func request(pod *corev1.Pod) int {
 	return proto.Size(&pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 63}, Txn: txn})
 }
 
-var texts = []string{
+// fieldTexts are values of fields whose size is hard to tell from their JSON.
+var fieldTexts = []string{
 	"", "a", "some text", "tolerarch.io/pools", "<&>\"\\\n\u0001", "\u00fc\u2028\U0001f600", strings.Repeat("v", 127), strings.Repeat("v", 128),
 	strings.Repeat("long & ", 40),
 }
 
-// fill sets some fields of a message at random.
+// fill sets a value at random, in a message some of its fields.
 func fill(r *rand.Rand, value reflect.Value, depth int) {
 	switch value.Type() {
 	case reflect.TypeFor[metav1.Time]():
 		value.Set(reflect.ValueOf(metav1.NewTime(time.Unix(r.Int64N(1<<33), 0))))
 		return
 	case reflect.TypeFor[resource.Quantity]():
-		value.Set(reflect.ValueOf(resource.MustParse(one(r, "0", "1", "100m", "1536Mi", "-1", "123456789012345678"))))
+		value.Set(reflect.ValueOf(resource.MustParse(pick(r, "0", "1", "100m", "1536Mi", "-1", "123456789012345678"))))
 		return
 	case reflect.TypeFor[intstr.IntOrString]():
-		value.Set(reflect.ValueOf(one(r, intstr.FromInt32(80), intstr.FromInt32(-1), intstr.FromString("http"))))
+		value.Set(reflect.ValueOf(pick(r, intstr.FromInt32(80), intstr.FromInt32(-1), intstr.FromString("http"))))
 		return
 	case reflect.TypeFor[metav1.FieldsV1]():
-		text := one(r, `{}`, `{"f:a":{}}`, `{"f:a":{".":{},"k:{\"name\":\"A\"}":{"f:name":{}},"v:\"\\u003c\"":{}}}`)
+		text := pick(r, `{}`, `{"f:a":{}}`, `{"f:a":{".":{},"k:{\"name\":\"A\"}":{"f:name":{}},"v:\"\\u003c\"":{}}}`)
 		value.Set(reflect.ValueOf(metav1.FieldsV1{Raw: []byte(text)}))
 		return
 	case reflect.TypeFor[metav1.TypeMeta]():
 		return
 	}
-	// Fewer fields at greater depth, so that the recursion ends.
-	some := chance(r, max(12-2*depth, 2))
+	// Fewer fields are set at greater depth, so that the recursion ends.
+	isSet := chance(r, max(12-2*depth, 2))
 	switch value.Kind() {
 	case reflect.String:
-		value.SetString(one(r, texts...))
+		value.SetString(pick(r, fieldTexts...))
 	case reflect.Bool:
 		value.SetBool(true)
 	case reflect.Int32:
-		value.SetInt(one[int64](r, -1, 0, 1, 1<<14, 1<<31-1))
+		value.SetInt(pick[int64](r, -1, 0, 1, 1<<14, 1<<31-1))
 	case reflect.Int64:
-		value.SetInt(one[int64](r, -1, 0, 1, 1<<14, 1<<62))
+		value.SetInt(pick[int64](r, -1, 0, 1, 1<<14, 1<<62))
 	case reflect.Pointer:
-		if some {
+		if isSet {
 			value.Set(reflect.New(value.Type().Elem()))
 			fill(r, value.Elem(), depth+1)
 		}
 	case reflect.Slice:
-		if some {
+		if isSet {
 			value.Set(reflect.MakeSlice(value.Type(), 1+r.IntN(3), 3))
 			for i := range value.Len() {
 				fill(r, value.Index(i), depth+1)
 			}
 		}
 	case reflect.Map:
-		if some {
+		if isSet {
 			value.Set(reflect.MakeMap(value.Type()))
 			for range 1 + r.IntN(3) {
 				key, inner := reflect.New(value.Type().Key()).Elem(), reflect.New(value.Type().Elem()).Elem()

@@ -7,15 +7,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Tolerated is a toleration and a taint, with whether the scheduler would place a Pod with the toleration on a node with the
-// taint.
+// A Tolerated is a toleration and a taint, with whether the toleration tolerates the taint.
 type Tolerated struct {
 	Toleration v1.Toleration `json:"toleration"`
 	Taint      v1.Taint      `json:"taint"`
 	Tolerates  bool          `json:"tolerates"`
 }
 
-// tolerations returns random tolerations with taints. Comparison operators count, as with the feature gate
+// tolerations returns random tolerations with taints. Comparison operators take effect, as with the feature gate
 // TaintTolerationComparisonOperators.
 func tolerations(r *rand.Rand, random int) []Tolerated {
 	keys := []string{"sla", "sla", "sla", "kubernetes.io/arch"}
@@ -24,16 +23,16 @@ func tolerations(r *rand.Rand, random int) []Tolerated {
 	operators := []v1.TolerationOperator{"", v1.TolerationOpEqual, v1.TolerationOpExists, v1.TolerationOpLt, v1.TolerationOpGt}
 	var cases []Tolerated
 	for range 2 * random {
-		toleration := v1.Toleration{Key: one(r, keys...), Operator: one(r, operators...)}
+		toleration := v1.Toleration{Key: pick(r, keys...), Operator: pick(r, operators...)}
 		if toleration.Operator != v1.TolerationOpExists {
-			toleration.Value = one(r, values...)
+			toleration.Value = pick(r, values...)
 		} else if chance(r, 30) {
 			toleration.Key = ""
 		}
 		if chance(r, 30) {
-			toleration.Effect = one(r, effects...)
+			toleration.Effect = pick(r, effects...)
 		}
-		taint := v1.Taint{Key: one(r, keys...), Value: one(r, values...), Effect: one(r, effects...)}
+		taint := v1.Taint{Key: pick(r, keys...), Value: pick(r, values...), Effect: pick(r, effects...)}
 		tolerates := toleration.ToleratesTaint(klog.Background(), &taint, true)
 		cases = append(cases, Tolerated{Toleration: toleration, Taint: taint, Tolerates: tolerates})
 	}

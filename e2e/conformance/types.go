@@ -5,14 +5,14 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Types are the media types of a document, by its registry and by the document itself.
+// Types are the media types of a document: in the registry's header, and in the document itself.
 type Types struct {
 	Announced string `json:"announced"`
 	Document  string `json:"document"`
 }
 
-// typed returns an index and an image with all pairs of media types.
-func typed() []Index {
+// indexesOfAllTypes returns an index and an image with each pair of media types.
+func indexesOfAllTypes() []Index {
 	amd64, arm64 := image(linux("amd64", "")), image(linux("arm64", ""))
 	types := []string{
 		ocispec.MediaTypeImageIndex, images.MediaTypeDockerSchema2ManifestList, ocispec.MediaTypeImageManifest,
@@ -22,7 +22,7 @@ func typed() []Index {
 	for _, announced := range types {
 		for _, document := range append(types, "") {
 			types := Types{Announced: announced, Document: document}
-			all = append(all, index(amd64, arm64).typed(types), single(amd64.bare()).typed(types))
+			all = append(all, index(amd64, arm64).withTypes(types), single(amd64.bare()).withTypes(types))
 		}
 	}
 	return all

@@ -7,34 +7,35 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A YAMLText is a text with the JSON that kubectl and kubelet read from its first document. It has none if they refuse it.
+// A YAMLText is a text, with the JSON that kubectl and kubelet read from its first document. JSON is absent if they refuse the text.
 type YAMLText struct {
 	Text string `json:"text"`
 	JSON string `json:"json,omitempty"`
 }
 
+// yamlText returns a case with the answer of sigs.k8s.io/yaml.
 func yamlText(text string) YAMLText {
-	read, err := yaml.YAMLToJSON([]byte(text))
+	converted, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
 		return YAMLText{Text: text}
 	}
-	return YAMLText{Text: text, JSON: string(read)}
+	return YAMLText{Text: text, JSON: string(converted)}
 }
 
-// yamlTexts returns texts as users write them, the same with a few characters changed, and nested flow and block styles.
+// yamlTexts returns texts on which parsers differ, the same texts with a few characters changed, and random nodes in all styles.
 func yamlTexts(r *rand.Rand, random int) []YAMLText {
 	var all []YAMLText
-	for _, text := range forms {
+	for _, text := range yamlForms {
 		all = append(all, yamlText(text))
 	}
 	for range random {
-		all = append(all, yamlText(damaged(r, one(r, forms...))), yamlText(styled(r, 0, false)+"\n"))
+		all = append(all, yamlText(damaged(r, pick(r, yamlForms...))), yamlText(randomNode(r, 0, false)+"\n"))
 	}
 	return all
 }
 
-// forms are texts on which parsers differ.
-var forms = []string{
+// yamlForms are texts on which parsers differ.
+var yamlForms = []string{
 	// Flow collections and quoted texts that end at or before the column of the key.
 	"apiVersion: apps/v1\nspec:\n  containers:\n    - name: c\n      args: [\n        \"serve\",\n        \"--port=80\"\n      ]\n      image: r/web:1\n",
 	"a:\n  b: [\n    'sh', '-c',\n    'exec app'\n  ]\n  c: Always\n", "a:\n    b: [\n      \"a\"\n  ]\n", "a:\n  b: [\"x\",\n  \"y\"]\n",
@@ -62,23 +63,25 @@ var forms = []string{
 	"---\na: ---\nb: '---'\n", "a: @b\n", "a: `b`\n", "a: %b\n", "%a: b\n", "a: [b]c\n", "a: {b}: c\n", "a: [b, , c]\n", "[a, b\n", "{a: b\n", "a: 'b\n", "a: \"b\n", "a: ]\n", "- a\nb: c\n", "a: b\n- c\n", "a:\n- b\n- c\nd: e\n", "a:\n  - b\n c: d\n",
 }
 
-// pieces are inserted to damage a text.
-var pieces = []string{
+// yamlPieces are inserted to damage a text.
+var yamlPieces = []string{
 	"'", "\"", "[", "]", "{", "}", ":", ": ", ",", ", ", "\n", "\n ", "\n  ", "\n    ", "\t", " ", "#", " #c", "- ", "-", "? ", "&a ", "*a", "!!str ", "|", ">", "|+\n", "@", "`", "\\", "\r\n", "é", "~", "null", "off", "0x1f", "1_0", "<<: ", "''", "\"\"",
 }
 
+// damaged returns the text with up to three changes: a piece inserted, characters removed, a line indented differently, or its end cut
+// off.
 func damaged(r *rand.Rand, text string) string {
-	for range one(r, 1, 1, 2, 3) {
+	for range pick(r, 1, 1, 2, 3) {
 		at := r.IntN(len(text) + 1)
 		switch lines := strings.Split(text, "\n"); r.IntN(5) {
 		case 0, 1:
-			text = text[:at] + one(r, pieces...) + text[at:]
+			text = text[:at] + pick(r, yamlPieces...) + text[at:]
 		case 2:
 			text = text[:at] + text[min(len(text), at+1+r.IntN(4)):]
 		case 3:
 			line := r.IntN(len(lines))
 			bare := strings.TrimLeft(lines[line], " ")
-			lines[line] = strings.Repeat(" ", max(0, len(lines[line])-len(bare)+one(r, -4, -2, -1, 1, 2))) + bare
+			lines[line] = strings.Repeat(" ", max(0, len(lines[line])-len(bare)+pick(r, -4, -2, -1, 1, 2))) + bare
 			text = strings.Join(lines, "\n")
 		default:
 			text = text[:at]
@@ -87,19 +90,19 @@ func damaged(r *rand.Rand, text string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// styled returns a node in flow or block style, with usual and unusual white space.
-func styled(r *rand.Rand, depth int, inFlow bool) string {
-	space := func() string { return one(r, "", " ", "\n", "\n  ", "\t", " # c\n", "\n\t") }
+// randomNode returns a node in flow or block style, with usual and unusual white space.
+func randomNode(r *rand.Rand, depth int, inFlow bool) string {
+	space := func() string { return pick(r, "", " ", "\n", "\n  ", "\t", " # c\n", "\n\t") }
 	if depth > 3 || chance(r, 30) {
-		return one(r, "a", "b c", "'q'", "\"d\"", "1", "off", "~", "", "x:y", "http://h/p", "a#b", "'it''s'", "\"a\\tb\"", "-1", "- x", "*a", "&a v", "!!str 1", "|\n  x\n", "\"a\n b\"", "'a\nb'", "[x]", "{x: y}", "-", "a\n  b", ":x", " ", "\t", "@x", "\"x\"#c")
+		return pick(r, "a", "b c", "'q'", "\"d\"", "1", "off", "~", "", "x:y", "http://h/p", "a#b", "'it''s'", "\"a\\tb\"", "-1", "- x", "*a", "&a v", "!!str 1", "|\n  x\n", "\"a\n b\"", "'a\nb'", "[x]", "{x: y}", "-", "a\n  b", ":x", " ", "\t", "@x", "\"x\"#c")
 	}
 	if inFlow || chance(r, 40) {
 		var items []string
 		isList := chance(r, 50)
 		for range r.IntN(4) {
-			item := styled(r, depth+1, true) + space()
+			item := randomNode(r, depth+1, true) + space()
 			if !isList {
-				item = one(r, "a", "'b'", "\"c\"", "? d") + one(r, ": ", ":", " : ", ":\t", "") + item
+				item = pick(r, "a", "'b'", "\"c\"", "? d") + pick(r, ": ", ":", " : ", ":\t", "") + item
 			}
 			items = append(items, item)
 		}
@@ -111,14 +114,14 @@ func styled(r *rand.Rand, depth int, inFlow bool) string {
 	}
 	var text strings.Builder
 	isList := chance(r, 50)
-	indent := one(r, "", " ", "  ", "    ")
+	indent := pick(r, "", " ", "  ", "    ")
 	for range 1 + r.IntN(3) {
-		value := styled(r, depth+1, false)
-		mark := one(r, "a", "b", "'c'", "\"d\"", "? e\n") + one(r, ": ", ":\n", ":\t", ":  ")
+		value := randomNode(r, depth+1, false)
+		mark := pick(r, "a", "b", "'c'", "\"d\"", "? e\n") + pick(r, ": ", ":\n", ":\t", ":  ")
 		if isList {
-			mark = one(r, "- ", "-\n", "-\t")
+			mark = pick(r, "- ", "-\n", "-\t")
 		}
-		text.WriteString(indent + mark + strings.ReplaceAll(value, "\n", "\n"+one(r, "", " ", "  ", "  ", "    ")) + "\n")
+		text.WriteString(indent + mark + strings.ReplaceAll(value, "\n", "\n"+pick(r, "", " ", "  ", "  ", "    ")) + "\n")
 	}
 	return text.String()
 }

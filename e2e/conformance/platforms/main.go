@@ -1,5 +1,5 @@
-// Command platforms prints, for each digest in the directory of a registry, the platforms for which containerd finds an image
-// to run. Its output is JSON.
+// Command platforms prints as JSON, for each digest, those of the given platforms for which containerd finds an image. The images are in
+// the directory in which distribution stores a registry.
 //
 //	containerd-platforms DIRECTORY linux/amd64,linux/arm64 sha256:... sha256:...
 package main
@@ -21,7 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// blobs is the directory of distribution's storage.
+// blobs is the root directory of distribution's storage.
 type blobs string
 
 type blob struct{ *bytes.Reader }
@@ -41,20 +41,20 @@ func (b blobs) ReaderAt(_ context.Context, descriptor ocispec.Descriptor) (conte
 	return blob{bytes.NewReader(text)}, nil
 }
 
-// descriptor returns the descriptor of a manifest as the registry has it, with the manifest's own media type.
+// descriptor returns the descriptor of a manifest, with the media type that the manifest itself names.
 func (b blobs) descriptor(hash digest.Digest) (ocispec.Descriptor, error) {
 	text, err := b.read(hash)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	var own struct {
+	var manifest struct {
 		MediaType string `json:"mediaType"`
 	}
-	err = json.Unmarshal(text, &own)
-	return ocispec.Descriptor{MediaType: own.MediaType, Digest: hash, Size: int64(len(text))}, err
+	err = json.Unmarshal(text, &manifest)
+	return ocispec.Descriptor{MediaType: manifest.MediaType, Digest: hash, Size: int64(len(text))}, err
 }
 
-// runs returns whether a node pulls an image that is for its platform.
+// runs returns whether a node of this platform finds an image to run.
 func (b blobs) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	ctx, matcher := context.Background(), platforms.Only(node)
 	manifest, err := images.Manifest(ctx, b, image, matcher)
@@ -65,8 +65,9 @@ func (b blobs) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	return err == nil && matcher.Match(platform)
 }
 
+// run returns by each digest the platforms in nodes that find an image to run.
 func run(directory, nodes string, digests []string) (map[string][]string, error) {
-	found := map[string][]string{}
+	runnable := map[string][]string{}
 	for _, text := range digests {
 		hash, err := digest.Parse(text)
 		if err != nil {
@@ -76,18 +77,18 @@ func run(directory, nodes string, digests []string) (map[string][]string, error)
 		if err != nil {
 			return nil, err
 		}
-		found[text] = []string{}
+		runnable[text] = []string{}
 		for _, name := range strings.Split(nodes, ",") {
 			node, err := platforms.Parse(name)
 			if err != nil {
 				return nil, err
 			}
 			if blobs(directory).runs(image, node) {
-				found[text] = append(found[text], name)
+				runnable[text] = append(runnable[text], name)
 			}
 		}
 	}
-	return found, nil
+	return runnable, nil
 }
 
 func main() {
@@ -95,9 +96,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: containerd-platforms DIRECTORY NODES DIGEST...")
 		os.Exit(2)
 	}
-	found, err := run(os.Args[1], os.Args[2], os.Args[3:])
+	runnable, err := run(os.Args[1], os.Args[2], os.Args[3:])
 	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(found)
+		err = json.NewEncoder(os.Stdout).Encode(runnable)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
