@@ -245,97 +245,100 @@ func TestRightsToPullSecretsAreMinimal(t *testing.T) {
 	}
 }
 
-// Each case replaces one text in the manifests, which makes one fault of one object.
+const webhookID, deploymentID = "MutatingWebhookConfiguration/zz-tolerarch", "Deployment/tolerarch"
+
+// faultCases replace one text in the manifests, which makes a fault of the object with this ID.
+var faultCases = map[string]struct{ old, new, id, fault string }{
+	"unknown field": {
+		"  timeoutSeconds: 5\n---", "  timeoutSecond: 5\n---", webhookID, `unknown field "webhooks[0].timeoutSecond"`},
+	"field in the wrong case": {
+		"sideEffects: None", "sideeffects: None", webhookID, `unknown field "webhooks[0].sideeffects"`},
+	"unknown field of cert-manager": {
+		"renewBefore: 720h", "renewedBefore: 720h", "Certificate/tolerarch-tls", `unknown field "spec.renewedBefore"`},
+	"duplicate key": {
+		"  failurePolicy: Ignore", "  failurePolicy: Ignore\n  failurePolicy: Ignore", webhookID, `"failurePolicy" already set`},
+	"wrong type": {
+		"replicas: 2", "replicas: two", deploymentID, "cannot unmarshal string"},
+	"unexpected kind": {
+		"kind: PodDisruptionBudget", "kind: PodDisruptionBadger", "PodDisruptionBadger/tolerarch", "is not expected here"},
+	"rights": {
+		"apiVersion: v1\nkind: Namespace", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: r\n---\napiVersion: v1\nkind: Namespace",
+		"Role/r", "gives rights"},
+	"webhook of another service": {
+		"      name: tolerarch\n      namespace: tolerarch\n      path", "      name: other\n      namespace: tolerarch\n      path",
+		webhookID, "there is no Service tolerarch/other"},
+	"webhook at another port": {
+		"      port: 443", "      port: 8443", webhookID, "has no port 8443"},
+	"webhook that fails closed": {
+		"failurePolicy: Ignore", "failurePolicy: Fail", webhookID, "failurePolicy has to be Ignore"},
+	"webhook for its own namespace": {
+		"      - tolerarch\n      - kube-system\n", "      - kube-system\n", webhookID, "namespaceSelector has to be false"},
+	"CEL that does not compile": {
+		"  matchPolicy: Equivalent", "  matchConditions:\n  - name: custom\n    expression: object.spec.?os.?name.(\n  matchPolicy: Equivalent",
+		webhookID, "matchCondition custom"},
+	"CEL that API servers cannot evaluate": {
+		"  matchPolicy: Equivalent", "  matchConditions:\n  - name: custom\n    expression: has(namespaceObject.metadata)\n  matchPolicy: Equivalent",
+		webhookID, "namespaceObject"},
+	"fixed user": {
+		"runAsNonRoot: true", "runAsNonRoot: true\n        runAsUser: 65532", deploymentID, "runAsUser has to be"},
+	"CA of another certificate": {
+		"tolerarch/tolerarch-tls", "tolerarch/tls", webhookID, `there is no Certificate "tolerarch/tls"`},
+	"missing SAN": {
+		"  - tolerarch.tolerarch.svc\n", "", webhookID, "has no dnsName tolerarch.tolerarch.svc"},
+	"Service that selects no Pods": {
+		"  selector:\n    app.kubernetes.io/component: webhook", "  selector:\n    app.kubernetes.io/component: web",
+		"Service/tolerarch", "selects the Pods of no Deployment"},
+	"targetPort without a port": {
+		"targetPort: webhook", "targetPort: https", "Service/tolerarch", "targetPort https of port 443"},
+	"Secret that no Certificate makes": {
+		"          secretName: tolerarch-tls", "          secretName: tolerarch", deploymentID, "no Certificate makes the Secret"},
+	"missing config file": {
+		"/etc/tolerarch/config/config.yaml", "/etc/tolerarch/config.yaml", deploymentID, "no ConfigMap provides the file"},
+	"file mounted by subPath": {
+		"mountPath: /etc/tolerarch/tls", "mountPath: /etc/tolerarch/tls\n          subPath: tls", deploymentID, "subPath"},
+	"service links": {
+		"enableServiceLinks: false", "enableServiceLinks: true", deploymentID, "enableServiceLinks has to be false"},
+	"token that is not needed": {
+		"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deploymentID, "if and only if it uses the API"},
+	"soft spread over zones": {
+		"topologyKey: kubernetes.io/hostname", "topologyKey: topology.kubernetes.io/zone", deploymentID,
+		"no constraint applies to nodes without the label topology.kubernetes.io/zone"},
+	"spread constraint for other Pods": {
+		"      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: webhook", "      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: web", deploymentID,
+		"does not select the Pods"},
+	"short timeout of the readiness probe": {
+		"periodSeconds: 2\n          timeoutSeconds: 5", "periodSeconds: 2\n          timeoutSeconds: 1", deploymentID, "readiness probe needs timeoutSeconds"},
+	"writable root": {
+		"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deploymentID, "readOnlyRootFilesystem"},
+	"closed port": {
+		"    - port: 8443\n", "    - port: 9443\n", "NetworkPolicy/tolerarch", "does not allow the port webhook (8443)"},
+	"annotation of cert-manager with managed certificates": {
+		"    admissions.enforcer/disabled: \"true\"\n  labels", "    cert-manager.io/inject-ca-from: a/b\n  labels", webhookID, "tls.mode is managed"},
+	"right to another Secret": {
+		"  resourceNames:\n  - tolerarch-certificates\n  - tolerarch-serving\n", "", "Role/tolerarch-certificates", "gives other rights"},
+	"webhook with a right to its certificate": {
+		"  name: tolerarch-certificates\n  namespace: tolerarch\nrules:", "  name: tolerarch-serving\n  namespace: tolerarch\nrules:", "Role/tolerarch-serving", "gives rights, and tolerarch needs none"},
+	"optional Secret of the serving certificate": {
+		"          secretName: tolerarch-serving\n", "          optional: true\n          secretName: tolerarch-serving\n", deploymentID, "has to wait for tls.crt and tls.key"},
+	"serving certificate that is not mounted": {
+		"          secretName: tolerarch-serving\n", "          secretName: tolerarch-other\n", deploymentID, "does not mount the Secret tolerarch-serving"},
+	"token without egress to the Kubernetes API": {
+		"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", "NetworkPolicy/tolerarch", "egress has to allow the Kubernetes API"},
+	"webhook that has the issuer's rights": {
+		"  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch-certificates\n", "  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch\n", "RoleBinding/tolerarch-certificates", "to the account tolerarch"},
+	"right to all webhooks": {
+		"  resourceNames:\n  - zz-tolerarch\n", "", "ClusterRole/tolerarch-certificates", "gives rights in the whole cluster"},
+	"token that is missing": {
+		"      automountServiceAccountToken: true\n", "", "Deployment/tolerarch-certificates", "if and only if it uses the API"},
+	"certificate without its issuer": {
+		"    name: tolerarch-selfsigned\n  privateKey", "    name: selfsigned\n  privateKey", "Certificate/tolerarch-ca", "there is no Issuer selfsigned"},
+}
+
 func TestFaultsAreReported(t *testing.T) {
-	const webhook, deployment = "MutatingWebhookConfiguration/zz-tolerarch", "Deployment/tolerarch"
 	// Each case uses the manifests that contain its text. Those with cert-manager have its annotations, and the others have the rights
 	// for managed certificates.
 	withCertManager, managed := kustomized(t, "testdata/cert-manager")+"---\n", kustomized(t, defaultManifests)+"---\n"
-	for name, c := range map[string]struct{ old, new, id, fault string }{
-		"unknown field": {
-			"  timeoutSeconds: 5\n---", "  timeoutSecond: 5\n---", webhook, `unknown field "webhooks[0].timeoutSecond"`},
-		"field in the wrong case": {
-			"sideEffects: None", "sideeffects: None", webhook, `unknown field "webhooks[0].sideeffects"`},
-		"unknown field of cert-manager": {
-			"renewBefore: 720h", "renewedBefore: 720h", "Certificate/tolerarch-tls", `unknown field "spec.renewedBefore"`},
-		"duplicate key": {
-			"  failurePolicy: Ignore", "  failurePolicy: Ignore\n  failurePolicy: Ignore", webhook, `"failurePolicy" already set`},
-		"wrong type": {
-			"replicas: 2", "replicas: two", deployment, "cannot unmarshal string"},
-		"unexpected kind": {
-			"kind: PodDisruptionBudget", "kind: PodDisruptionBadger", "PodDisruptionBadger/tolerarch", "is not expected here"},
-		"rights": {
-			"apiVersion: v1\nkind: Namespace", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: r\n---\napiVersion: v1\nkind: Namespace",
-			"Role/r", "gives rights"},
-		"webhook of another service": {
-			"      name: tolerarch\n      namespace: tolerarch\n      path", "      name: other\n      namespace: tolerarch\n      path",
-			webhook, "there is no Service tolerarch/other"},
-		"webhook at another port": {
-			"      port: 443", "      port: 8443", webhook, "has no port 8443"},
-		"webhook that fails closed": {
-			"failurePolicy: Ignore", "failurePolicy: Fail", webhook, "failurePolicy has to be Ignore"},
-		"webhook for its own namespace": {
-			"      - tolerarch\n      - kube-system\n", "      - kube-system\n", webhook, "namespaceSelector has to be false"},
-		"CEL that does not compile": {
-			"  matchPolicy: Equivalent", "  matchConditions:\n  - name: custom\n    expression: object.spec.?os.?name.(\n  matchPolicy: Equivalent",
-			webhook, "matchCondition custom"},
-		"CEL that API servers cannot evaluate": {
-			"  matchPolicy: Equivalent", "  matchConditions:\n  - name: custom\n    expression: has(namespaceObject.metadata)\n  matchPolicy: Equivalent",
-			webhook, "namespaceObject"},
-		"fixed user": {
-			"runAsNonRoot: true", "runAsNonRoot: true\n        runAsUser: 65532", deployment, "runAsUser has to be"},
-		"CA of another certificate": {
-			"tolerarch/tolerarch-tls", "tolerarch/tls", webhook, `there is no Certificate "tolerarch/tls"`},
-		"missing SAN": {
-			"  - tolerarch.tolerarch.svc\n", "", webhook, "has no dnsName tolerarch.tolerarch.svc"},
-		"Service that selects no Pods": {
-			"  selector:\n    app.kubernetes.io/component: webhook", "  selector:\n    app.kubernetes.io/component: web",
-			"Service/tolerarch", "selects the Pods of no Deployment"},
-		"targetPort without a port": {
-			"targetPort: webhook", "targetPort: https", "Service/tolerarch", "targetPort https of port 443"},
-		"Secret that no Certificate makes": {
-			"          secretName: tolerarch-tls", "          secretName: tolerarch", deployment, "no Certificate makes the Secret"},
-		"missing config file": {
-			"/etc/tolerarch/config/config.yaml", "/etc/tolerarch/config.yaml", deployment, "no ConfigMap provides the file"},
-		"file mounted by subPath": {
-			"mountPath: /etc/tolerarch/tls", "mountPath: /etc/tolerarch/tls\n          subPath: tls", deployment, "subPath"},
-		"service links": {
-			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
-		"token that is not needed": {
-			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "if and only if it uses the API"},
-		"soft spread over zones": {
-			"topologyKey: kubernetes.io/hostname", "topologyKey: topology.kubernetes.io/zone", deployment,
-			"no constraint applies to nodes without the label topology.kubernetes.io/zone"},
-		"spread constraint for other Pods": {
-			"      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: webhook", "      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: web", deployment,
-			"does not select the Pods"},
-		"short timeout of the readiness probe": {
-			"periodSeconds: 2\n          timeoutSeconds: 5", "periodSeconds: 2\n          timeoutSeconds: 1", deployment, "readiness probe needs timeoutSeconds"},
-		"writable root": {
-			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
-		"closed port": {
-			"    - port: 8443\n", "    - port: 9443\n", "NetworkPolicy/tolerarch", "does not allow the port webhook (8443)"},
-		"annotation of cert-manager with managed certificates": {
-			"    admissions.enforcer/disabled: \"true\"\n  labels", "    cert-manager.io/inject-ca-from: a/b\n  labels", webhook, "tls.mode is managed"},
-		"right to another Secret": {
-			"  resourceNames:\n  - tolerarch-certificates\n  - tolerarch-serving\n", "", "Role/tolerarch-certificates", "gives other rights"},
-		"webhook with a right to its certificate": {
-			"  name: tolerarch-certificates\n  namespace: tolerarch\nrules:", "  name: tolerarch-serving\n  namespace: tolerarch\nrules:", "Role/tolerarch-serving", "gives rights, and tolerarch needs none"},
-		"optional Secret of the serving certificate": {
-			"          secretName: tolerarch-serving\n", "          optional: true\n          secretName: tolerarch-serving\n", deployment, "has to wait for tls.crt and tls.key"},
-		"serving certificate that is not mounted": {
-			"          secretName: tolerarch-serving\n", "          secretName: tolerarch-other\n", deployment, "does not mount the Secret tolerarch-serving"},
-		"token without egress to the Kubernetes API": {
-			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", "NetworkPolicy/tolerarch", "egress has to allow the Kubernetes API"},
-		"webhook that has the issuer's rights": {
-			"  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch-certificates\n", "  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch\n", "RoleBinding/tolerarch-certificates", "to the account tolerarch"},
-		"right to all webhooks": {
-			"  resourceNames:\n  - zz-tolerarch\n", "", "ClusterRole/tolerarch-certificates", "gives rights in the whole cluster"},
-		"token that is missing": {
-			"      automountServiceAccountToken: true\n", "", "Deployment/tolerarch-certificates", "if and only if it uses the API"},
-		"certificate without its issuer": {
-			"    name: tolerarch-selfsigned\n  privateKey", "    name: selfsigned\n  privateKey", "Certificate/tolerarch-ca", "there is no Issuer selfsigned"},
-	} {
+	for name, c := range faultCases {
 		t.Run(name, func(t *testing.T) {
 			manifests := withCertManager
 			if !strings.Contains(manifests, c.old) {
