@@ -1,4 +1,4 @@
-// Command app is the program of which ko makes an image.
+// Command app is the program that ko builds into an image.
 package main
 
 func main() {

@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	// A query passes the plugins in this order, which is that of CoreDNS's plugin.cfg.
+	// A query passes through the plugins in this order, that of CoreDNS's plugin.cfg.
 	dnsserver.Directives = []string{
 		"reload", "ready", "health", "prometheus", "errors", "loop", "cache", "loadbalance", "kubernetes", "forward",
 	}
