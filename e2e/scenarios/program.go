@@ -1,5 +1,5 @@
-// Command program is what nodes run in the scenarios. It prints the architecture it was built for, and waits for a signal to
-// end. With an argument it prints only that argument, as a credential plugin does.
+// Command program is what the containers of the scenarios run. It prints the architecture that it was built for, and ends at a
+// signal. With an argument, it prints only the argument, and so serves as a credential plugin.
 package main
 
 import (

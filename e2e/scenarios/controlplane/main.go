@@ -1,5 +1,5 @@
-// Command controlplane is etcd, the control plane of Kubernetes and kubectl in one program. The first argument chooses a
-// part, and the others are the part's arguments. All code is upstream's, unchanged.
+// Command controlplane is etcd, the control plane of Kubernetes and kubectl in one program. The first argument names the part to
+// run, and the others are its arguments. All code is upstream's, unchanged.
 package main
 
 import (

@@ -1,9 +1,9 @@
-// Command karpenter is Karpenter with its provider for tests. Machines of one architecture may be out of stock.
+// Command karpenter is Karpenter with its provider for tests, which can refuse to launch machines of one architecture.
 //
-// No machine of FAILING_ARCHITECTURE can be launched. A launch that allows another machine uses that one, as the fleets of
-// clouds do. Any other launch fails. With FAILING_BY=capacity it fails as in Karpenter's provider for AWS after an
-// InsufficientInstanceCapacity: the machine is not offered again for three minutes (UnavailableOfferingsTTL,
-// pkg/cache/cache.go). Otherwise it fails with another error, as with a wrong node class.
+// It launches no machine of FAILING_ARCHITECTURE. If a launch allows another machine, that one is used, as the fleets of clouds
+// do. Any other launch fails. With FAILING_BY=capacity, it fails as in Karpenter's provider for AWS after an
+// InsufficientInstanceCapacity: for three minutes, such machines are not offered again (UnavailableOfferingsTTL,
+// pkg/cache/cache.go). Otherwise it fails with another error, as it does with a wrong node class.
 package main
 
 import (
@@ -23,37 +23,37 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator"
 )
 
-// unavailable is how long a machine that is out of stock is not offered.
-const unavailable = 3 * time.Minute
+// unavailableTime is the time for which a machine is not offered after a launch failed for lack of capacity.
+const unavailableTime = 3 * time.Minute
 
 type provider struct {
 	cloudprovider.CloudProvider
-	architecture string
-	// isScarce means that launches fail for lack of capacity.
-	isScarce bool
+	failingArchitecture string
+	lacksCapacity       bool // otherwise launches fail with another error
 
-	lock  sync.Mutex
-	until time.Time
+	lock             sync.Mutex
+	unavailableUntil time.Time
 }
 
+// fails returns whether machines of this type cannot be launched.
 func (p *provider) fails(instanceType string) bool {
-	return p.architecture != "" && strings.Contains(instanceType, "-"+p.architecture+"-")
+	return p.failingArchitecture != "" && strings.Contains(instanceType, "-"+p.failingArchitecture+"-")
 }
 
 func (p *provider) Create(ctx context.Context, claim *v1.NodeClaim) (*v1.NodeClaim, error) {
 	claim = claim.DeepCopy()
 	for i := range claim.Spec.Requirements {
-		wanted := &claim.Spec.Requirements[i]
-		if wanted.Key != corev1.LabelInstanceTypeStable {
+		requirement := &claim.Spec.Requirements[i]
+		if requirement.Key != corev1.LabelInstanceTypeStable {
 			continue
 		}
-		wanted.Values = lo.Reject(wanted.Values, func(name string, _ int) bool { return p.fails(name) })
+		requirement.Values = lo.Reject(requirement.Values, func(name string, _ int) bool { return p.fails(name) })
 		switch {
-		case len(wanted.Values) > 0:
-		case p.isScarce:
+		case len(requirement.Values) > 0:
+		case p.lacksCapacity:
 			p.lock.Lock()
 			defer p.lock.Unlock()
-			p.until = time.Now().Add(unavailable)
+			p.unavailableUntil = time.Now().Add(unavailableTime)
 			return nil, cloudprovider.NewInsufficientCapacityError(errors.New("there are no such machines now"))
 		default:
 			return nil, errors.New("such machines cannot be launched")
@@ -63,13 +63,13 @@ func (p *provider) Create(ctx context.Context, claim *v1.NodeClaim) (*v1.NodeCla
 }
 
 func (p *provider) GetInstanceTypes(ctx context.Context, pool *v1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	all, err := p.CloudProvider.GetInstanceTypes(ctx, pool)
+	types, err := p.CloudProvider.GetInstanceTypes(ctx, pool)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	if time.Now().After(p.until) {
-		return all, err
+	if time.Now().After(p.unavailableUntil) {
+		return types, err
 	}
-	return lo.Map(all, func(original *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
+	return lo.Map(types, func(original *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
 		copied := &cloudprovider.InstanceType{}
 		original.DeepCopyInto(copied)
 		for _, offering := range copied.Offerings {
@@ -86,10 +86,10 @@ func main() {
 		log.FromContext(ctx).Error(err, "the instance types cannot be read")
 		os.Exit(1)
 	}
-	scarce := &provider{
-		CloudProvider: kwok.NewCloudProvider(ctx, op.GetClient(), types),
-		architecture:  os.Getenv("FAILING_ARCHITECTURE"),
-		isScarce:      os.Getenv("FAILING_BY") == "capacity",
+	failing := &provider{
+		CloudProvider:       kwok.NewCloudProvider(ctx, op.GetClient(), types),
+		failingArchitecture: os.Getenv("FAILING_ARCHITECTURE"),
+		lacksCapacity:       os.Getenv("FAILING_BY") == "capacity",
 	}
-	start(ctx, op, scarce)
+	start(ctx, op, failing)
 }

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator"
 )
 
-// start runs Karpenter 1.14 with a provider, as Karpenter's kwok/main.go does.
-func start(ctx context.Context, op *operator.Operator, scarce *provider) {
-	decorated := overlay.Decorate(scarce, op.GetClient(), op.InstanceTypeStore)
+// start runs Karpenter 1.14 with this provider, in the same way as Karpenter's kwok/main.go does.
+func start(ctx context.Context, op *operator.Operator, failing *provider) {
+	decorated := overlay.Decorate(failing, op.GetClient(), op.InstanceTypeStore)
 	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
 	op.WithControllers(ctx, controllers.NewControllers(
-		ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder, decorated, scarce, cluster, op.InstanceTypeStore,
+		ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder, decorated, failing, cluster, op.InstanceTypeStore,
 	)...).Start(ctx)
 }

@@ -1,8 +1,8 @@
 // Command node is all of Kubernetes that a node of kind runs, in one program: the control plane, the kubelet, kube-proxy,
-// kubeadm and kubectl. The name by which it is called chooses the part. All code is upstream's, unchanged.
+// kubeadm and kubectl. The name by which it is called is the part to run. All code is upstream's, unchanged.
 //
-// It is in the same module as controlplane, so that Go compiles common packages once. It is another package because only
-// it needs the packages of the kubelet.
+// It is in the module of controlplane, so that Go compiles common packages only once. It is a package of its own because only
+// this program needs the packages of the kubelet.
 package main
 
 import (
