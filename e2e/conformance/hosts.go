@@ -31,7 +31,7 @@ type Hosts struct {
 	Digest []string `json:"digest,omitempty"`
 }
 
-// urlRecorder records the URLs of requests, each followed by its headers that begin with x-. Servers have no TLS and not the image.
+// urlRecorder records the URLs of requests, each followed by its headers that begin with x-. Its servers have no TLS, and lack the image.
 type urlRecorder struct{ urls []string }
 
 func (r *urlRecorder) RoundTrip(request *http.Request) (*http.Response, error) {

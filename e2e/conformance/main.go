@@ -33,7 +33,7 @@ func main() {
 
 // generate returns the content of the files by their names. The same seed gives the same bytes.
 func generate(seed uint64, random int) map[string][]byte {
-	// The libraries of many cases log what they ignore.
+	// containerd (logrus) and Kubernetes (klog) log what they ignore, which most of these cases contain.
 	logrus.SetOutput(io.Discard)
 	klog.SetLogger(klog.Logger{})
 	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }

@@ -246,7 +246,7 @@ var fieldTexts = []string{
 	strings.Repeat("long & ", 40),
 }
 
-// fill sets a value at random, in a message some of its fields.
+// fill sets a value at random. In a message, it sets only some fields.
 func fill(r *rand.Rand, value reflect.Value, depth int) {
 	switch value.Type() {
 	case reflect.TypeFor[metav1.Time]():

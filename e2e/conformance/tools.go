@@ -44,7 +44,7 @@ func indexesOfTools() []Index {
 	zstd := func(e Entry) Entry {
 		return e.with("annotations", map[string]string{"io.github.containers.compression.zstd": "true"})
 	}
-	// BuildKit marks an attestation with this annotation. Nothing else distinguishes these entries from images.
+	// BuildKit marks an attestation with this annotation. These entries differ from images only by the annotation.
 	annotatedAsAttestation := func(e Entry) Entry {
 		return e.with("annotations", map[string]string{"vnd.docker.reference.type": "attestation-manifest"})
 	}
