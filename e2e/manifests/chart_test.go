@@ -208,7 +208,8 @@ func TestSubchart(t *testing.T) {
 	for _, fault := range faults(checkedInstallation(t, rendering, "platform")) {
 		t.Error(fault)
 	}
-	if rendering, err := chart.TemplateChart(parent, "arm", "platform", "--set", "tolerarch.enabled=false"); err != nil || strings.Contains(rendering, "kind:") {
+	rendering, err = chart.TemplateChart(parent, "arm", "platform", "--set", "tolerarch.enabled=false")
+	if err != nil || strings.Contains(rendering, "kind:") {
 		t.Errorf("%v: %s", err, rendering)
 	}
 }

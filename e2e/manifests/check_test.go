@@ -60,7 +60,10 @@ func passing(t *testing.T, folder string) string {
 }
 
 func TestManifestsPass(t *testing.T) {
-	for _, folder := range []string{defaultManifests, "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/podtemplates", "testdata/discovery", "testdata/warm"} {
+	for _, folder := range []string{
+		defaultManifests, "testdata/cert-manager", "testdata/tls-secret", "testdata/daemonsets", "testdata/podtemplates",
+		"testdata/discovery", "testdata/warm",
+	} {
 		passing(t, folder)
 	}
 }

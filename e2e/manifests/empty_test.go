@@ -225,7 +225,10 @@ func TestEmptySectionsHaveTheirDefaults(t *testing.T) {
 		}
 		return strings.Join(strings.Fields(text), " ")
 	}
-	for _, section := range []string{"certificates", "image", "networkPolicy", "podDisruptionBudget", "proxy", "serviceAccount", "tls", "webhook", "webhook.excludedNamespaces", "global", "global.imagePullSecrets"} {
+	for _, section := range []string{
+		"certificates", "image", "networkPolicy", "podDisruptionBudget", "proxy", "serviceAccount", "tls", "webhook",
+		"webhook.excludedNamespaces", "global", "global.imagePullSecrets",
+	} {
 		rendering, err := chart.Template("arm", "platform", "--values", writeValues(t, nested(strings.Split(section, "."), nil)))
 		isSame := rendering == defaultRendering
 		switch section {
@@ -302,7 +305,10 @@ podMonitor: {enabled: true, interval: "30"}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"capacity: 2000000", "require: false", "replicas: 1000000", "terminationGracePeriodSeconds: 1000000", "replicas: 2000000", `interval: "30"`} {
+	for _, line := range []string{
+		"capacity: 2000000", "require: false", "replicas: 1000000", "terminationGracePeriodSeconds: 1000000", "replicas: 2000000",
+		`interval: "30"`,
+	} {
 		if !strings.Contains(rendering, line+"\n") && !strings.Contains(rendering, line+" #") {
 			t.Errorf("the rendering has no line %s", line)
 		}

@@ -47,7 +47,8 @@ func TestKrewManifestNamesEveryArchive(t *testing.T) {
 		t.Fatalf("%s", out)
 	}
 	for _, p := range manifest.Spec.Platforms {
-		want := "https://example.com/a/b/releases/download/v1.2.3/tolerarch_1.2.3_" + p.Selector.MatchLabels["os"] + "_" + p.Selector.MatchLabels["arch"] + ".tar.gz"
+		labels := p.Selector.MatchLabels
+		want := "https://example.com/a/b/releases/download/v1.2.3/tolerarch_1.2.3_" + labels["os"] + "_" + labels["arch"] + ".tar.gz"
 		const sha256OfABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 		if p.URI != want || p.Sha256 != sha256OfABC {
 			t.Errorf("%+v", p)

@@ -27,7 +27,9 @@ func TestVersionsOfReadme(t *testing.T) {
 	}
 	row("Kubernetes", "Karpenter", "tested")
 	row("---", "---", "---")
-	row(requiredVersion(t, "go.mod", "k8s.io/kubernetes"), requiredVersion(t, "go.mod", "sigs.k8s.io/karpenter"), "for every change, and before every release")
+	newestKubernetes := requiredVersion(t, "go.mod", "k8s.io/kubernetes")
+	newestKarpenter := requiredVersion(t, "go.mod", "sigs.k8s.io/karpenter")
+	row(newestKubernetes, newestKarpenter, "for every change, and before every release")
 	olderKarpenter := requiredVersion(t, moduleFiles(t, "karpenter")[0], "sigs.k8s.io/karpenter")
 	for _, file := range moduleFiles(t, "kubernetes") {
 		row(requiredVersion(t, file, "k8s.io/kubernetes"), olderKarpenter, "before every release")
