@@ -80,7 +80,7 @@ func patterns(r *rand.Rand, random int) []Pattern {
 type Keyring struct {
 	Configs []string `json:"configs"`
 	Image   string   `json:"image"`
-	// Credentials as user:password, in the order in which kubelet tries them. Those without both are left out, as they have no effect.
+	// Credentials as user:password, in the order in which kubelet tries them. Those with neither are left out, as they have no effect.
 	Found []string `json:"found,omitempty"`
 	// Whether kubelet refuses one of the secrets, so that it uses none.
 	Refused bool `json:"refused,omitempty"`

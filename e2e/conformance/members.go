@@ -263,7 +263,7 @@ func recased(r *rand.Rand, name string) string {
 	}
 }
 
-// changed returns the members with some of them renamed, doubled, replaced or removed, with unknown members, and in another order.
+// changed returns the members with some of them in another case, doubled, replaced or removed, with unknown members, and in another order.
 func changed(r *rand.Rand, members []member, percent int) []member {
 	var all []member
 	other := func() any {

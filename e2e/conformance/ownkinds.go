@@ -14,7 +14,7 @@ type OwnKind struct {
 	Kind    string `json:"kind"`
 }
 
-// ownKinds returns the built-in kinds that manifests may have. These are not lists, options and parts of the protocol.
+// ownKinds returns the built-in kinds that manifests may have. These are no lists, options or parts of the protocol.
 func ownKinds() []OwnKind {
 	protocol := []string{"APIGroup", "APIVersions", "RangeAllocation", "SerializedReference", "WatchEvent"}
 	var all []OwnKind

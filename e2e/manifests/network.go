@@ -94,7 +94,7 @@ func allowsIngress(np *networking.NetworkPolicy, p core.ContainerPort) bool {
 	return false
 }
 
-// allowsEgressToAPI returns whether egress rules allow the ports on which API servers listen, 6443 and 443. One rule for 443 is for
+// allowsEgressToAPI returns whether egress rules allow a port on which API servers listen: 6443, or 443. One rule for 443 is for
 // registries, so only a second one is for API servers.
 func allowsEgressToAPI(np *networking.NetworkPolicy) bool {
 	rulesFor443 := 0

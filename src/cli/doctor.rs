@@ -98,7 +98,7 @@ async fn check_all(exam: &mut Exam<'_>) {
     let Some(all) = exam.findings.read("webhook", configurations, all) else {
         return probe::check_unread(exam).await;
     };
-    let mut managed: Vec<&Webhook> = all.iter().filter(|entry| entry.is_managed()).collect();
+    let mut managed: Vec<&Webhook> = all.iter().filter(|entry| entry.is_of_tolerarch()).collect();
     let is_installed = managed.iter().any(|entry| entry.is_for_pods());
     if only.is_some() && !namespaces.is_empty() {
         managed.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
@@ -160,7 +160,7 @@ async fn check_service(
         // The entries of one installation are in one configuration. Those that select no namespace count as well.
         let entries = all
             .iter()
-            .filter(|other| other.is_managed() && other.configuration == entry.configuration);
+            .filter(|other| other.is_of_tolerarch() && other.configuration == entry.configuration);
         let called = entries.filter_map(Webhook::profile).collect();
         let configured = config.profiles.keys().map(String::as_str).collect();
         webhooks::check_profiles(&called, &configured, &mut exam.findings);

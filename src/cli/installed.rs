@@ -64,11 +64,11 @@ impl Installed {
     /// Reads the configuration of the first installation.
     pub(super) async fn read(client: &UserClient) -> Result<Self, Unconfigured> {
         let configurations = "the MutatingWebhookConfigurations";
-        let mut ours = webhooks(client)
+        let mut webhooks = webhooks(client)
             .await
             .map_err(|error| Unconfigured::of(configurations, &error))?;
-        ours.retain(|entry| entry.is_managed() && entry.is_for_pods());
-        let Some(entry) = ours.first() else {
+        webhooks.retain(|webhook| webhook.is_of_tolerarch() && webhook.is_for_pods());
+        let Some(entry) = webhooks.first() else {
             return Err(Unconfigured::absent(
                 "the cluster has no webhook of tolerarch",
             ));
@@ -83,12 +83,12 @@ impl Installed {
             .await
             .map_err(|error| Unconfigured::of(&pods, &error))?;
         let mut installed = Self::mounted(client, namespace, &workload).await?;
-        let services: BTreeSet<_> = ours.iter().map(|entry| entry.service()).collect();
+        let services: BTreeSet<_> = webhooks.iter().map(|entry| entry.service()).collect();
         if services.len() > 1 {
             installed.source += &format!(", the first of {} installations", services.len());
         }
-        installed.since = ours.iter().filter_map(|entry| entry.created).min();
-        installed.reviewed = Scope::of(ours);
+        installed.since = webhooks.iter().filter_map(|entry| entry.created).min();
+        installed.reviewed = Scope::of(webhooks);
         Ok(installed)
     }
 

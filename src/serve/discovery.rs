@@ -26,8 +26,8 @@ const STALE: &str =
 pub(super) struct Discoverer {
     watcher: Watcher,
     live: Live,
-    node_pools: FollowedKind<NodePool>,
-    nodes: FollowedKind<NodeKind>,
+    node_pools: FollowedObjects<NodePool>,
+    nodes: FollowedObjects<NodeKind>,
     /// Keys of the node labels that are kept.
     labels: BTreeSet<String>,
     state: Reported,
@@ -36,14 +36,14 @@ pub(super) struct Discoverer {
 }
 
 /// Objects of a kind that is followed.
-struct FollowedKind<V> {
+struct FollowedObjects<V> {
     name: &'static str,
     is_on: bool,
     objects: ObjectStore<V>,
     failing: Option<ClusterError>,
 }
 
-impl<V: Clone + Default + PartialEq> FollowedKind<V> {
+impl<V: Clone + Default + PartialEq> FollowedObjects<V> {
     fn new(name: &'static str, is_on: bool) -> Self {
         Self {
             name,
@@ -106,8 +106,8 @@ impl Discoverer {
         Self {
             watcher,
             live,
-            node_pools: FollowedKind::new("NodePools", discover.node_pools),
-            nodes: FollowedKind::new("nodes", discover.nodes),
+            node_pools: FollowedObjects::new("NodePools", discover.node_pools),
+            nodes: FollowedObjects::new("nodes", discover.nodes),
             labels,
             state: Reported::default(),
             is_unpublished: false,

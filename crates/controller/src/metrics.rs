@@ -95,7 +95,7 @@ fn saturated(number: u64) -> i64 {
 
 /// Counts an attempt, and returns its result as a label value: `success` or `conflict` stand for these two results.
 pub(super) fn count(
-    tries: &IntCounterVec,
+    attempts: &IntCounterVec,
     written: Result<(), ClusterError>,
     [success, conflict]: [&'static str; 2],
 ) -> &'static str {
@@ -107,6 +107,6 @@ pub(super) fn count(
         Err(ClusterError::Forbidden | ClusterError::Unauthorized) => "forbidden",
         Err(_) => "failed",
     };
-    tries.with_label_values(&[result]).inc();
+    attempts.with_label_values(&[result]).inc();
     result
 }

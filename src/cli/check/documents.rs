@@ -118,7 +118,10 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
     let fault = |error: serde_json::Error| not_json(line, &error);
     let data = match text.as_bytes().first() {
         Some(b'{' | b'[') if depth == 0 => {
-            return Err(Fault::new(line, "nested more than 128 levels deep"));
+            return Err(Fault::new(
+                line,
+                format!("nested more than {DEPTH} levels deep"),
+            ));
         }
         Some(b'{') => {
             let mut raw: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;

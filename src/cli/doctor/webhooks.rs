@@ -85,7 +85,7 @@ pub(super) fn check_order(
     let mut later = BTreeSet::new();
     for other in all {
         let is_later = other.configuration > entry.configuration;
-        if is_later && !other.is_managed() && other.has_pods() && overlaps(other) {
+        if is_later && !other.is_of_tolerarch() && other.has_pods() && overlaps(other) {
             later.insert(&*other.configuration);
         }
     }

@@ -77,14 +77,14 @@ fn changed_taints(
 ) -> Vec<Value> {
     let mut taints = Vec::new();
     for (taint, raw) in node.taints.iter().zip(&node.raw_taints) {
-        match find_at_the_place_of(taint, desired.iter().copied()) {
+        match find_same_key_and_effect(taint, desired.iter().copied()) {
             Some(desired) if desired != taint => taints.push(json!(desired)),
             None if is_managed(taint) => {}
             _ => taints.push(raw.clone()),
         }
     }
     for desired in desired {
-        if find_at_the_place_of(desired, &node.taints).is_none() {
+        if find_same_key_and_effect(desired, &node.taints).is_none() {
             taints.push(json!(desired));
         }
     }
@@ -97,14 +97,14 @@ fn desired<'e>(node: &Node, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
     for NodeTaint { selector, taint } in entries {
         let has = |(key, value)| node.metadata.labels.get(key) == Some(value);
         let is_selected = !selector.is_empty() && selector.iter().all(has);
-        if is_selected && find_at_the_place_of(taint, desired.iter().copied()).is_none() {
+        if is_selected && find_same_key_and_effect(taint, desired.iter().copied()).is_none() {
             desired.push(taint);
         }
     }
     desired
 }
 
-fn find_at_the_place_of<'t>(
+fn find_same_key_and_effect<'t>(
     taint: &Taint,
     taints: impl IntoIterator<Item = &'t Taint>,
 ) -> Option<&'t Taint> {

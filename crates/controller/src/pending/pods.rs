@@ -23,7 +23,7 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Pause before the next decision on a Pod with known images.
 const SETTLED: Duration = Duration::from_secs(60);
 /// Number of refusals after which a Pod is given up.
-pub(super) const TRIES: u32 = 3;
+pub(super) const MAX_ATTEMPTS: u32 = 3;
 /// Pause after the first refusal or failure; each further one doubles the pause.
 const RETRY: Duration = Duration::from_secs(2);
 /// Longest pause. It follows only failures whose cause is not the Pod: no answer, or a missing right.
@@ -171,7 +171,7 @@ impl Pods {
         for waiting in self.waiting.values_mut() {
             if waiting.is_busy {
                 *busy.entry(waiting.pod.namespace().to_owned()).or_default() += 1;
-            } else if waiting.refusals < TRIES && waiting.due <= now {
+            } else if waiting.refusals < MAX_ATTEMPTS && waiting.due <= now {
                 due.push(waiting);
             }
         }
@@ -219,7 +219,7 @@ impl Pods {
 impl Waiting {
     /// Counts a failed change. Returns the pause before the next attempt.
     fn fail(&mut self, error: ClusterError) -> Duration {
-        let (tries, message) = match error {
+        let (attempts, message) = match error {
             // The Pod has been replaced, or the API server refuses the change.
             ClusterError::Invalid | ClusterError::Conflict => {
                 (&mut self.refusals, "a Pod cannot be repaired")
@@ -229,13 +229,13 @@ impl Waiting {
                 "a Pod cannot be repaired yet; it is tried again",
             ),
         };
-        *tries += 1;
-        if *tries == TRIES {
+        *attempts += 1;
+        if *attempts == MAX_ATTEMPTS {
             let namespace = self.pod.namespace();
             let pod = self.pod.name();
-            tracing::warn!(namespace, pod, tries = TRIES, "{message}");
+            tracing::warn!(namespace, pod, tries = MAX_ATTEMPTS, "{message}");
         }
-        let doublings = (*tries - 1).min(16);
+        let doublings = (*attempts - 1).min(16);
         RETRY.saturating_mul(1 << doublings).min(LONGEST)
     }
 }

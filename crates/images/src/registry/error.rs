@@ -207,17 +207,17 @@ mod tests {
 
     #[test]
     fn failure_after_redirect_or_index_is_unclear() {
-        let not_asked = || {
+        let not_sent = || {
             [
                 Error::Crowded,
                 Error::NotAllowed,
                 Error::TlsSetup(String::new()),
             ]
         };
-        for error in not_asked() {
+        for error in not_sent() {
             assert_eq!(error.class(), FailureClass::NotSent);
         }
-        for cause in not_asked() {
+        for cause in not_sent() {
             let redirected = Error::Redirected {
                 registry: String::new(),
                 host: String::new(),
@@ -230,12 +230,12 @@ mod tests {
             (Error::Timeout, FailureClass::Unclear),
             (Error::NotFound, FailureClass::Missing),
         ] {
-            let partly = Error::Partial {
+            let partial = Error::Partial {
                 runs: PlatformSet::default(),
                 unknown: PlatformSet::default(),
                 cause: Box::new(cause),
             };
-            assert_eq!(partly.class(), class);
+            assert_eq!(partial.class(), class);
         }
     }
 }

@@ -55,8 +55,8 @@ impl Fetcher {
         if answers.is_empty() {
             return None;
         }
-        for (id, found, age) in &answers {
-            self.cache.adopt(image, *id, found, *age);
+        for (id, resolved, age) in &answers {
+            self.cache.adopt(image, *id, resolved, *age);
         }
         let CachedForAny::Fresh(Ok(support)) = self.cached(request) else {
             return None;

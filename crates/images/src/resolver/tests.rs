@@ -475,7 +475,7 @@ mod isolation;
 mod log;
 mod model;
 mod outlived;
-mod partly;
+mod partial;
 mod plugins;
 mod reload;
 mod shared;

@@ -26,8 +26,8 @@ pub enum Choice {
     Chance { expander: Option<String> },
     /// Any group that fits: there are no priorities, for this reason.
     NoPriorities { why: String },
-    /// Other groups: the priorities name no group of the pool. If they name no group at all, any group that fits. `group`
-    /// holds some groups of the pool, if any are known.
+    /// Other groups: the priorities name no group of the pool. If they name no group at all, any group that fits.
+    /// `groups` holds some groups of the pool, if any are known.
     Unnamed {
         groups: Vec<String>,
         is_any_named: bool,

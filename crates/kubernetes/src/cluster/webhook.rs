@@ -103,7 +103,7 @@ impl Webhook {
     }
 
     /// Returns whether the webhook is tolerarch's: its name is in tolerarch's domain.
-    pub fn is_managed(&self) -> bool {
+    pub fn is_of_tolerarch(&self) -> bool {
         self.spec.name.ends_with(".tolerarch.io")
     }
 

@@ -17,15 +17,15 @@ pub enum Verdict<'a> {
     NoNodePool,
     /// New nodes come from this NodePool of the pool.
     OfPool(&'a NodePool),
-    /// New nodes come from `first`, which is open to all Pods, although the pool's NodePool `of_pool` could make them.
+    /// New nodes come from `first`, which is open to all Pods, although the pool's NodePool `node_pool` could make them.
     Behind {
         first: &'a NodePool,
-        of_pool: &'a NodePool,
+        node_pool: &'a NodePool,
     },
     /// No NodePool of the pool can make nodes at present. New nodes come from `first`, if there are any.
     Unusable {
         first: Option<&'a NodePool>,
-        of_pool: &'a NodePool,
+        node_pool: &'a NodePool,
         obstacle: Obstacle,
     },
 }
@@ -142,11 +142,11 @@ impl<'a> Verdict<'a> {
         match (first, usable, unusable) {
             (_, None, None) => Self::NoNodePool,
             (Some(first), Some(_), _) if of_pool.contains(&first) => Self::OfPool(first),
-            (Some(first), Some(of_pool), _) => Self::Behind { first, of_pool },
-            (None, Some(of_pool), _) => Self::OfPool(of_pool),
-            (first, None, Some((of_pool, obstacle))) => Self::Unusable {
+            (Some(first), Some(node_pool), _) => Self::Behind { first, node_pool },
+            (None, Some(node_pool), _) => Self::OfPool(node_pool),
+            (first, None, Some((node_pool, obstacle))) => Self::Unusable {
                 first,
-                of_pool,
+                node_pool,
                 obstacle,
             },
         }
@@ -158,28 +158,28 @@ impl fmt::Display for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodePool => f.write_str("it opens no NodePool"),
-            Self::OfPool(of_pool) => write!(
+            Self::OfPool(node_pool) => write!(
                 f,
                 "`{}` is the first NodePool that Karpenter takes",
-                of_pool.name()
+                node_pool.name()
             ),
-            Self::Behind { first, of_pool } => {
+            Self::Behind { first, node_pool } => {
                 let taints = if first.taints.is_empty() {
                     "untainted"
                 } else {
                     "its taints are tolerated"
                 };
-                let name = if first.weight == of_pool.weight {
+                let name = if first.weight == node_pool.weight {
                     ", later name"
                 } else {
                     ""
                 };
                 let weight = first.weight;
                 let first = first.name();
-                let of_pool = of_pool.name();
+                let node_pool = node_pool.name();
                 write!(
                     f,
-                    "new nodes come from `{first}` ({taints}, weight {weight}{name}) before `{of_pool}`; "
+                    "new nodes come from `{first}` ({taints}, weight {weight}{name}) before `{node_pool}`; "
                 )?;
                 if weight < NodePool::HEAVIEST {
                     write!(f, "give it a weight of {} or more", weight + 1)
@@ -192,7 +192,7 @@ impl fmt::Display for Verdict<'_> {
             }
             Self::Unusable {
                 first,
-                of_pool,
+                node_pool,
                 obstacle,
             } => {
                 match first {
@@ -200,7 +200,7 @@ impl fmt::Display for Verdict<'_> {
                     None => f.write_str("there are no new nodes")?,
                 }
                 let advice = obstacle.advice();
-                write!(f, ", as `{}` {obstacle}{advice}", of_pool.name())
+                write!(f, ", as `{}` {obstacle}{advice}", node_pool.name())
             }
         }
     }

@@ -67,7 +67,7 @@ impl<A> GoValue<'_, A> {
         A: MapAccess<'de>,
         T: GoStruct,
     {
-        self.0.next_value_seed(OverPointer(into))
+        self.0.next_value_seed(InPlacePointer(into))
     }
 
     /// Adds the entries of a map, whose keys are case-sensitive, to the present ones. `null` removes all entries.
@@ -223,9 +223,9 @@ impl<'de, T: GoStruct> Visitor<'de> for InPlace<'_, T> {
     }
 }
 
-struct OverPointer<'a, T>(&'a mut Option<T>);
+struct InPlacePointer<'a, T>(&'a mut Option<T>);
 
-impl<'de, T: GoStruct> DeserializeSeed<'de> for OverPointer<'_, T> {
+impl<'de, T: GoStruct> DeserializeSeed<'de> for InPlacePointer<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -233,7 +233,7 @@ impl<'de, T: GoStruct> DeserializeSeed<'de> for OverPointer<'_, T> {
     }
 }
 
-impl<'de, T: GoStruct> Visitor<'de> for OverPointer<'_, T> {
+impl<'de, T: GoStruct> Visitor<'de> for InPlacePointer<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

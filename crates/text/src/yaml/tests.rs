@@ -87,6 +87,8 @@ fn expansion_and_nesting_are_bounded() {
     let keys = (0..5000).fold(String::new(), |text, depth| {
         text + &" ".repeat(depth) + "a:\n"
     });
+    let too_deep = format!("nested more than {DEPTH} levels deep");
+    let expected = [&*too_deep, "expand to more than is read", "not YAML"];
     for (name, text) in [
         ("bomb", bomb),
         ("chain", chain),
@@ -99,7 +101,7 @@ fn expansion_and_nesting_are_bounded() {
             panic!("{name} is read")
         };
         assert!(
-            fault.is_unsupported() || fault.message.contains("not YAML"),
+            expected.iter().any(|part| fault.message.contains(part)),
             "{name}: {fault:?}"
         );
     }

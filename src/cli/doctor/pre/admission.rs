@@ -180,7 +180,7 @@ async fn mutating_webhooks(
     let mut names = Vec::new();
     for webhook in installed::webhooks(arrival.client).await? {
         let is_called = namespace.is_none_or(|namespace| webhook.selects(namespace));
-        if is_called && webhook.has_pods() && !webhook.is_managed() {
+        if is_called && webhook.has_pods() && !webhook.is_of_tolerarch() {
             names.push(format!("the webhook {}", webhook.name()));
         }
     }

@@ -89,7 +89,7 @@ fn check_agent<'a>(
             }
             Schedulability::Untolerated(taint) => {
                 sums.has_fault = true;
-                report_kept_off(arrival, agent, node, taint, findings);
+                report_untolerated(arrival, agent, node, taint, findings);
             }
         }
         return;
@@ -161,7 +161,7 @@ fn report_bound(
     findings.failed(CHECK, message, fix);
 }
 
-fn report_kept_off(
+fn report_untolerated(
     arrival: &Arrival<'_>,
     agent: &Agent<'_>,
     node: &NewNode<'_>,

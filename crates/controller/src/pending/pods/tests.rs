@@ -16,23 +16,23 @@ fn stored(name: &str, namespace: &str) -> StoredPod {
 async fn refusals_are_limited_and_failures_slowed_down() {
     // Numbers of attempts in an hour.
     for (error, expected) in [
-        (ClusterError::Invalid, TRIES),
+        (ClusterError::Invalid, MAX_ATTEMPTS),
         (ClusterError::Timeout, 14),
         (ClusterError::Forbidden, 14),
     ] {
         let mut pods = Pods::default();
         pods.take(Change::Applied(stored("a", "team")));
-        let mut tries = 0;
+        let mut attempts = 0;
         for _ in 0..3600 {
             // A change of the Pod does not reset the count.
             pods.take(Change::Applied(stored("a", "team")));
             for (pod, _) in pods.due(10) {
-                tries += 1;
+                attempts += 1;
                 pods.finish(pod.uid(), Outcome::Tried(Some(Err(error))));
             }
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert_eq!(tries, expected, "{error}");
+        assert_eq!(attempts, expected, "{error}");
     }
 }
 

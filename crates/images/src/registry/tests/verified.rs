@@ -160,7 +160,7 @@ async fn only_needed_configs_are_read_and_failures_are_unknown() {
     );
     repo.fault(Some(at(&entries[0], || Fault::status(503))));
     assert_eq!(
-        partly(lookup_verified(&remote, &repo, &BOTH).await),
+        partial(lookup_verified(&remote, &repo, &BOTH).await),
         ("none".into(), "linux/amd64".into(), "unreachable")
     );
 }
@@ -177,7 +177,7 @@ fn at(entry: &Value, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Fault
 }
 
 /// Returns the platforms on which an image runs, those for which that is unknown, and the failure.
-fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
+fn partial(result: Result<Support, Error>) -> (String, String, &'static str) {
     match result {
         Err(Error::Partial {
             runs,
@@ -264,7 +264,7 @@ async fn failed_request_makes_only_its_platform_unknown() {
         (503, "unreachable"),
     ] {
         repo.fault(Some(at(&arm64, move || Fault::status(status))));
-        let result = partly(lookup_existing(&remote, &repo, &BOTH).await);
+        let result = partial(lookup_existing(&remote, &repo, &BOTH).await);
         assert_eq!(
             result,
             ("linux/amd64".into(), "linux/arm64".into(), why),
