@@ -34,6 +34,7 @@ use self::shared::{Shared, apply_user_defaults, flag, warn};
 use crate::serve::{run_certificates, run_controller};
 use tolerarch_images::registry::install_key_exchange;
 use tolerarch_support::environment::Environment;
+use tolerarch_text::yaml;
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
 #[derive(Debug, Parser)]
@@ -205,6 +206,7 @@ Exit status:
 impl Cli {
     /// Parses the arguments of the process and runs the subcommand. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
+        yaml::hide_parser_panics();
         let program = std::env::args_os().next();
         let mut matches = command(program.as_deref().map(Path::new)).get_matches();
         let parsed = Self::from_arg_matches_mut(&mut matches);

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 pub use line::Format;
 use line::Line;
 pub use queue::Flush;
+use tolerarch_text::yaml;
 
 /// The least severe level of the lines that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -95,6 +96,7 @@ where
     // This fails only if logging has been started already, and then the first start stays in effect.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
+    yaml::hide_parser_panics();
 }
 
 static PANICS: OnceLock<IntCounter> = OnceLock::new();

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use events::{Event, Events, Refusal, Scalar};
 
-pub use events::Fault;
+pub use events::{Fault, hide_parser_panics};
 pub use node::{Data, Key, KeyKind, Node};
 
 /// Maximum nesting, similar to that of serde_json. Trees are walked by recursion.

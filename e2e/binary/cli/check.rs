@@ -523,6 +523,7 @@ async fn unreadable_document_is_named_and_others_are_checked() {
     for (broken, expected) in [
         (b"kind: [1\n".to_vec(), "not YAML"),
         (b"a:\n\t- 1\n".to_vec(), "not YAML"),
+        (b"a: [!!str, b]\n".to_vec(), "not YAML: a tag (!)"),
         (b"a: stra\xdfe\n".to_vec(), "UTF-8"),
         (b"just a text\n".to_vec(), "no object"),
         (b"- a\n".to_vec(), "no object"),
@@ -600,6 +601,15 @@ async fn unreadable_document_is_named_and_others_are_checked() {
             "{broken_text}: {report}"
         );
     }
+}
+
+/// The parser of YAML panics at a tag before a comma.
+#[tokio::test]
+async fn parser_panic_is_printed_as_one_error() {
+    let cli = CommandLine::new(json!({})).await;
+    let run = cli.run_with(&["check", "-f", "-"], "a: [!!str, b]\n").await;
+    let line = "tolerarch: standard input: document 1, line 2: not YAML: a tag (!) directly before a comma";
+    assert_eq!(run.stderr.lines().collect::<Vec<_>>(), [line]);
 }
 
 #[tokio::test]
