@@ -1,5 +1,5 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+libfuzzer_sys::fuzz_target!(init: tolerarch_text::yaml::hide_parser_panics(), |data: &[u8]| {
     tolerarch_fuzz::config(data);
 });
